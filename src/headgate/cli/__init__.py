@@ -1,0 +1,5 @@
+"""The `headgate` command."""
+
+
+def main() -> None:
+    """Run the command line."""

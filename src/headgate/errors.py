@@ -1,0 +1,65 @@
+"""What can go wrong, named by what the caller can do about it (ARCHITECTURE.md, errors).
+
+A user's mistake is a value (a `Cause` inside `Invalid` or `DecodeError`, later a `Finding`); the world's failures are
+the `StoreError` and `ProxyError` trees; everything else is a bug.
+"""
+
+from typing import NamedTuple
+
+
+class HeadgateError(Exception):
+    """Base of every error that headgate raises on purpose."""
+
+
+class Cause(NamedTuple):
+    """One mistake in an object: `field` is the path as the user wrote it (`spec.backends[0].weight`)."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class DecodeError(HeadgateError):
+    """An object's content can't be used; `causes` names every field that is wrong."""
+
+    def __init__(self, *causes: Cause) -> None:
+        super().__init__("; ".join(map(str, causes)))
+        self.causes = causes
+
+
+class StoreError(HeadgateError):
+    """The store did not do what was asked."""
+
+
+class NotFound(StoreError):
+    """The object does not exist."""
+
+
+class AlreadyExists(StoreError):
+    """An object of that name exists."""
+
+
+class Conflict(StoreError):
+    """The object changed since it was read: read it again and repeat."""
+
+
+class Gone(StoreError):
+    """The revision asked for is no longer kept: list again and watch from there."""
+
+
+class Invalid(StoreError):
+    """The object breaks a rule; `causes` names every field that does."""
+
+    def __init__(self, *causes: Cause) -> None:
+        super().__init__("; ".join(map(str, causes)))
+        self.causes = causes
+
+
+class Unavailable(StoreError):
+    """The store can't be reached now: try again."""
+
+
+class ProxyError(HeadgateError):
+    """A proxy can't be started or reached."""

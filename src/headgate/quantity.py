@@ -1,0 +1,55 @@
+"""Kubernetes quantities as exact rationals (requirements R9, D24): `500m` is 1/2, never 0.5."""
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+_QUANTITY = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<suffix>[a-zA-Z]*|[eE][+-]?\d+)")
+_SUFFIXES = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    **{f"{letter}i": Fraction(1024 ** (power + 1)) for power, letter in enumerate("KMGTPE")},
+}
+_LONGEST = 40  # characters; a quantity is short, and a hostile exponent must not cost memory
+_LARGEST_EXPONENT = 18
+
+
+def parse_quantity(text: str) -> Fraction:
+    """Return the exact value of a quantity such as `1`, `0m`, `500m`, `1.5`, `2Ki` or `1e3`.
+
+    Raises ValueError with the reason, in words for the user.
+    """
+    if len(text) > _LONGEST:
+        raise ValueError(f"a quantity has at most {_LONGEST} characters")
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a quantity; write for example 1, 500m or 1.5")
+    value = Fraction(found["number"] if not found["number"].endswith(".") else found["number"][:-1])
+    value *= _scale(found["suffix"], text)
+    return -value if found["sign"] == "-" else value
+
+
+def _scale(suffix: str, text: str) -> Fraction:
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix]
+    exponent = suffix[1:]
+    if suffix[0] in "eE" and exponent.lstrip("+-").isdigit() and abs(int(exponent)) <= _LARGEST_EXPONENT:
+        return Fraction(10) ** int(exponent)
+    raise ValueError(f"{text!r} has the unknown suffix {suffix!r}; write for example 1, 500m or 1.5")
+
+
+def whole_weights(values: Sequence[Fraction]) -> tuple[int, ...]:
+    """Scale exact weights to the smallest whole numbers in the same proportion; all zero stays all zero."""
+    common = math.lcm(*(value.denominator for value in values)) if values else 1
+    scaled = [int(value * common) for value in values]
+    divisor = math.gcd(*scaled) or 1
+    return tuple(weight // divisor for weight in scaled)

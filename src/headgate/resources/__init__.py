@@ -1,0 +1,1 @@
+"""The Kubernetes-shaped objects that headgate reads, and what is known about each kind."""

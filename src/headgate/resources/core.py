@@ -1,0 +1,72 @@
+"""Kubernetes' own kinds, as far as headgate reads them."""
+
+from msgspec import field
+
+from headgate.resources.meta import Input, Resource
+
+
+class ServicePort(Input, frozen=True, kw_only=True):
+    """One port of a Service; `target_port` is a number, or a name that each pod resolves (R37, R38)."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str = ""
+    target_port: int | str | None = None
+
+
+class ServiceSpec(Input, frozen=True, kw_only=True):
+    """`spec` of a Service; `cluster_ip` is `None` in words for a headless one."""
+
+    cluster_ip: str = field(name="clusterIP", default="")
+    type: str = "ClusterIP"
+    selector: dict[str, str] | None = None
+    ports: tuple[ServicePort, ...] = ()
+
+
+class Service(Resource, frozen=True, kw_only=True):
+    """A name that clients call, its ports, and the labels of the pods behind it."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class EndpointConditions(Input, frozen=True, kw_only=True):
+    """State of an endpoint; absent `ready` means ready, as Kubernetes says."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class ObjectReference(Input, frozen=True, kw_only=True):
+    """Points at another object, loosely."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Endpoint(Input, frozen=True, kw_only=True):
+    """One address that serves; only the first of `addresses` is meaningful."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: EndpointConditions = EndpointConditions()
+    target_ref: ObjectReference | None = None
+    node_name: str = ""
+
+
+class EndpointPort(Input, frozen=True, kw_only=True):
+    """The number behind a Service port, matched by name."""
+
+    name: str | None = None
+    port: int | None = None
+    protocol: str = "TCP"
+
+
+class EndpointSlice(Resource, frozen=True, kw_only=True):
+    """Addresses behind a Service, which the label `kubernetes.io/service-name` names."""
+
+    address_type: str = "IPv4"
+    endpoints: tuple[Endpoint, ...] | None = ()
+    ports: tuple[EndpointPort, ...] | None = ()
