@@ -19,7 +19,7 @@ class Kind(Value, frozen=True, kw_only=True):
     short: tuple[str, ...] = ()
     namespaced: bool = True
     status: bool = False
-    type: type[Resource] | None = None
+    shape: type[Resource] | None = None
     aliases: tuple[tuple[str, str], ...] = ()  # (group, version) under which it is known besides
 
     @property
@@ -44,8 +44,10 @@ def split_api_version(text: str) -> tuple[str, str]:
 
 
 KINDS = (
-    Kind(group="", kind="Namespace", plural="namespaces", versions=("v1",), short=("ns",), namespaced=False, status=True),
-    Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, type=Service),
+    Kind(
+        group="", kind="Namespace", plural="namespaces", versions=("v1",), short=("ns",), namespaced=False, status=True
+    ),
+    Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, shape=Service),
     Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True),
     Kind(group="", kind="ServiceAccount", plural="serviceaccounts", versions=("v1",), short=("sa",)),
     Kind(group="", kind="Secret", plural="secrets", versions=("v1",)),
@@ -58,7 +60,7 @@ KINDS = (
         kind="EndpointSlice",
         plural="endpointslices",
         versions=("v1", "v1beta1"),
-        type=EndpointSlice,
+        shape=EndpointSlice,
     ),
     Kind(
         group=GATEWAY,
@@ -66,7 +68,7 @@ KINDS = (
         plural="referencegrants",
         versions=("v1", "v1beta1"),
         short=("refgrant",),
-        type=ReferenceGrant,
+        shape=ReferenceGrant,
     ),
     Kind(
         group=SPLIT,
@@ -75,7 +77,7 @@ KINDS = (
         versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
         short=("ts",),
         status=True,
-        type=TrafficSplit,
+        shape=TrafficSplit,
         aliases=(("", "v1beta1"),),
     ),
 )

@@ -3,7 +3,7 @@
 Objects go in and out in the hub version of their kind (`resources.versions`); the HTTP layer converts.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from headgate.resources.meta import Key, Object
@@ -25,6 +25,10 @@ class Change(NamedTuple):
     revision: int
 
 
+Admit = Callable[[Object, Object | None], Object]
+"""Checks and completes an object before it is stored: (new, old or None) -> what to store. Raises Invalid."""
+
+
 class Store(Protocol):
     """Versioned objects. Every call raises `Unavailable` when the store can't be reached."""
 
@@ -38,20 +42,24 @@ class Store(Protocol):
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
 
-    async def create(self, obj: Object) -> Object:
+    async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Store a new object and return it with uid, creationTimestamp, generation and resourceVersion filled in.
+
+        With `metadata.generateName` and no name, the store picks one. A dry run checks and fills in, and stores nothing.
 
         Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
         """
 
-    async def update(self, obj: Object, *, subresource: Literal["", "status"] = "") -> Object:
+    async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
         """Replace an object (or only its status) and return it; equal content is no change.
 
         When `metadata.resourceVersion` is given it must be the current one. Raises Conflict, NotFound, Invalid.
         """
 
-    async def delete(self, key: Key, *, uid: str = "", resource_version: str = "") -> Object:
-        """Delete an object and, in the background, what it owns. With finalizers it only gets a deletionTimestamp.
+    async def delete(
+        self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Delete an object and what it owns (unless `orphan`). With finalizers it only gets a deletionTimestamp.
 
         Raises NotFound, and Conflict when a precondition does not hold.
         """
