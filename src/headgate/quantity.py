@@ -47,7 +47,7 @@ def _scale(suffix: str, text: str) -> Fraction:
     raise ValueError(f"{text!r} has the unknown suffix {suffix!r}; write for example 1, 500m or 1.5")
 
 
-def whole_weights(values: Sequence[Fraction]) -> tuple[int, ...]:
+def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
     """Scale exact weights to the smallest whole numbers in the same proportion; all zero stays all zero."""
     common = math.lcm(*(value.denominator for value in values)) if values else 1
     scaled = [int(value * common) for value in values]

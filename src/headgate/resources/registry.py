@@ -82,6 +82,9 @@ KINDS = (
     ),
 )
 
+SERVICE = next(kind for kind in KINDS if kind.kind == "Service")
+TRAFFIC_SPLIT = next(kind for kind in KINDS if kind.kind == "TrafficSplit")
+
 _BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}
 _BY_VERSION = {
     (group, version, kind.kind): kind

@@ -1,0 +1,50 @@
+"""Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
+
+from headgate.compiler import services
+from headgate.compiler.endpoints import endpoints
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled, Finding, Report
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.splits import Claims, plain
+from headgate.model.routing import Mesh, PortRef, Route, RouteTable
+from headgate.settings import Settings
+
+
+def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
+    """Compile a snapshot. Never raises for what users wrote: their mistakes are findings."""
+    frontends = {name: services.frontend(name, item, settings) for name, (_, item) in snapshot.services.items()}
+    places = [entry for name, (_, item) in snapshot.services.items() for entry in endpoints(snapshot, name, item)]
+    claims = Claims(snapshot, {entry.ref: entry.ready for entry in places}, settings)
+    for key, split in snapshot.splits:
+        claims.add(key, split)
+    findings = [
+        finding
+        for name, (key, item) in snapshot.services.items()
+        for finding in services.findings(key, item, frontends[name])
+    ]
+    findings += _undecodable(snapshot)
+    refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
+    mesh = Mesh(
+        domain=settings.domain,
+        frontends=tuple(front for front in frontends.values() if front.ports),
+        tables=tuple(claims.tables.get(ref) or RouteTable(ref=ref, routes=(Route(split=plain(ref)),)) for ref in refs),
+        endpoints=tuple(places),
+    )
+    report = Report(
+        seen=tuple(sorted({*snapshot.objects, *snapshot.undecodable})),
+        findings=tuple(sorted([*findings, *claims.findings], key=_order)),
+        outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
+    )
+    return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
+
+
+def _undecodable(snapshot: Snapshot) -> list[Finding]:
+    return [
+        Finding(about=key, reason=Reason.INVALID, field=cause.field, message=cause.message)
+        for key, causes in snapshot.undecodable.items()
+        for cause in causes
+    ]
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    return (finding.about, finding.field, finding.reason.value, finding.message)

@@ -1,0 +1,42 @@
+"""EndpointSlices to the ready endpoints of each Service port (R37, R38: by the port's name, so targetPort is resolved)."""
+
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.routing import Endpoint, Endpoints, PortRef
+from headgate.resources import core
+
+
+def endpoints(snapshot: Snapshot, name: str, service: core.Service) -> tuple[Endpoints, ...]:
+    """Return one entry for each routed port of the Service, with or without endpoints."""
+    slices = snapshot.slices.get(name, ())
+    return tuple(
+        Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in routed_ports(service)
+    )
+
+
+def _ready(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:
+    found = {
+        (endpoint.addresses[0], number): _workload(item, endpoint)
+        for item in slices
+        if item.address_type != "FQDN"
+        for number in _numbers(item, port_name)
+        for endpoint in item.endpoints or ()
+        if endpoint.addresses and _is_ready(endpoint)
+    }
+    return tuple(
+        Endpoint(address=address, port=port, workload=workload) for (address, port), workload in sorted(found.items())
+    )
+
+
+def _numbers(item: core.EndpointSlice, port_name: str) -> list[int]:
+    return [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
+
+
+def _is_ready(endpoint: core.Endpoint) -> bool:
+    return endpoint.conditions.ready is not False
+
+
+def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
+    if endpoint.target_ref is None or endpoint.target_ref.kind != "Pod":
+        return ""
+    return f"{endpoint.target_ref.namespace or item.metadata.namespace}/{endpoint.target_ref.name}"

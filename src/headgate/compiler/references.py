@@ -1,0 +1,49 @@
+"""From the names that users write to the Services that they mean (R2, R29, D12)."""
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.resources.gateway import ReferenceGrant
+from headgate.resources.meta import Key
+
+QUALIFIED = 2  # parts of `name.namespace`
+
+
+def service_name(written: str, namespace: str, domain: str) -> str:
+    """Return `namespace/name` for a Service written in any of its forms; empty when it is none of them.
+
+    The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case does not matter.
+    """
+    lower = written.lower().removesuffix(".")
+    for suffix in (f".svc.{domain}", ".svc"):
+        if lower.endswith(suffix):
+            lower = lower.removesuffix(suffix)
+            return "/".join(reversed(lower.split("."))) if lower.count(".") == 1 else ""
+    parts = lower.split(".")
+    if len(parts) > QUALIFIED or not all(parts):
+        return ""
+    return f"{parts[1] if len(parts) == QUALIFIED else namespace}/{parts[0]}"
+
+
+def permitted(snapshot: Snapshot, about: Key, service: str) -> bool:
+    """Say whether `about` may refer to a Service: in its own namespace always, else by a ReferenceGrant there."""
+    namespace, name = service.split("/")
+    if namespace == about.namespace:
+        return True
+    return any(_allows_from(grant, about) and _allows_to(grant, name) for grant in snapshot.grants.get(namespace, ()))
+
+
+def _allows_from(grant: ReferenceGrant, about: Key) -> bool:
+    wanted = (about.group, about.kind, about.namespace)
+    return any((source.group, source.kind, source.namespace) == wanted for source in grant.spec.from_)
+
+
+def _allows_to(grant: ReferenceGrant, name: str) -> bool:
+    return any((to.group, to.kind) == ("", "Service") and to.name in {"", name} for to in grant.spec.to)
+
+
+def grant_hint(about: Key, service: str) -> str:
+    """Tell the user which ReferenceGrant would allow the reference."""
+    namespace, name = service.split("/")
+    return (
+        f"create a ReferenceGrant in the namespace {namespace} from group {about.group}, kind {about.kind}, namespace "
+        f"{about.namespace} to kind Service, name {name}"
+    )

@@ -1,0 +1,57 @@
+"""What the compiler has to say about the user's objects."""
+
+from headgate.compiler.reasons import Reason
+from headgate.model.routing import Mesh, PortRef
+from headgate.resources.meta import Key, Value
+
+
+class Finding(Value, frozen=True, kw_only=True):
+    """Something to tell about an object: `field` is the path as the user wrote it, `related` are other objects in it."""
+
+    about: Key
+    reason: Reason
+    field: str
+    message: str
+    related: tuple[Key, ...] = ()
+
+
+class Share(Value, frozen=True, kw_only=True):
+    """What one backend of a split gets on one port: `weight` as written, `numerator`/`denominator` of the requests.
+
+    `left_out` says why a backend gets less than its weight asks for.
+    """
+
+    service: str
+    weight: int
+    numerator: int
+    denominator: int
+    endpoints: int
+    left_out: Reason | None = None
+
+
+class Outcome(Value, frozen=True, kw_only=True):
+    """What a split does on one port of its root."""
+
+    about: Key
+    ref: PortRef
+    shares: tuple[Share, ...]
+
+
+class Report(Value, frozen=True, kw_only=True):
+    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at."""
+
+    seen: tuple[Key, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+
+    def about(self, key: Key) -> tuple[Finding, ...]:
+        """Return the findings of one object."""
+        return tuple(finding for finding in self.findings if finding.about == key)
+
+
+class Compiled(Value, frozen=True, kw_only=True):
+    """The compiler's answer for one revision of the objects."""
+
+    revision: int
+    mesh: Mesh
+    report: Report

@@ -1,0 +1,226 @@
+"""TrafficSplits to routes: which backends share a root's port, by which weights, and why the others don't (001, 004).
+
+Cases on one port of the root, first that holds (D9, D10; docs/traffic-split.md):
+1. a backend with weight is left: those share the traffic by their relative weights;
+2. nobody is left and no backend offers the port at all: the root's plain behaviour;
+3. otherwise: 503. The user's weights say that nobody else may have this traffic.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import structs
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.references import grant_hint, permitted, service_name
+from headgate.compiler.report import Finding, Outcome, Share
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+from headgate.quantity import whole_weights
+from headgate.resources.meta import Key, Value
+from headgate.resources.registry import SERVICE
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
+from headgate.settings import Settings
+
+LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
+
+Ready = Mapping[PortRef, tuple[Endpoint, ...]]
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A backend of a split; `reason` says why it can't have traffic, `service` is empty when the name is no name."""
+
+    index: int
+    written: str
+    service: str
+    weight: int
+    reason: Reason | None = None
+    message: str = ""
+    endpoints: int = 0
+
+
+class Claims:
+    """Compiles splits in their order of precedence; the first on a root has it (D8)."""
+
+    def __init__(self, snapshot: Snapshot, ready: Ready, settings: Settings) -> None:
+        self.snapshot = snapshot
+        self.ready = ready
+        self.settings = settings
+        self.winners: dict[str, Key] = {}
+        self.tables: dict[PortRef, RouteTable] = {}
+        self.findings: list[Finding] = []
+        self.outcomes: list[Outcome] = []
+
+    def add(self, key: Key, split: TrafficSplit) -> None:
+        """Give the split its root, if it may have it, and say what keeps it from it."""
+        root = service_name(split.spec.service, key.namespace, self.settings.domain)
+        refusals = list(self._refusals(key, split, root))
+        self.findings += refusals
+        if refusals:
+            return
+        self.winners[root] = key
+        candidates = [self._candidate(key, split, index) for index in range(len(split.spec.backends))]
+        self.findings += [_finding(key, item) for item in candidates if item.reason]
+        _, service = self.snapshot.services[root]
+        for port in sorted({port.port for port in routed_ports(service)}):
+            self._add_port(key, split, PortRef(root, port), candidates)
+
+    def _refusals(self, key: Key, split: TrafficSplit, root: str) -> Iterator[Finding]:
+        def refuse(reason: Reason, field: str, message: str, *related: Key) -> Finding:
+            return Finding(about=key, reason=reason, field=field, message=message, related=related)
+
+        written = split.spec.service
+        for index, match in enumerate(split.spec.matches):
+            message = (
+                f"the {match.kind} {match.name} does not exist; it matches nothing, so {written} keeps its traffic"
+            )
+            yield refuse(Reason.MATCH_NOT_FOUND, f"spec.matches[{index}].name", message)
+        if split.spec.matches:
+            return
+        if root not in self.snapshot.services:
+            message = f"there is no Service {written} yet, so there is nothing to split; create it or mend the name"
+            yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message)
+        elif not permitted(self.snapshot, key, root):
+            message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
+            yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))
+        elif (own := self._self_reference(key, split, root)) is not None:
+            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", _SELF.format(root=written))
+        elif root in self.winners:
+            winner = self.winners[root]
+            message = f"{written} is split by {winner} already, which is older; delete one of the two"
+            yield refuse(Reason.CONFLICTED, "spec.service", message, winner)
+
+    def _self_reference(self, key: Key, split: TrafficSplit, root: str) -> int | None:
+        if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
+            return None
+        names = [service_name(item.service, key.namespace, self.settings.domain) for item in split.spec.backends]
+        return names.index(root) if root in names else None
+
+    def _candidate(self, key: Key, split: TrafficSplit, index: int) -> Candidate:
+        backend = split.spec.backends[index]
+        name = service_name(backend.service, key.namespace, self.settings.domain)
+        reason, message = None, ""
+        if name and not permitted(self.snapshot, key, name):
+            reason = Reason.REF_NOT_PERMITTED
+            message = f"traffic will not be split for {backend.service}: {grant_hint(key, name)}"
+        elif name not in self.snapshot.services:
+            reason = Reason.BACKEND_NOT_FOUND
+            message = f"traffic will not be split for {backend.service}: there is no such Service (yet)"
+        return Candidate(
+            index=index, written=backend.service, service=name, weight=backend.weight, reason=reason, message=message
+        )
+
+    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[Candidate]) -> None:
+        on_port = [item if item.reason else self._on_port(item, root) for item in candidates]
+        known = {item.index for item in candidates if item.reason}
+        self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
+        keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
+        decided = _decide(on_port, root, keep_share=keep_share)
+        if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
+            message = f"no backend with a weight above 0 is left for {root}; its requests are answered with 503"
+            self.findings.append(
+                Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
+            )
+        fitting = _fit(decided)
+        if fitting != decided:
+            message = f"the weights on {root} are larger than a proxy can add up; they are scaled down and rounded"
+            self.findings.append(
+                Finding(about=key, reason=Reason.WEIGHTS_ROUNDED, field="spec.backends", message=message)
+            )
+        self.tables[root] = RouteTable(ref=root, routes=(Route(split=fitting, origin=key),))
+        self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, fitting))))
+
+    def _on_port(self, item: Candidate, root: PortRef) -> Candidate:
+        ref = PortRef(item.service, root.port)
+        if ref not in self.ready:
+            _, service = self.snapshot.services[item.service]
+            offered = ", ".join(str(port.port) for port in routed_ports(service)) or "no TCP port"
+            message = (
+                f"traffic will not be split for {item.written} on port {root.port}: it offers {offered}; "
+                f"give the Service {item.written} a port {root.port} (its targetPort may be any other)"
+            )
+            return _marked(item, Reason.PORT_MISMATCH, message)
+        count = len(self.ready[ref])
+        if not count and item.weight:
+            message = f"{item.written} has no ready endpoint on port {root.port}"
+            return _marked(item, Reason.NO_READY_ENDPOINTS, message)
+        return structs.replace(item, endpoints=count)
+
+
+_SELF = (
+    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
+    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
+)
+_UNRESOLVED = {Reason.BACKEND_NOT_FOUND, Reason.REF_NOT_PERMITTED, Reason.PORT_MISMATCH}
+
+
+def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:
+    live = [item for item in candidates if item.reason is None and item.weight]
+    failed = [item for item in candidates if keep_share and item.reason is Reason.NO_READY_ENDPOINTS]
+    if not live and not failed and all(item.reason in _UNRESOLVED for item in candidates):
+        return plain(root)
+    weights = whole_weights([item.weight for item in (*live, *failed)])
+    targets = zip(live, weights, strict=False)
+    broken = zip(failed, weights[len(live) :], strict=True)
+    return Split(
+        targets=tuple(Target(ref=PortRef(item.service, root.port), weight=weight) for item, weight in targets),
+        broken=tuple(Broken(weight=weight, reason=Reason.NO_READY_ENDPOINTS.value) for _, weight in broken),
+    )
+
+
+def plain(ref: PortRef) -> Split:
+    """Return what a Service does by itself: all of its own endpoints."""
+    return Split(targets=(Target(ref=ref, weight=1),))
+
+
+def _total(split: Split) -> int:
+    return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
+
+
+def _fit(split: Split) -> Split:
+    total = _total(split)
+    if total <= LARGEST_SUM:
+        return split
+    room = LARGEST_SUM - len(split.targets) - len(split.broken)
+
+    def scaled(weight: int) -> int:
+        return 1 + weight * room // total
+
+    return Split(
+        targets=tuple(Target(ref=item.ref, weight=scaled(item.weight)) for item in split.targets),
+        broken=tuple(Broken(reason=item.reason, weight=scaled(item.weight)) for item in split.broken),
+    )
+
+
+def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:
+    total = _total(split)
+    weights = {target.ref.service: target.weight for target in split.targets}
+    for item in candidates:
+        weight = weights.get(item.service, 0) if item.reason is None and item.weight else 0
+        divisor = math.gcd(weight, total) or 1
+        yield Share(
+            service=item.service or item.written,
+            weight=item.weight,
+            numerator=weight // divisor,
+            denominator=max(total // divisor, 1) if weight else 1,
+            endpoints=item.endpoints,
+            left_out=item.reason,
+        )
+
+
+def _marked(item: Candidate, reason: Reason, message: str) -> Candidate:
+    return structs.replace(item, reason=reason, message=message)
+
+
+def _finding(key: Key, item: Candidate) -> Finding:
+    related = (_service_key(item.service),) if item.service else ()
+    reason = item.reason or Reason.INVALID
+    return Finding(
+        about=key, reason=reason, field=f"spec.backends[{item.index}].service", message=item.message, related=related
+    )
+
+
+def _service_key(service: str) -> Key:
+    namespace, name = service.split("/")
+    return SERVICE.key(namespace, name)
