@@ -1,0 +1,149 @@
+"""What may stand in `metadata`: the grammar of names and labels, and the types of its fields. Words are Kubernetes'."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause
+
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LONGEST_SUBDOMAIN = 253
+_LARGEST_ANNOTATIONS = 256 * 1024  # bytes, keys and values together, as in Kubernetes
+_LABEL_KINDS = frozenset({"Namespace", "Service"})
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether `text` may name a Service or a Namespace (RFC 1123 label)."""
+    return DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether `text` may name most objects (RFC 1123 subdomain)."""
+    return len(text) <= _LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def label_fault(text: str) -> str:
+    """Say what is wrong with a name of a Service or a Namespace; empty when nothing is."""
+    if is_dns_label(text):
+        return ""
+    return f"{text!r} is not valid: use at most 63 lower case letters, digits and '-', beginning and ending with a letter or digit"
+
+
+def subdomain_fault(text: str) -> str:
+    """Say what is wrong with an object's name; empty when nothing is."""
+    if is_dns_subdomain(text):
+        return ""
+    return (
+        f"{text!r} is not valid: use at most 253 lower case letters, digits, '-' and '.', "
+        "beginning and ending with a letter or digit"
+    )
+
+
+def label_key_fault(key: str) -> str:
+    """Say what is wrong with the key of a label or an annotation; empty when nothing is."""
+    prefix, slash, word = key.rpartition("/")
+    if slash and not is_dns_subdomain(prefix.lower()):
+        return f"the part before '/' of key {key!r} must be a DNS name such as example.com"
+    if _LABEL_WORD.fullmatch(word) is None:
+        return f"key {key!r} must have at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+    return ""
+
+
+def metadata_causes(metadata: Mapping[str, Any], kind: str) -> Iterator[Cause]:
+    """Yield every mistake in an object's `metadata`. `kind` decides which names are allowed."""
+    fault = label_fault if kind in _LABEL_KINDS else subdomain_fault
+    yield from _name_causes(metadata, fault)
+    yield from _map_causes("metadata.labels", metadata.get("labels"), _label_value_fault)
+    yield from _map_causes("metadata.annotations", metadata.get("annotations"), lambda _: "")
+    yield from _annotation_size(metadata.get("annotations"))
+    yield from _finalizer_causes(metadata.get("finalizers"))
+    yield from _owner_causes(metadata.get("ownerReferences"))
+
+
+def _name_causes(metadata: Mapping[str, Any], fault: Callable[[str], str]) -> Iterator[Cause]:
+    for field, check in (("name", fault), ("namespace", label_fault)):
+        value = metadata.get(field)
+        if value is None or value == "":
+            continue
+        if not isinstance(value, str):
+            yield Cause(f"metadata.{field}", f"must be text; write {field}: {str(value)!r} with quotes")
+        elif message := check(value):
+            yield Cause(f"metadata.{field}", message)
+    if not metadata.get("name") and not isinstance(metadata.get("generateName", ""), str):
+        yield Cause("metadata.generateName", "must be text")
+    elif not metadata.get("name") and not metadata.get("generateName"):
+        yield Cause("metadata.name", "is missing: give the object a name")
+
+
+def _map_causes(field: str, value: object, fault: Callable[[str], str]) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        yield Cause(field, f"must map text to text, not be {type_name(value)}")
+        return
+    for key, text in value.items():
+        where = f"{field}.{key}"
+        if not isinstance(key, str):
+            yield Cause(field, f"key {key!r} must be text; write it with quotes")
+        elif message := label_key_fault(key):
+            yield Cause(where, message)
+        elif not isinstance(text, str):
+            yield Cause(where, f"must be text, not {type_name(text)}; write it with quotes")
+        elif message := fault(text):
+            yield Cause(where, message)
+
+
+def _label_value_fault(text: str) -> str:
+    if text == "" or _LABEL_WORD.fullmatch(text):
+        return ""
+    return f"{text!r} is not a label value: use at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+
+
+def _annotation_size(annotations: object) -> Iterator[Cause]:
+    if not isinstance(annotations, Mapping):
+        return
+    size = sum(
+        len(key) + len(text) for key, text in annotations.items() if isinstance(key, str) and isinstance(text, str)
+    )
+    if size > _LARGEST_ANNOTATIONS:
+        yield Cause("metadata.annotations", f"take {size} characters; at most {_LARGEST_ANNOTATIONS} are kept")
+
+
+def _finalizer_causes(value: object) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        yield Cause("metadata.finalizers", "must be a list of names")
+
+
+def _owner_causes(value: object) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield Cause("metadata.ownerReferences", "must be a list")
+        return
+    for index, item in enumerate(value):
+        where = f"metadata.ownerReferences[{index}]"
+        if not isinstance(item, Mapping):
+            yield Cause(where, "must be an object")
+            continue
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not isinstance(item.get(name), str) or not item[name]:
+                yield Cause(f"{where}.{name}", "is required, as text")
+
+
+def type_name(value: object) -> str:
+    """Name a JSON value's type as a user of YAML would."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return "a whole number"
+    if isinstance(value, float):
+        return "a fraction"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "an object"

@@ -1,0 +1,162 @@
+"""What the store fills in and keeps in an object, as a Kubernetes API server does. Pure but for the clock and chance."""
+
+import secrets
+import uuid
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from typing import Any
+
+from headgate.errors import Cause, Conflict, Invalid
+from headgate.resources.meta import Key, Object
+from headgate.resources.names import metadata_causes
+from headgate.resources.registry import KINDS, Kind, find, split_api_version
+
+DEFAULT_NAMESPACE = "default"
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
+_LONGEST_PREFIX = 58  # with five letters more, a name still fits in a DNS label
+_OWNED_BY_STORE = ("uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp")
+
+
+def kind_of(obj: Object) -> Kind:
+    """Return the kind of an object in hub version. Raises Invalid for a kind that headgate does not keep."""
+    group, version = split_api_version(str(obj.get("apiVersion", "")))
+    kind = find(group, str(obj.get("kind", "")))
+    if kind is None:
+        known = ", ".join(sorted(known.kind for known in KINDS))
+        raise Invalid(
+            Cause("kind", f"{obj.get('kind')!r} of {obj.get('apiVersion')!r} is not known here; known are {known}")
+        )
+    if version != kind.versions[0]:
+        raise Invalid(Cause("apiVersion", f"is stored as {kind.hub}, not as {obj['apiVersion']}; convert it first"))
+    return kind
+
+
+def qualified(kind: Kind) -> str:
+    """Name a kind as Kubernetes' messages do: `trafficsplits.split.smi-spec.io`."""
+    return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+
+
+def normalised(obj: Object, kind: Kind) -> Object:
+    """Return the object with the namespace that its kind needs. Raises Invalid when its metadata can't be used."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise Invalid(Cause("metadata", "is missing: give the object a metadata.name"))
+    causes = tuple(metadata_causes(metadata, kind.kind))
+    if causes:
+        raise Invalid(*causes)
+    if kind.namespaced:
+        return with_metadata(obj, namespace=metadata.get("namespace") or DEFAULT_NAMESPACE)
+    return with_metadata(obj, namespace=None)
+
+
+def with_metadata(obj: Object, **fields: Any) -> Object:
+    """Return a copy with these metadata fields; a field that is None is left out."""
+    metadata = {**obj["metadata"], **fields}
+    return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
+
+
+def picked_name(obj: Object) -> Object:
+    """Return the object with a name, made from `generateName` when it has none."""
+    metadata = obj["metadata"]
+    if metadata.get("name"):
+        return obj
+    letters = "".join(secrets.choice(_NAME_LETTERS) for _ in range(5))
+    return with_metadata(obj, name=metadata["generateName"][:_LONGEST_PREFIX] + letters)
+
+
+def born(obj: Object, kind: Kind) -> Object:
+    """Return a new object as it is first stored, without its resourceVersion."""
+    bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
+    if kind.kind == "Namespace":
+        labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
+        bare = {**with_metadata(bare, labels=labels), "status": {"phase": "Active"}}
+    return with_metadata(
+        bare,
+        uid=str(uuid.uuid4()),
+        creationTimestamp=now(),
+        generation=1,
+        resourceVersion=None,
+        deletionTimestamp=None,
+        deletionGracePeriodSeconds=None,
+    )
+
+
+def replaced(new: Object, old: Object, kind: Kind) -> Object:
+    """Return what an update stores: the user's content with the fields that only the store sets. Raises Invalid."""
+    _check_finalizers(new, old)
+    kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE}
+    merged = dict(with_metadata(new, **kept))
+    if kind.status:
+        merged.pop("status", None)
+        if "status" in old:
+            merged["status"] = old["status"]
+    if _content(merged) != _content(old):
+        return with_metadata(merged, generation=old["metadata"]["generation"] + 1)
+    return merged
+
+
+def with_status(new: Object, old: Object) -> Object:
+    """Return what an update of the status stores: the old object with the new status."""
+    merged = {name: value for name, value in old.items() if name != "status"}
+    return {**merged, "status": new["status"]} if "status" in new else merged
+
+
+def _content(obj: Object) -> dict[str, Any]:
+    return {name: value for name, value in obj.items() if name not in ("metadata", "status")}
+
+
+def _check_finalizers(new: Object, old: Object) -> None:
+    if "deletionTimestamp" not in old["metadata"]:
+        return
+    added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+    if added:
+        raise Invalid(
+            Cause("metadata.finalizers", f"can't gain {', '.join(sorted(added))}: the object is being deleted")
+        )
+
+
+def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: str) -> None:
+    """Raise Conflict when the object is not the one, or not the version, that the caller has read."""
+    metadata = old["metadata"]
+    what = f'Operation cannot be fulfilled on {qualified(kind)} "{metadata["name"]}"'
+    if uid and uid != metadata["uid"]:
+        raise Conflict(
+            f"{what}: its uid is {metadata['uid']}, not {uid}: it was deleted and created anew; read it again"
+        )
+    if resource_version and resource_version != metadata["resourceVersion"]:
+        raise Conflict(
+            f"{what}: the object has been modified; please apply your changes to the latest version and try again"
+        )
+
+
+def doomed(obj: Object) -> Object:
+    """Return the object as marked for deletion; a Namespace says so in its phase."""
+    marked = with_metadata(obj, deletionTimestamp=now(), deletionGracePeriodSeconds=0)
+    return {**marked, "status": {"phase": "Terminating"}} if obj["kind"] == "Namespace" else marked
+
+
+def without_owners(obj: Object, uids: AbstractSet[str]) -> Object:
+    """Return the object without its references to some owners."""
+    rest = [reference for reference in obj["metadata"]["ownerReferences"] if reference["uid"] not in uids]
+    return with_metadata(obj, ownerReferences=rest or None)
+
+
+def service_account(namespace: str) -> Object:
+    """Return the ServiceAccount that every namespace has."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+
+
+def namespace(name: str) -> Object:
+    """Return a Namespace to create."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def namespace_key(name: str) -> Key:
+    """Point at a Namespace."""
+    return Key("", "Namespace", "", name)
+
+
+def now() -> str:
+    """Return the time as Kubernetes writes it: RFC 3339, UTC, whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
