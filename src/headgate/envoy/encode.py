@@ -1,0 +1,97 @@
+"""A View to the bytes that its proxy is to hold."""
+
+from collections.abc import Callable, Hashable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from headgate.envoy import clusters, listeners, names, pb, routes
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.plan import plan
+from headgate.envoy.view import Node, View
+from headgate.model.routing import PortRef
+
+DIGEST_BYTES = 12
+
+
+class Memo:
+    """Encoded resources by the value that they came from; what the last build did not use is dropped."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Encoded] = {}
+        self._used: dict[Hashable, Encoded] = {}
+        self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
+
+    def turn(self) -> None:
+        """Begin a new build."""
+        self._kept, self._used = self._used, {}
+
+    def get(self, key: Hashable, make: Callable[[], Encoded]) -> Encoded:
+        """Return what was encoded from an equal key, or encode it now."""
+        found = self._used.get(key) or self._kept.get(key)
+        if found is None:
+            found = make()
+            self.encoded += 1
+        self._used[key] = found
+        return found
+
+
+class Part(NamedTuple):
+    """One resource to render: a function of its arguments alone, which are therefore the key of the memo."""
+
+    type_url: TypeUrl
+    name: str
+    render: Callable[..., Message]
+    arguments: tuple[Hashable, ...]
+    needs: tuple[str, ...] = ()
+
+
+def encode(view: View, memo: Memo) -> ProxyConfig:
+    """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
+    config: dict[TypeUrl, dict[str, Encoded]] = {
+        type_url: {} for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES)
+    }
+    for part in (*_of_tables(view), *_of_frontends(view), *_of_node(view.node)):
+        config[part.type_url][part.name] = memo.get(part, lambda part=part: _encode(part))  # type: ignore[misc]  # bound now
+    return config
+
+
+def _of_tables(view: View) -> Iterator[Part]:
+    for table in view.mesh.tables:
+        route, wanted = plan(table, view.ready)
+        yield Part(ROUTES, route.name, routes.routes, (route,), tuple(item.cluster for item in route.clusters))
+        for item in wanted:
+            yield Part(CLUSTER, item.name, clusters.cluster, (item.name,))
+            yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
+
+
+def _of_frontends(view: View) -> Iterator[Part]:
+    for front in view.mesh.frontends:
+        for port in front.ports:
+            name = names.outbound(PortRef(front.service, port))
+            if front.address and port not in front.unbindable:
+                yield Part(LISTENER, name, listeners.service_listener, (name, front.address, port))
+        for authority, port in names.authorities(front, view.mesh.domain) if view.node.proxy_port else ():
+            ref = PortRef(front.service, port)
+            name = names.host(ref, authority)
+            yield Part(SCOPES, name, routes.scope, (name, authority, names.outbound(ref)))
+
+
+def _of_node(node: Node) -> Iterator[Part]:
+    if node.proxy_port:
+        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (node.proxy_address, node.proxy_port))
+    if node.probe:
+        yield Part(LISTENER, names.PROBE, listeners.probe_listener, (node.probe,))
+
+
+def _encode(part: Part) -> Encoded:
+    return encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
+
+
+def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:
+    """Serialise one resource; its version is a digest of its content, so equal content is never news."""
+    packed = pb.pack(message)
+    digest = blake2b(packed.value, digest_size=DIGEST_BYTES).hexdigest()
+    body = pb.Resource(name=name, version=digest, resource=packed).SerializeToString(deterministic=True)
+    return Encoded(body, digest, needs)

@@ -1,0 +1,108 @@
+"""Listeners: one for each Service port, and the gateway's HTTP proxy."""
+
+from headgate.envoy import names, pb
+from headgate.envoy.clusters import METADATA, address
+from headgate.envoy.sources import ads
+
+BACKEND_HEADER = "x-headgate-backend"
+POD_HEADER = "x-headgate-pod"
+PRIVATE_MODE = 0o600
+_UNKNOWN = (
+    "headgate: no Service answers to %REQ(:AUTHORITY)%. Write name.namespace:port; a name alone is looked up in the "
+    "namespace default.\n"
+)
+
+
+def service_listener(name: str, host: str, port: int) -> pb.Listener:
+    """Return the listener on a Service's own address."""
+    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    return _listener(name, address(host, port), connection)
+
+
+def proxy_listener(host: str, port: int) -> pb.Listener:
+    """Return the HTTP proxy for clients: every Service by every spelling of its name."""
+    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies())
+    return _listener(names.PROXY, address(host, port), connection)
+
+
+def probe_listener(path: str) -> pb.Listener:
+    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it."""
+    told = {BACKEND_HEADER: "backend", POD_HEADER: "pod"}
+    mutations = [
+        pb.HeaderMutationRule(
+            append=pb.HeaderValueOption(
+                header=pb.HeaderValue(key=header, value=f"%UPSTREAM_METADATA({METADATA}:{key})%"),
+                append_action=pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
+            )
+        )
+        for header, key in told.items()
+    ]
+    mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
+    tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
+    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies(), first=(tell,))
+    return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+
+
+def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager) -> pb.Listener:
+    http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
+    return pb.Listener(
+        name=name,
+        address=where,
+        filter_chains=[pb.FilterChain(filters=[http])],
+        # Two processes on one address must be an error that somebody sees, not a silent share for each.
+        enable_reuse_port=pb.BoolValue(value=False),
+    )
+
+
+def _http(
+    *,
+    rds: pb.Rds | None = None,
+    scoped_routes: pb.ScopedRoutes | None = None,
+    local_reply_config: pb.LocalReplyConfig | None = None,
+    first: tuple[pb.HttpFilter, ...] = (),
+) -> pb.HttpConnectionManager:
+    """Return an HTTP filter chain that leaves requests as they are and costs little (docs/performance.md)."""
+    router = pb.HttpFilter(
+        name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
+    )
+    return pb.HttpConnectionManager(
+        stat_prefix="mesh",
+        codec_type=pb.HttpConnectionManager.CodecType.AUTO,
+        rds=rds,
+        scoped_routes=scoped_routes,
+        http_filters=[*first, router],
+        http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
+        upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
+        server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
+        generate_request_id=pb.BoolValue(value=False),
+        stream_idle_timeout=pb.Duration(seconds=0),
+        local_reply_config=local_reply_config,
+    )
+
+
+def _scoped() -> pb.ScopedRoutes:
+    whole_authority = pb.ScopedRoutes.ScopeKeyBuilder.FragmentBuilder(
+        header_value_extractor=pb.ScopedRoutes.ScopeKeyBuilder.FragmentBuilder.HeaderValueExtractor(
+            name=":authority", index=0
+        )
+    )
+    return pb.ScopedRoutes(
+        name="services",
+        scope_key_builder=pb.ScopedRoutes.ScopeKeyBuilder(fragments=[whole_authority]),
+        rds_config_source=ads(),
+        scoped_rds=pb.ScopedRds(scoped_rds_config_source=ads()),
+    )
+
+
+def _replies() -> pb.LocalReplyConfig:
+    unknown = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=["NR"]))
+    return pb.LocalReplyConfig(
+        mappers=[
+            pb.ResponseMapper(
+                filter=unknown,
+                body_format_override=pb.SubstitutionFormatString(
+                    text_format_source=pb.DataSource(inline_string=_UNKNOWN)
+                ),
+            )
+        ]
+    )

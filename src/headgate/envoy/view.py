@@ -1,0 +1,39 @@
+"""What one proxy gets to see of the mesh."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+
+from headgate.model.routing import Endpoint, Mesh, PortRef
+from headgate.resources.meta import Value
+
+
+class Node(Value, frozen=True, kw_only=True):
+    """A proxy. A gateway listens on every Service address and is an HTTP proxy besides.
+
+    `proxy_address` and `proxy_port` are where it is that proxy; `probe` is the path of the unix socket for `headgate try`.
+    """
+
+    id: str
+    role: Literal["gateway"] = "gateway"
+    proxy_address: str = ""
+    proxy_port: int = 0
+    probe: str = ""
+
+
+class View:
+    """A proxy's part of the mesh, with the index that its rendering asks for."""
+
+    def __init__(self, node: Node, mesh: Mesh) -> None:
+        self.node = node
+        self.mesh = mesh
+
+    @cached_property
+    def ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        """Ready endpoints by Service port."""
+        return {entry.ref: entry.ready for entry in self.mesh.endpoints}
+
+
+def project(mesh: Mesh, node: Node) -> View:
+    """Return the part of the mesh that a proxy needs: for a gateway, all of it."""
+    return View(node, mesh)

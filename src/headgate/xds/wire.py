@@ -1,0 +1,42 @@
+"""Discovery messages to and from bytes. Responses are put together from resources that are serialised already."""
+
+from headgate.envoy import pb
+from headgate.xds.session import Request, Response
+
+_VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
+
+
+def read_request(data: bytes) -> tuple[str, Request]:
+    """Return the node's id, where the message has it (the first of a stream), and the request."""
+    message = pb.DeltaDiscoveryRequest.FromString(data)
+    request = Request(
+        type_url=message.type_url,
+        subscribe=tuple(message.resource_names_subscribe),
+        unsubscribe=tuple(message.resource_names_unsubscribe),
+        initial=dict(message.initial_resource_versions),
+        nonce=message.response_nonce,
+        error=message.error_detail.message if message.HasField("error_detail") else None,
+    )
+    return message.node.id, request
+
+
+def write_response(response: Response) -> bytes:
+    """Return the DeltaDiscoveryResponse."""
+    parts = [_field(_VERSION, response.nonce.encode())]
+    parts += [_field(_RESOURCE, encoded.body) for _, encoded in response.resources]
+    parts += [_field(_TYPE_URL, response.type_url.encode()), _field(_NONCE, response.nonce.encode())]
+    parts += [_field(_REMOVED, name.encode()) for name in response.removed]
+    return b"".join(parts)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004  # seven bits a byte, as protobuf has it
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
