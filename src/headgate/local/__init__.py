@@ -1,0 +1,1 @@
+"""One machine: processes as pods, loopback addresses, Service -> EndpointSlice, and the node's Envoy."""
