@@ -186,7 +186,7 @@ class Session:
             if not shelf.wildcard:
                 shelf.known[name] = ""
 
-    def _changed(self, type_url: TypeUrl, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[tuple[str, Encoded]]:
+    def _changed(self, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[tuple[str, Encoded]]:
         shelf.alone = [name for name in shelf.alone if name in wants and self._may_follow(shelf, name, wants[name])]
         for name in shelf.alone:
             yield name, wants[name]

@@ -35,7 +35,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004  # seven bits a byte, as protobuf has it
+    while value > 0x7F:  # seven bits a byte, as protobuf has it
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)

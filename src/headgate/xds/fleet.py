@@ -1,0 +1,65 @@
+"""The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
+
+from collections.abc import Iterator
+
+from headgate.envoy.config import ProxyConfig, TypeUrl
+from headgate.latest import Latest
+from headgate.xds.session import ORDER, Rejected, Session
+
+
+class Proxy:
+    """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one."""
+
+    def __init__(self, node_id: str) -> None:
+        self.id = node_id
+        self.config: Latest[ProxyConfig | None] = Latest(None)
+        self.session: Session | None = None
+
+    def lags(self, type_url: TypeUrl, name: str) -> bool:
+        """Say whether the proxy does not hold a resource as it is wanted: it may be missing, old, or still there."""
+        if self.session is None:
+            return True
+        encoded = (self.config.get() or {}).get(type_url, {}).get(name)
+        held = self.session.shelves[type_url].held.get(name)
+        return (encoded.digest if encoded else None) != (held.digest if held else None)
+
+    def refusals(self) -> Iterator[Rejected]:
+        """Yield the resources that the proxy refused in the version that is wanted now."""
+        config = self.config.get() or {}
+        for type_url in ORDER if self.session else ():
+            wanted = config.get(type_url, {})
+            for name, rejected in self.session.shelves[type_url].rejected.items() if self.session else ():
+                if name in wanted and wanted[name].digest == rejected.digest:
+                    yield rejected
+
+    def settled(self) -> bool:
+        """Say whether nothing is under way: each wanted resource is held or refused, and nothing else is held."""
+        config = self.config.get()
+        if self.session is None or config is None:
+            return False
+        refused = {(item.type_url, item.name) for item in self.refusals()}
+        for type_url, shelf in self.session.shelves.items():
+            wanted = shelf.wants(config.get(type_url, {}))
+            if any(self.lags(type_url, name) and (type_url, name) not in refused for name in {*wanted, *shelf.held}):
+                return False
+        return True
+
+
+class Fleet:
+    """All proxies that headgate serves. `news` counts what happened to them: wait for it to change, then look."""
+
+    def __init__(self) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        self.news: Latest[int] = Latest(0)
+
+    def expect(self, node_id: str) -> Proxy:
+        """Make a proxy known; only known ones are served."""
+        return self.proxies.setdefault(node_id, Proxy(node_id))
+
+    def connected(self) -> list[Proxy]:
+        """Return the proxies that have a stream."""
+        return [proxy for proxy in self.proxies.values() if proxy.session is not None]
+
+    def bump(self) -> None:
+        """Tell the readers of `news` that a proxy's state changed."""
+        self.news.set(self.news.get() + 1)
