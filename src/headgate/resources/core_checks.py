@@ -1,0 +1,166 @@
+"""What can be wrong with Services, EndpointSlices and ReferenceGrants as far as the mesh reads them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.resources.checks import TOP_LEVEL, common_causes, list_at, object_at, text_at, unknown_fields
+from headgate.resources.meta import Object
+from headgate.resources.names import label_fault, type_name
+
+_LARGEST_PORT = 65535
+_MOST_REFERENCES = 16
+_PORT_TEXTS = ("name", "protocol", "appProtocol")
+
+
+def grant_causes(obj: Object) -> Iterator[Cause]:
+    """Yield every structural mistake of a ReferenceGrant (requirements 2.5)."""
+    yield from common_causes(obj)
+    yield from unknown_fields(obj, TOP_LEVEL)
+    causes: list[Cause] = []
+    spec = object_at(obj.get("spec"), "spec", causes)
+    if spec is not None:
+        causes += unknown_fields(spec, ("from", "to"), "spec")
+        causes += _references(spec.get("from"), "spec.from", ("group", "kind", "namespace"))
+        causes += _references(spec.get("to"), "spec.to", ("group", "kind", "name"))
+    yield from causes
+
+
+def _references(value: object, where: str, fields: Sequence[str]) -> list[Cause]:
+    causes: list[Cause] = []
+    items = list_at(value, where, causes)
+    if not causes and not 1 <= len(items) <= _MOST_REFERENCES:
+        causes.append(Cause(where, f"must have 1 to {_MOST_REFERENCES} entries, not {len(items)}"))
+    for index, item in enumerate(items):
+        place = f"{where}[{index}]"
+        reference = object_at(item, place, causes)
+        if reference is None:
+            continue
+        causes += unknown_fields(reference, fields, place)
+        if not isinstance(reference.get("group"), str):
+            causes.append(Cause(f"{place}.group", 'is required, as text; the core group is ""'))
+        text_at(reference.get("kind"), f"{place}.kind", causes)
+        if "namespace" in fields or reference.get("name") is not None:
+            text_at(reference.get(fields[2]), f"{place}.{fields[2]}", causes)
+    return causes
+
+
+def service_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in the fields of a Service that headgate reads."""
+    yield from common_causes(obj)
+    causes: list[Cause] = []
+    spec = object_at(obj.get("spec", {}), "spec", causes)
+    if spec is not None:
+        causes += _text_map(spec.get("selector"), "spec.selector")
+        for name in ("clusterIP", "type"):
+            causes += _optional_text(spec, name, "spec")
+        if spec.get("ports") is not None:
+            causes += _ports(list_at(spec["ports"], "spec.ports", causes), "spec.ports")
+    yield from causes
+
+
+def _ports(items: Sequence[Any], where: str) -> list[Cause]:
+    causes: list[Cause] = []
+    names: dict[object, int] = {}
+    for index, item in enumerate(items):
+        place = f"{where}[{index}]"
+        port = object_at(item, place, causes)
+        if port is None:
+            continue
+        for name in _PORT_TEXTS:
+            causes += _optional_text(port, name, place)
+        causes += _number(port.get("port"), f"{place}.port")
+        causes += _target(port.get("targetPort"), f"{place}.targetPort")
+        name = port.get("name") or ""
+        if len(items) > 1 and not name:
+            causes.append(Cause(f"{place}.name", "is required when there are several ports"))
+        elif isinstance(name, str) and name:
+            causes += _port_name(name, index, names, where)
+    return causes
+
+
+def _port_name(name: str, index: int, names: dict[object, int], where: str) -> list[Cause]:
+    place = f"{where}[{index}].name"
+    first = names.setdefault(name, index)
+    if first != index:
+        return [Cause(place, f"{name!r} is the name of {where}[{first}] already; names of ports must differ")]
+    fault = label_fault(name)
+    return [Cause(place, fault)] if fault else []
+
+
+def _number(value: object, where: str) -> list[Cause]:
+    if value is None:
+        return [Cause(where, "is missing")]
+    if isinstance(value, bool) or not isinstance(value, int):
+        hint = "; write it without quotes" if isinstance(value, str) else ""
+        return [Cause(where, f"must be a whole number, not {type_name(value)}{hint}")]
+    return [] if 1 <= value <= _LARGEST_PORT else [Cause(where, f"must be from 1 to {_LARGEST_PORT}, not {value}")]
+
+
+def _target(value: object, where: str) -> list[Cause]:
+    if value is None or (value == 0 and type(value) is int):  # 0 means unset, as in Kubernetes
+        return []
+    if isinstance(value, str):
+        return [] if value else [Cause(where, "must be a number, or the name of a container's port")]
+    return _number(value, where)
+
+
+def slice_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in the fields of an EndpointSlice that headgate reads."""
+    yield from common_causes(obj)
+    yield from _optional_text(obj, "addressType", "")
+    causes: list[Cause] = []
+    if obj.get("endpoints") is not None:
+        for index, item in enumerate(list_at(obj["endpoints"], "endpoints", causes)):
+            endpoint = object_at(item, f"endpoints[{index}]", causes)
+            if endpoint is not None:
+                causes += _endpoint(endpoint, f"endpoints[{index}]")
+    if obj.get("ports") is not None:
+        for index, item in enumerate(list_at(obj["ports"], "ports", causes)):
+            port = object_at(item, f"ports[{index}]", causes)
+            if port is not None:
+                causes += _slice_port(port, f"ports[{index}]")
+    yield from causes
+
+
+def _endpoint(endpoint: Mapping[str, Any], where: str) -> list[Cause]:
+    causes: list[Cause] = []
+    addresses = list_at(endpoint.get("addresses"), f"{where}.addresses", causes)
+    if not addresses and not causes:
+        causes.append(Cause(f"{where}.addresses", "is empty: give the endpoint an address"))
+    for index, address in enumerate(addresses):
+        text_at(address, f"{where}.addresses[{index}]", causes)
+    causes += _optional_text(endpoint, "nodeName", where)
+    conditions = object_at(endpoint.get("conditions") or {}, f"{where}.conditions", causes) or {}
+    for name in ("ready", "serving", "terminating"):
+        value = conditions.get(name)
+        if value is not None and not isinstance(value, bool):
+            causes.append(Cause(f"{where}.conditions.{name}", f"must be true or false, not {type_name(value)}"))
+    target = object_at(endpoint.get("targetRef") or {}, f"{where}.targetRef", causes) or {}
+    for name in ("kind", "namespace", "name", "uid"):
+        causes += _optional_text(target, name, f"{where}.targetRef")
+    return causes
+
+
+def _slice_port(port: Mapping[str, Any], where: str) -> list[Cause]:
+    causes = [cause for name in _PORT_TEXTS for cause in _optional_text(port, name, where)]
+    return causes if port.get("port") is None else causes + _number(port["port"], f"{where}.port")
+
+
+def _optional_text(value: Mapping[str, Any], name: str, where: str) -> list[Cause]:
+    found = value.get(name)
+    if found is None or isinstance(found, str):
+        return []
+    return [Cause(f"{where}.{name}" if where else name, f"must be text, not {type_name(found)}; write it with quotes")]
+
+
+def _text_map(value: object, where: str) -> list[Cause]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        return [Cause(where, f"must map text to text, not be {type_name(value)}")]
+    return [
+        Cause(f"{where}.{key}", f"must be text, not {type_name(text)}; write it with quotes")
+        for key, text in value.items()
+        if not isinstance(text, str)
+    ]

@@ -1,0 +1,242 @@
+"""Between the versions of a kind and its hub: `to_hub` reads any version, `from_hub` writes any (R9, R10, D2, D24).
+
+Nothing is lost on the way. What a version can't hold is kept in an annotation, as a conversion webhook would:
+
+- `conversion.headgate.dev/weights`, on the hub: the quantities as their author wrote them (`500m`), as a JSON object from
+  backend to quantity. It stands there only while it means exactly the weights of the hub; else it is dropped.
+- `conversion.headgate.dev/matches`, on v1alpha1, v1alpha2 and v1beta1: the `spec.matches` that these versions don't have.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from headgate.errors import Cause, DecodeError
+from headgate.quantity import parse_quantity, whole_weights
+from headgate.resources.meta import Object
+from headgate.resources.names import type_name
+from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
+
+WEIGHTS = "conversion.headgate.dev/weights"
+MATCHES = "conversion.headgate.dev/matches"
+QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
+MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
+LARGEST_WEIGHT = 2**63 - 1  # JSON readers of the hub hold weights in 64 bits
+_HOSTNAME = "kubernetes.io/hostname"
+_ZONE = "topology.kubernetes.io/zone"
+
+
+def kind_written(obj: Object) -> Kind:
+    """Return the kind of an object in any version. Raises DecodeError that names what is known."""
+    if not isinstance(obj, Mapping):
+        raise DecodeError(Cause("", f"must be an object with apiVersion, kind and metadata, not {type_name(obj)}"))
+    for field in ("apiVersion", "kind"):
+        if not isinstance(obj.get(field), str) or not obj[field]:
+            raise DecodeError(Cause(field, "is missing: every object needs it, as text"))
+    kind = find_written(obj["apiVersion"], obj["kind"])
+    if kind is None:
+        raise DecodeError(_unknown(obj["apiVersion"], obj["kind"]))
+    return kind
+
+
+def _unknown(version: str, name: str) -> Cause:
+    named = [kind for kind in KINDS if kind.kind == name]
+    if not named:
+        known = ", ".join(sorted({kind.kind for kind in KINDS}))
+        return Cause("kind", f"{name!r} is not a kind that headgate knows; known are {known}")
+    known = ", ".join(api_version(*pair) for kind in named for pair in _written_versions(kind))
+    return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}")
+
+
+def _written_versions(kind: Kind) -> list[tuple[str, str]]:
+    return [(kind.group, version) for version in kind.versions] + list(kind.aliases)
+
+
+def to_hub(obj: Object) -> Object:
+    """Return an object, written in any known version, in the version of the store. Raises DecodeError."""
+    kind = kind_written(obj)
+    _, version = split_api_version(obj["apiVersion"])
+    convert = _TO_HUB.get(kind.kind)
+    hub = {**obj, "apiVersion": kind.hub}
+    return convert(hub, version) if convert else hub
+
+
+def from_hub(obj: Object, group: str, version: str) -> Object:
+    """Return an object of the store in another version. Raises DecodeError when its kind has no such version."""
+    kind = find(split_api_version(obj["apiVersion"])[0], obj["kind"])
+    if kind is None or (group, version) not in _written_versions(kind):
+        raise DecodeError(_unknown(api_version(group, version), obj["kind"]))
+    convert = _FROM_HUB.get(kind.kind)
+    written = {**obj, "apiVersion": api_version(group, version)}
+    return convert(written, version) if convert else written
+
+
+def _mapping(value: object, field: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DecodeError(Cause(field, f"must be an object, not {type_name(value)}"))
+    return dict(value)
+
+
+def _sequence(value: object, field: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise DecodeError(Cause(field, f"must be a list, not {type_name(value)}"))
+    return value
+
+
+def _annotations(obj: Object) -> dict[str, Any]:
+    metadata = _mapping(obj.get("metadata", {}), "metadata")
+    return _mapping(metadata.get("annotations") or {}, "metadata.annotations")
+
+
+def _annotated(obj: Object, **changes: str | None) -> Object:
+    """Return the object with `weights` and `matches` annotations set, or taken away where None."""
+    names = {"weights": WEIGHTS, "matches": MATCHES}
+    before = _annotations(obj)
+    after = {**before, **{names[name]: text for name, text in changes.items()}}
+    after = {name: text for name, text in after.items() if text is not None}
+    if after == before:
+        return obj
+    metadata = {**obj.get("metadata", {}), "annotations": after}
+    if not after:
+        del metadata["annotations"]
+    return {**obj, "metadata": metadata}
+
+
+def _split_to_hub(obj: Object, version: str) -> Object:
+    spec = _mapping(obj.get("spec"), "spec")
+    if version in MATCHLESS_VERSIONS:
+        spec = _with_matches(spec, _annotations(obj).get(MATCHES), version)
+    kept = _annotations(obj).get(WEIGHTS)
+    if version in QUANTITY_VERSIONS:
+        spec["backends"], kept = _whole_backends(_sequence(spec.get("backends"), "spec.backends"))
+    elif not _means(kept, spec.get("backends")):
+        kept = None
+    return _annotated({**obj, "spec": spec}, weights=kept, matches=None)
+
+
+def _with_matches(spec: dict[str, Any], kept: object, version: str) -> dict[str, Any]:
+    if "matches" in spec:
+        raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4"))
+    if kept is None:
+        return spec
+    matches = _json(kept)
+    if not isinstance(matches, list):
+        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", "must stay as it was read: a list in JSON"))
+    return {**spec, "matches": matches}
+
+
+def _whole_backends(backends: Sequence[Any]) -> tuple[list[Any], str | None]:
+    """Return backends with whole weights, and the text that restores the quantities (None when nothing is lost)."""
+    rows = [_mapping(backend, f"spec.backends[{index}]") for index, backend in enumerate(backends)]
+    weights = _whole([_weight(row.get("weight"), f"spec.backends[{index}]") for index, row in enumerate(rows)])
+    whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
+    if all(type(row["weight"]) is int for row in rows):
+        return whole, None
+    kept = json.dumps({str(row.get("service")): row["weight"] for row in rows}, separators=(",", ":"))
+    return whole, kept if _means(kept, whole) else None
+
+
+def _weight(value: object, backend: str) -> Fraction:
+    field = f"{backend}.weight"
+    if value is None:
+        raise DecodeError(Cause(field, "is missing: write a quantity, for example 1, 500m or 1.5"))
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise DecodeError(Cause(field, f"must be a quantity such as 1, 500m or 1.5, not {type_name(value)}"))
+    try:
+        weight = parse_quantity(str(value))
+    except ValueError as error:
+        raise DecodeError(Cause(field, str(error))) from error
+    if weight < 0:
+        raise DecodeError(Cause(field, f"must be 0 or more, not {value}"))
+    return weight
+
+
+def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
+    """Return whole weights in the same proportion: as written when they are whole, else the smallest (D24)."""
+    if all(weight.denominator == 1 for weight in weights):
+        whole: Sequence[int] = [int(weight) for weight in weights]
+    else:
+        whole = whole_weights(weights)
+    if max(whole, default=0) > LARGEST_WEIGHT:
+        raise DecodeError(Cause("spec.backends", "have weights too far apart to be held exactly; use fewer digits"))
+    return whole
+
+
+def _means(kept: object, backends: object) -> bool:
+    """Say whether kept quantities are exactly the weights of these backends."""
+    return _restored(kept, backends) is not None
+
+
+def _restored(kept: object, backends: object) -> list[Any] | None:
+    """Return the backends with the kept quantities, or None when these are no longer what the weights mean."""
+    texts = _json(kept)
+    if not isinstance(texts, dict) or not isinstance(backends, list | tuple) or len(texts) != len(backends):
+        return None
+    if not all(isinstance(row, Mapping) and texts.get(str(row.get("service"))) is not None for row in backends):
+        return None
+    rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
+    try:
+        weights = _whole([_weight(row["weight"], "") for row in rows])
+    except DecodeError:  # the annotation was edited: it means nothing, the weights do
+        return None
+    return rows if list(weights) == [row.get("weight") for row in backends] else None
+
+
+def _json(text: object) -> Any:
+    """Return what JSON text says; None when it is no JSON."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _split_from_hub(obj: Object, version: str) -> Object:
+    spec = _mapping(obj.get("spec"), "spec")
+    kept = _annotations(obj).get(WEIGHTS)
+    matches = None
+    if version in MATCHLESS_VERSIONS and "matches" in spec:
+        matches = json.dumps(spec.pop("matches"), separators=(",", ":"))
+    if version in QUANTITY_VERSIONS:
+        spec["backends"] = _restored(kept, spec.get("backends")) or spec.get("backends")
+        kept = None
+    return _annotated({**obj, "spec": spec}, weights=kept, matches=matches)
+
+
+def _slice_to_hub(obj: Object, version: str) -> Object:
+    if version != "v1beta1" or obj.get("endpoints") is None:
+        return obj
+    endpoints = _sequence(obj["endpoints"], "endpoints")
+    rows = [_mapping(row, f"endpoints[{index}]") for index, row in enumerate(endpoints)]
+    return {**obj, "endpoints": [_endpoint_to_hub(row, f"endpoints[{i}].topology") for i, row in enumerate(rows)]}
+
+
+def _endpoint_to_hub(endpoint: dict[str, Any], field: str) -> dict[str, Any]:
+    """Move the zone out of `topology`, as Kubernetes does; the host only where `nodeName` says the same."""
+    topology = _mapping(endpoint.pop("topology", None) or {}, field)
+    if _ZONE in topology:
+        endpoint["zone"] = topology.pop(_ZONE)
+    if topology.get(_HOSTNAME) is not None and topology[_HOSTNAME] == endpoint.get("nodeName"):
+        del topology[_HOSTNAME]
+    return {**endpoint, "deprecatedTopology": topology} if topology else endpoint
+
+
+def _slice_from_hub(obj: Object, version: str) -> Object:
+    if version != "v1beta1" or not obj.get("endpoints"):
+        return obj
+    rows = [_mapping(row, f"endpoints[{index}]") for index, row in enumerate(_sequence(obj["endpoints"], "endpoints"))]
+    return {**obj, "endpoints": [_endpoint_from_hub(row) for row in rows]}
+
+
+def _endpoint_from_hub(endpoint: dict[str, Any]) -> dict[str, Any]:
+    topology = _mapping(endpoint.pop("deprecatedTopology", None) or {}, "endpoints.deprecatedTopology")
+    if "zone" in endpoint:
+        topology[_ZONE] = endpoint.pop("zone")
+    if endpoint.get("nodeName") and _HOSTNAME not in topology:
+        topology[_HOSTNAME] = endpoint["nodeName"]
+    return {**endpoint, "topology": topology} if topology else endpoint
+
+
+_Convert = Callable[[Object, str], Object]
+_TO_HUB: dict[str, _Convert] = {"TrafficSplit": _split_to_hub, "EndpointSlice": _slice_to_hub}
+_FROM_HUB: dict[str, _Convert] = {"TrafficSplit": _split_from_hub, "EndpointSlice": _slice_from_hub}

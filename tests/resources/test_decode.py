@@ -1,0 +1,295 @@
+"""A user's mistakes come back all at once, each with the field as written and what to do (R6, R9; requirements 2.1)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import DecodeError, Invalid
+from headgate.resources.core import EndpointSlice, Service
+from headgate.resources.decode import admit, decode, validate
+from headgate.resources.gateway import ReferenceGrant
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
+
+HUB = "split.smi-spec.io/v1alpha4"
+FIRST = "split.smi-spec.io/v1alpha1"
+DROP = object()
+
+
+def changed(base, **fields):
+    return {name: value for name, value in {**base, **fields}.items() if value is not DROP}
+
+
+def split(*, version=HUB, metadata=None, top=None, **spec):
+    base = {"service": "web", "backends": [{"service": "web-v1", "weight": 90}, {"service": "web-v2", "weight": 10}]}
+    return changed(
+        {
+            "apiVersion": version,
+            "kind": "TrafficSplit",
+            "metadata": {"name": "web", **(metadata or {})},
+            "spec": changed(base, **spec),
+        },
+        **(top or {}),
+    )
+
+
+def backend(version=HUB, **fields):
+    return split(version=version, backends=[changed({"service": "web-v1", "weight": 1}, **fields)])
+
+
+def service(*ports, **spec):
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": list(ports), **spec}}
+
+
+def grant(**spec):
+    base = {
+        "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "a"}],
+        "to": [{"group": "", "kind": "Service"}],
+    }
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "ReferenceGrant",
+        "metadata": {"name": "g"},
+        "spec": changed(base, **spec),
+    }
+
+
+def slice_(**fields):
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web-1"},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"name": "http", "port": 80}],
+        **fields,
+    }
+
+
+WEIGHT = "spec.backends[0].weight"
+NAME = "spec.backends[0].service"
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "message"),
+    [
+        (backend(weight=-1), WEIGHT, "must be 0 or more, not -1"),
+        (backend(weight=10.5), WEIGHT, "must be a whole number, not 10.5; only the ratio"),
+        (backend(weight="10"), WEIGHT, "not the text '10'; write it without quotes"),
+        (backend(weight=True), WEIGHT, "not a boolean"),
+        (backend(weight=DROP), WEIGHT, "is missing"),
+        (backend("split.smi-spec.io/v1alpha2", weight="500m"), WEIGHT, "whole number"),
+        (backend(FIRST, weight="heavy"), WEIGHT, "'heavy' is not a quantity; write for example 1, 500m"),
+        (backend("v1beta1", weight="-1m"), WEIGHT, "must be 0 or more"),
+        (backend(FIRST, weight=[1]), WEIGHT, "a quantity such as"),
+        (
+            split(backends=[{"service": "a", "weight": 2**32}, {"service": "b", "weight": 1}]),
+            "spec.backends",
+            "fewer digits",
+        ),
+        (backend(service=DROP), NAME, "is missing"),
+        (backend(service=5), NAME, "must be text, not a whole number"),
+        (backend(service="Web_V1"), NAME, "does not name a Service"),
+        (backend(service="web.ns.svc"), NAME, "write its name, or name.namespace"),
+        (split(service=DROP), "spec.service", "is missing"),
+        (split(service="web.ns.pod"), "spec.service", "does not name a Service"),
+        (split(service="-web"), "spec.service", "does not name a Service"),
+        (split(backends=DROP), "spec.backends", "is missing"),
+        (split(backends=[]), "spec.backends", "is empty: name at least one Service"),
+        (split(backends="web"), "spec.backends", "must be a list, not text"),
+        (split(backends=["web"]), "spec.backends[0]", "must be an object, not text"),
+        (split(top={"spec": DROP}), "spec", "is missing"),
+        (split(top={"spec": []}), "spec", "must be an object, not a list"),
+        (split(backend=[]), "spec.backend", "is not a field; did you mean backends?"),
+        (backend(wieght=1), "spec.backends[0].wieght", "did you mean weight?"),
+        (split(top={"specs": {}}), "specs", "did you mean spec?"),
+        (split(zzz=1), "spec.zzz", "known here are service, backends, matches"),
+        (split(matches={}), "spec.matches", "must be a list"),
+        (split(matches=[{"kind": "TCPRoute", "name": "x"}]), "spec.matches[0].kind", "must be HTTPRouteGroup"),
+        (split(matches=[{"kind": "HTTPRouteGroup"}]), "spec.matches[0].name", "is missing"),
+        (split(matches=[{"kind": "HTTPRouteGroup", "nam": "x", "name": "x"}]), "spec.matches[0].nam", "mean name?"),
+        (
+            split(matches=[{"kind": "HTTPRouteGroup", "name": "x", "apiGroup": "g"}]),
+            "spec.matches[0].apiGroup",
+            "specs",
+        ),
+        (split(version=FIRST, matches=[]), "spec.matches", "is not a field of v1alpha1"),
+        (
+            split(metadata={"annotations": {NO_ENDPOINTS: "retry"}}),
+            f"metadata.annotations.{NO_ENDPOINTS}",
+            "must be fail or skip, not 'retry'",
+        ),
+        (
+            split(metadata={"annotations": {ALLOW_SELF_REFERENCE: "yes"}}),
+            f"metadata.annotations.{ALLOW_SELF_REFERENCE}",
+            "must be true or false, not 'yes'",
+        ),
+        (split(metadata={"annotations": {"a": 1}}), "metadata.annotations.a", "must be text, not a whole number"),
+        (split(metadata={"labels": {"a b": "c"}}), "metadata.labels.a b", "must have at most 63"),
+        (split(metadata={"name": 7}), "metadata.name", "must be text"),
+        (split(top={"metadata": DROP}), "metadata", "is missing"),
+        (split(version="split.smi-spec.io/v1"), "apiVersion", "known are split.smi-spec.io/v1alpha4"),
+        (split(top={"kind": "TrafficSplitt"}), "kind", "is not a kind that headgate knows"),
+        (service({"port": 0}), "spec.ports[0].port", "must be from 1 to 65535, not 0"),
+        (service({"port": "80"}), "spec.ports[0].port", "not text; write it without quotes"),
+        (service({"port": 80}, {"port": 81, "name": "b"}), "spec.ports[0].name", "is required when"),
+        (service({"port": 80, "name": "a"}, {"port": 81, "name": "a"}), "spec.ports[1].name", "must differ"),
+        (service({"port": 80, "name": "A"}), "spec.ports[0].name", "is not valid"),
+        (service({"port": 80, "targetPort": 70000}), "spec.ports[0].targetPort", "65535"),
+        (service({"port": 80, "targetPort": []}), "spec.ports[0].targetPort", "a list"),
+        (service(selector={"a": 1}), "spec.selector.a", "must be text"),
+        (grant(to=[]), "spec.to", "must have 1 to 16 entries, not 0"),
+        (grant(to=[{"group": "", "kind": "Service"}] * 17), "spec.to", "not 17"),
+        (grant(**{"from": DROP}), "spec.from", "is missing"),
+        (grant(**{"from": [{"group": "", "kind": "X"}]}), "spec.from[0].namespace", "is missing"),
+        (grant(to=[{"kind": "Service"}]), "spec.to[0].group", "is required"),
+        (slice_(endpoints=[{"addresses": []}]), "endpoints[0].addresses", "is empty"),
+        (
+            slice_(endpoints=[{"addresses": ["a"], "conditions": {"ready": "yes"}}]),
+            "endpoints[0].conditions.ready",
+            "true",
+        ),
+        (slice_(ports=[{"port": 99999}]), "ports[0].port", "65535"),
+        (slice_(addressType=4), "addressType", "must be text"),
+    ],
+)
+def test_a_mistake_names_its_field_and_the_fix(obj, field, message):
+    causes = validate(obj)
+    assert [cause.field for cause in causes] == [field]
+    assert message in causes[0].message
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "namespace", "same"),
+    [
+        ("web", "web", "default", True),
+        ("web", "web.default", "default", True),
+        ("web.shop", "web", "shop", True),
+        ("web", "web.default", "shop", False),
+        ("web", "web-v2", "default", False),
+    ],
+)
+def test_a_backend_named_twice_is_found_in_either_form(first, second, namespace, same):
+    obj = split(
+        metadata={"namespace": namespace},
+        backends=[{"service": first, "weight": 1}, {"service": second, "weight": 2}],
+    )
+    causes = validate(obj)
+    assert [cause.field for cause in causes] == (["spec.backends[1].service"] if same else [])
+    assert not same or "name it once" in causes[0].message
+
+
+@pytest.mark.parametrize(
+    "root", ["website", "website.ns", "website.ns.svc", "website.ns.svc.cluster.local", "website.ns.svc.corp.example"]
+)
+def test_a_root_may_be_written_in_every_form(root):  # R2
+    assert validate(split(service=root)) == ()
+
+
+def test_all_mistakes_come_at_once():
+    obj = split(
+        service="",
+        backends=[{"service": "a", "weight": -1}, {"service": "a", "weight": "x", "port": 80}],
+        metadata={"labels": []},
+    )
+    assert [cause.field for cause in validate(obj)] == [
+        "metadata.labels",
+        "spec.service",
+        "spec.backends[0].weight",
+        "spec.backends[1].port",
+        "spec.backends[1].service",
+        "spec.backends[1].weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    "obj", [split(), backend(weight=0), backend(FIRST, weight="500m"), service(), grant(), slice_()]
+)
+def test_a_sound_object_is_admitted_as_it_is(obj):
+    assert admit(obj, None) is obj
+
+
+def test_admission_refuses_with_every_mistake():
+    with pytest.raises(Invalid) as caught:
+        admit(split(backends=[], service="-"), None)
+    assert [cause.field for cause in caught.value.causes] == ["spec.service", "spec.backends"]
+
+
+def test_an_object_of_any_version_decodes_to_the_same_value():
+    typed = decode(
+        split(version="v1beta1", backends=[{"service": "a", "weight": 1}, {"service": "b", "weight": "500m"}])
+    )
+    assert isinstance(typed, TrafficSplit)
+    assert [(item.service, item.weight) for item in typed.spec.backends] == [("a", 2), ("b", 1)]
+
+
+def test_other_kinds_decode():
+    assert isinstance(decode(grant()), ReferenceGrant)
+    assert isinstance(decode(slice_()), EndpointSlice)
+    typed = decode(service({"port": 80, "targetPort": "http"}, clusterIP="None"))
+    assert isinstance(typed, Service)
+    assert (typed.spec.cluster_ip, typed.spec.ports[0].target_port) == ("None", "http")
+
+
+def test_fields_that_are_null_are_absent():
+    typed = decode({**service(), "metadata": {"name": "web", "labels": None}})
+    assert typed.metadata.labels == {}
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "message"),
+    [
+        (backend(weight="10"), WEIGHT, "must be a whole number, not text"),
+        (backend(weight=-1), WEIGHT, "Expected `int` >= 0"),
+        (backend(service=DROP), NAME, "is missing"),
+        (split(top={"spec": {}}), "spec.service", "is missing"),
+        (split(metadata={"labels": {"a": 1}}), "metadata.labels", "must be text, not a whole number"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}, "kind", "no fields that headgate reads"),
+    ],
+)
+def test_what_does_not_decode_is_named_by_field(obj, field, message):
+    with pytest.raises(DecodeError) as caught:
+        decode(obj)
+    assert caught.value.causes[0].field == field
+    assert message in caught.value.causes[0].message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def somewhere(base, path, value):
+    """Return a copy of the object with the value at a path."""
+    if not path:
+        return value
+    head, *rest = path
+    copy = dict(base) if isinstance(base, dict) else list(base)
+    copy[head] = somewhere(copy[head] if isinstance(copy, list) else copy.get(head, {}), rest, value)
+    return copy
+
+
+def paths(value, at=()):
+    yield at
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in children:
+        yield from paths(inner, (*at, name))
+
+
+EXAMPLES = [
+    split(matches=[{"kind": "HTTPRouteGroup", "name": "x"}]),
+    split(version=FIRST),
+    service({"port": 80, "name": "a"}, {"port": 81, "name": "b"}, selector={"a": "b"}),
+    grant(),
+    slice_(),
+]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_whatever_is_written_anywhere_is_judged_and_what_is_admitted_decodes(data):
+    base = data.draw(st.sampled_from(EXAMPLES))
+    obj = somewhere(base, data.draw(st.sampled_from(list(paths(base)))), data.draw(JSON))
+    if not validate(obj):
+        assert decode(obj).metadata
