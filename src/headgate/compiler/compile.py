@@ -31,7 +31,8 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
         endpoints=tuple(places),
     )
     report = Report(
-        seen=tuple(sorted({*snapshot.objects, *snapshot.undecodable})),
+        seen={key: item.metadata.generation for key, item in snapshot.objects.items()}
+        | dict.fromkeys(snapshot.undecodable, 0),
         findings=tuple(sorted([*findings, *claims.findings], key=_order)),
         outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
     )

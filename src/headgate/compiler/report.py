@@ -38,9 +38,9 @@ class Outcome(Value, frozen=True, kw_only=True):
 
 
 class Report(Value, frozen=True, kw_only=True):
-    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at."""
+    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations."""
 
-    seen: tuple[Key, ...] = ()
+    seen: dict[Key, int] = {}
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 

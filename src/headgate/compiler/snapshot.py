@@ -31,12 +31,6 @@ class Snapshot:
         self.objects = objects or {}
         self.undecodable = undecodable or {}
 
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Snapshot) and self.objects == other.objects
-        return same and isinstance(other, Snapshot) and self.undecodable == other.undecodable
-
-    __hash__ = None  # type: ignore[assignment]  # compared by content, never a key
-
     @cached_property
     def services(self) -> Mapping[str, tuple[Key, Service]]:
         """Services by `namespace/name`, sorted."""

@@ -33,16 +33,16 @@ class Proxy:
                     yield rejected
 
     def settled(self) -> bool:
-        """Say whether nothing is under way: each wanted resource is held or refused, and nothing else is held."""
+        """Say whether the proxy holds, or has refused, everything that it is to hold."""
         config = self.config.get()
         if self.session is None or config is None:
             return False
         refused = {(item.type_url, item.name) for item in self.refusals()}
-        for type_url, shelf in self.session.shelves.items():
-            wanted = shelf.wants(config.get(type_url, {}))
-            if any(self.lags(type_url, name) and (type_url, name) not in refused for name in {*wanted, *shelf.held}):
-                return False
-        return True
+        return not any(
+            self.lags(type_url, name) and (type_url, name) not in refused
+            for type_url, shelf in self.session.shelves.items()
+            for name in shelf.wants(config.get(type_url, {}))
+        )
 
 
 class Fleet:

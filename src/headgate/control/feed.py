@@ -1,0 +1,84 @@
+"""From the store to snapshots: every change of a kind that the compiler reads makes a new one."""
+
+from collections.abc import Mapping
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import Cause, DecodeError, Gone
+from headgate.latest import Latest
+from headgate.resources.decode import decode, validate
+from headgate.resources.meta import Key, Object, Resource
+from headgate.resources.registry import KINDS, key_of
+from headgate.store.base import Change, Store
+
+COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
+_GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
+
+
+class Feed:
+    """Follows a store. `snapshot` is the newest picture; nothing until the first listing is complete."""
+
+    def __init__(self, store: Store) -> None:
+        self.snapshot: Latest[Snapshot | None] = Latest(None)
+        self._store = store
+        self._objects: dict[Key, Resource] = {}
+        self._undecodable: dict[Key, tuple[Cause, ...]] = {}
+
+    async def run(self) -> None:
+        """List, then watch, for ever; when the watch fell behind, list again."""
+        while True:
+            revision = await self._relist()
+            try:
+                async for change in self._store.watch(revision):
+                    if (change.key.group, change.key.kind) in _GROUP_KINDS and self._take(change):
+                        self._publish(change.revision)
+            except Gone:
+                continue
+
+    async def _relist(self) -> int:
+        revision = self._store.revision
+        self._objects, self._undecodable = {}, {}
+        for kind in COMPILED:
+            for obj in (await self._store.list(kind.group, kind.kind)).items:
+                self._put(key_of(obj), obj)
+        self._publish(revision)
+        return revision
+
+    def _take(self, change: Change) -> bool:
+        """Apply a change; say whether the compiler could notice it."""
+        before = self._objects.get(change.key), self._undecodable.get(change.key)
+        self._objects.pop(change.key, None)
+        self._undecodable.pop(change.key, None)
+        if change.type != "DELETED":
+            self._put(change.key, change.object)
+        return before != (self._objects.get(change.key), self._undecodable.get(change.key))
+
+    def _put(self, key: Key, obj: Object) -> None:
+        decoded = read_object(obj)
+        if isinstance(decoded, Resource):
+            self._objects[key] = decoded
+        else:
+            self._undecodable[key] = decoded
+
+    def _publish(self, revision: int) -> None:
+        self.snapshot.set(Snapshot(revision, dict(self._objects), dict(self._undecodable)))
+
+
+def read_object(obj: Object) -> Resource | tuple[Cause, ...]:
+    """Return an object as the compiler reads it, or every reason why it can't."""
+    causes = validate(obj)
+    if causes:
+        return causes
+    try:
+        return decode(obj)
+    except DecodeError as error:
+        return error.causes
+
+
+def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
+    """Return the snapshot of objects that are at hand, files for example; kinds that are not compiled are left out."""
+    read = {key: read_object(obj) for key, obj in objects.items() if (key.group, key.kind) in _GROUP_KINDS}
+    return Snapshot(
+        revision,
+        {key: item for key, item in read.items() if isinstance(item, Resource)},
+        {key: item for key, item in read.items() if not isinstance(item, Resource)},
+    )

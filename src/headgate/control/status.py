@@ -1,0 +1,185 @@
+"""Writes what the compiler and the proxies say onto the users' objects: conditions, shares, Events.
+
+Off the path of publishing: it looks at the latest state when something changed, a moment later, and writes what differs.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.report import Compiled, Finding
+from headgate.control.conditions import Verdict, progress_of, shares, summary, verdicts
+from headgate.envoy import names
+from headgate.envoy.config import LISTENER, SCOPES
+from headgate.errors import Conflict, NotFound, StoreError
+from headgate.latest import Latest
+from headgate.model.routing import PortRef
+from headgate.resources import times
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.store.base import Store
+from headgate.store.events import EventRecorder
+from headgate.xds.fleet import Fleet
+from headgate.xds.session import Rejected
+
+SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
+COMPONENT = "headgate"
+_LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
+    Severity.ERROR: "Warning",
+    Severity.WARNING: "Warning",
+    Severity.NOTE: "Normal",
+}
+
+log = logging.getLogger(__name__)
+
+
+def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
+    """Return the proxies' refusals as findings on the objects to blame: the split for its routes, else the Service."""
+    owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
+    found = [
+        Finding(
+            about=_blamed(rejected, owners),
+            reason=Reason.ENVOY_REJECTED,
+            field="",
+            message=f"the proxy {proxy.id} refused {rejected.name}: {rejected.message.strip()}",
+        )
+        for proxy in fleet.connected()
+        for rejected in proxy.refusals()
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
+    ref = names.parse(rejected.name)
+    if ref is None:
+        return Key("", "Proxy", "", rejected.name)
+    if rejected.type_url not in {LISTENER, SCOPES} and ref in owners:
+        return owners[ref]
+    return SERVICE.key(*ref.service.split("/"))
+
+
+class StatusWriter:
+    """Keeps `status` and Events of the users' objects true."""
+
+    def __init__(self, store: Store, compiled: Latest[Compiled | None], fleet: Fleet) -> None:
+        self._store = store
+        self._compiled = compiled
+        self._fleet = fleet
+        self._events = EventRecorder(store, COMPONENT)
+        self._told: dict[Key, frozenset[Finding]] = {}
+        self._shares: dict[Key, str] = {}
+
+    async def run(self) -> None:
+        """Write for ever. A write that fails is repeated with the next look, a second later at most."""
+        wake = asyncio.Event()
+
+        async def follow(cell: Latest[Any]) -> None:
+            async for _ in cell.changes():
+                wake.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow(self._compiled), name="status follows builds")
+            group.create_task(follow(self._fleet.news), name="status follows proxies")
+            while True:
+                await wake.wait()
+                await asyncio.sleep(SETTLE_SECONDS)
+                wake.clear()
+                if not await self._look():
+                    await asyncio.sleep(1)
+                    wake.set()
+
+    async def _look(self) -> bool:
+        compiled = self._compiled.get()
+        if compiled is None:
+            return True
+        refused = refusals(compiled, self._fleet)
+        everything = (*compiled.report.findings, *refused)
+        done = True
+        for key in compiled.report.seen:
+            about = tuple(finding for finding in everything if finding.about == key)
+            if key.kind == TRAFFIC_SPLIT.kind or about or key in self._told:
+                done &= await self._tell(key, compiled, about)
+        for key in self._told.keys() - compiled.report.seen.keys():
+            del self._told[key]
+            self._shares.pop(key, None)
+        return done
+
+    async def _tell(self, key: Key, compiled: Compiled, about: tuple[Finding, ...]) -> bool:
+        try:
+            obj = await self._store.get(key)
+            fresh = key.kind != TRAFFIC_SPLIT.kind or await self._write(key, obj, compiled, about)
+            await self._announce(key, obj, about, fresh=fresh)
+        except NotFound:
+            return True
+        except Conflict:
+            return False
+        except StoreError as error:
+            log.warning("the status of %s can't be written: %s", key, error)
+            return False
+        return True
+
+    async def _write(self, key: Key, obj: Object, compiled: Compiled, about: tuple[Finding, ...]) -> bool:
+        """Write a split's status where it differs; say whether it did."""
+        outcomes = [outcome for outcome in compiled.report.outcomes if outcome.about == key]
+        progress = progress_of(outcomes, self._fleet.connected())
+        generation = compiled.report.seen[key] or obj["metadata"].get("generation", 0)
+        judged = verdicts(about, progress)
+        status = {
+            "observedGeneration": generation,
+            "conditions": _conditions(obj, judged, generation),
+            "proxies": {"programmed": len(progress.holding), "total": progress.total},
+            "ports": shares(outcomes),
+        }
+        fresh = status != obj.get("status")
+        if fresh:
+            await self._store.update({**obj, "status": status}, subresource="status")
+        if judged[-1].status:
+            await self._announce_shares(key, obj, summary(outcomes), fresh=fresh)
+        return fresh
+
+    async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
+        """Write an Event when every proxy holds other shares than before."""
+        known = self._shares.get(key)
+        self._shares[key] = text
+        if known != text and (known or fresh):
+            reason = "WeightsChanged" if known else "Programmed"
+            await self._events.record(obj, type="Normal", reason=reason, message=f"every proxy holds {text}")
+
+    async def _announce(self, key: Key, obj: Object, about: tuple[Finding, ...], *, fresh: bool) -> None:
+        """Write an Event for each finding that is new, and a Normal one for each that is gone."""
+        now = frozenset(about)
+        known = self._told.get(key)
+        self._told[key] = now
+        if known is None and not fresh:
+            return  # said before headgate was started anew
+        for finding in sorted(now - (known or frozenset()), key=str):
+            await self._events.record(
+                obj, type=_LEVELS[finding.reason.severity], reason=finding.reason.value, message=finding.message
+            )
+        for finding in sorted((known or frozenset()) - now, key=str):
+            message = f"no longer so: {finding.message}"
+            await self._events.record(obj, type="Normal", reason=f"{finding.reason.value}Resolved", message=message)
+
+
+def _conditions(obj: Object, verdicts: Sequence[Verdict], generation: int) -> list[Mapping[str, Any]]:
+    """Give the conditions their times: a condition keeps its time while its status is the same."""
+    before = {item["type"]: item for item in (obj.get("status") or {}).get("conditions", ())}
+    now = times.timestamp(time.time())
+    found = []
+    for verdict in verdicts:
+        text = "True" if verdict.status else "False"
+        old = before.get(verdict.type, {})
+        found.append(
+            {
+                "type": verdict.type,
+                "status": text,
+                "reason": verdict.reason,
+                "message": verdict.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == text else now,
+            }
+        )
+    return found
