@@ -1,0 +1,146 @@
+"""Runs the decisions: when something changes in a namespace, decide anew for all of it and write what differs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from headgate.errors import DecodeError, Gone, Invalid
+from headgate.local.deployment_status import settled
+from headgate.local.deployments import plan_deployment
+from headgate.local.endpoints import managed_slices, plan_slices
+from headgate.local.plans import Action, Known, carry_out
+from headgate.local.replicasets import plan_replicaset
+from headgate.resources.core import Service
+from headgate.resources.meta import Object
+from headgate.resources.workloads import Deployment, Pod, ReplicaSet, read
+from headgate.store.base import Store
+from headgate.store.events import EventRecorder
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+_KINDS = ("Deployment", "ReplicaSet", "Pod", "Service", "EndpointSlice")
+_TIMED = 2.0  # seconds between looks at what only time changes: minReadySeconds, progress deadlines
+
+
+class Controllers:
+    """Deployments, ReplicaSets and EndpointSlices. One namespace is decided at a time; nothing crosses namespaces."""
+
+    def __init__(self, store: Store, recorder: EventRecorder, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._clock = clock
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        self._memo: dict[str, tuple[str, Any]] = {}
+        self._complaints: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            tasks.create_task(self._remind())
+            tasks.create_task(self._work())
+
+    async def reconcile(self, namespace: str) -> None:
+        """Look at one namespace once and write what differs from what should be."""
+        now = self._clock()
+        replicasets = await self._known("apps", "ReplicaSet", namespace, ReplicaSet)
+        pods = await self._known("", "Pod", namespace, Pod)
+        typed = [pod.typed for pod in pods]
+        for deployment in await self._known("apps", "Deployment", namespace, Deployment):
+            await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
+        for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
+            await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
+        await self._endpoints(namespace)
+
+    async def _endpoints(self, namespace: str) -> None:
+        slices = managed_slices((await self._store.list("discovery.k8s.io", "EndpointSlice", namespace)).items)
+        pods = [pod.typed for pod in await self._known("", "Pod", namespace, Pod)]
+        for service in await self._known("", "Service", namespace, Service):
+            mine = slices.get(service.typed.metadata.name, [])
+            await self._decide(service.object, partial(plan_slices, service, pods, mine))
+
+    async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> None:
+        """Decide and write for one object. Its faults are told to its user and stop nobody else."""
+        uid = about["metadata"]["uid"]
+        try:
+            await carry_out(self._store, plan())
+            self._complaints.pop(uid, None)
+        except (DecodeError, Invalid) as error:
+            await self._complain(about, str(error))
+        except Exception:  # a bug in one object must not stop the others
+            log.exception("%s %s", about["kind"], about["metadata"]["name"])
+
+    async def _complain(self, about: Object, message: str) -> None:
+        uid = about["metadata"]["uid"]
+        if self._complaints.get(uid) != message:
+            self._complaints[uid] = message
+            await self._recorder.record(about, type="Warning", reason="Invalid", message=message)
+
+    async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[Known[T]]:
+        found = []
+        for obj in (await self._store.list(group, kind, namespace)).items:
+            try:
+                found.append(Known(obj, self._typed(obj, shape)))
+            except DecodeError as error:
+                await self._complain(obj, str(error))
+        return found
+
+    def _typed(self, obj: Object, shape: type[T]) -> T:
+        metadata = obj["metadata"]
+        version, typed = self._memo.get(metadata["uid"], ("", None))
+        if version != metadata["resourceVersion"] or not isinstance(typed, shape):
+            typed = read(obj, shape)
+            self._memo[metadata["uid"]] = (metadata["resourceVersion"], typed)
+        return typed
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            changed, self._changed = self._changed, set()
+            for namespace in sorted(changed):
+                await self.reconcile(namespace)
+            await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        while True:
+            since = self._store.revision
+            for kind in ("Service", "Pod"):
+                await self._mark_all("", kind)
+            await self._mark_all("apps", "Deployment")
+            await self._mark_all("apps", "ReplicaSet")
+            try:
+                async for change in self._store.watch(since):
+                    if change.key.kind in _KINDS:
+                        self._forget(change.type, change.object)
+                        self._mark([change.key.namespace])
+            except Gone:
+                continue
+
+    def _forget(self, type: str, obj: Object) -> None:
+        if type == "DELETED":
+            self._memo.pop(obj["metadata"]["uid"], None)
+            self._complaints.pop(obj["metadata"]["uid"], None)
+
+    async def _remind(self) -> None:
+        while True:
+            await asyncio.sleep(_TIMED)
+            for deployment in await self._known("apps", "Deployment", "", Deployment):
+                if not settled(deployment.typed):
+                    self._mark([deployment.typed.metadata.namespace])
+            for replicaset in await self._known("apps", "ReplicaSet", "", ReplicaSet):
+                status = replicaset.typed.status
+                if status.available_replicas < status.ready_replicas:
+                    self._mark([replicaset.typed.metadata.namespace])
+
+    async def _mark_all(self, group: str, kind: str) -> None:
+        self._mark(obj["metadata"]["namespace"] for obj in (await self._store.list(group, kind)).items)
+
+    def _mark(self, namespaces: Iterable[str]) -> None:
+        self._changed.update(namespaces)
+        if self._changed:
+            self._wake.set()

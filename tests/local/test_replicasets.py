@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+
+from headgate.resources.meta import Key
+
+
+def replicaset(replicas: int = 3) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app"}]}},
+        },
+    }
+
+
+async def test_pods_that_end_are_replaced(world):
+    await world.store.create(replicaset())
+    await world.settle()
+    first = (await world.pods())[0]
+    await world.store.delete(Key("", "Pod", "default", first["metadata"]["name"]))
+    second = (await world.pods())[0]
+    await world.store.update({**second, "status": {**second["status"], "phase": "Failed"}}, subresource="status")
+    await world.settle()
+    uids = {pod["metadata"]["uid"] for pod in await world.pods()}
+    assert len(uids) == 3
+    assert not uids & {first["metadata"]["uid"], second["metadata"]["uid"]}
+
+
+async def test_a_pod_without_owner_is_adopted_and_counts(world):
+    labels = {"app": "web"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "mine", "labels": labels},
+        "spec": {"containers": []},
+    }
+    await world.store.create(pod)
+    await world.store.create(replicaset())
+    await world.settle()
+    owners = {pod["metadata"]["ownerReferences"][0]["name"] for pod in await world.pods()}
+    assert (len(await world.pods()), owners) == (3, {"web"})
+
+
+async def test_a_pod_whose_label_changes_is_released_and_replaced(world):
+    await world.store.create(replicaset())
+    await world.settle()
+    pod = (await world.pods())[0]
+    await world.store.update({**pod, "metadata": {**pod["metadata"], "labels": {"app": "debug"}}})
+    await world.settle()
+    free = [pod for pod in await world.pods() if not pod["metadata"].get("ownerReferences")]
+    assert [found["metadata"]["uid"] for found in free] == [pod["metadata"]["uid"]]
+    assert len(await world.pods()) == 4
+
+
+@pytest.mark.parametrize("left", [2, 1])
+async def test_pods_that_are_not_ready_go_first_then_the_cheap_then_the_young(world, left):
+    await world.store.create(replicaset(4))
+    await world.settle()
+    broken, cheap, *kept = [pod["metadata"]["name"] for pod in await world.pods()]
+    cost = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
+    pod = await world.store.get(Key("", "Pod", "default", cheap))
+    await world.store.update({**pod, "metadata": {**pod["metadata"], "annotations": cost}})
+    await world.start(await world.store.get(Key("", "Pod", "default", broken)), ready=False)
+    await world.store.update(replicaset(left))
+    await world.controllers.reconcile("default")
+    names = {pod["metadata"]["name"] for pod in await world.pods()}
+    assert len(names) == left
+    assert names <= set(kept)
+
+
+async def test_the_status_counts(world):
+    await world.store.create(replicaset())
+    await world.settle()
+    stored = await world.store.get(Key("apps", "ReplicaSet", "default", "web"))
+    assert stored["status"] == {
+        "replicas": 3,
+        "fullyLabeledReplicas": 3,
+        "readyReplicas": 3,
+        "availableReplicas": 3,
+        "observedGeneration": 1,
+    }
