@@ -40,7 +40,7 @@ class Outcome(Value, frozen=True, kw_only=True):
 class Report(Value, frozen=True, kw_only=True):
     """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations."""
 
-    seen: dict[Key, int] = {}
+    seen: dict[Key, int]
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 

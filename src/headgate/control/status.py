@@ -168,7 +168,7 @@ def _conditions(obj: Object, verdicts: Sequence[Verdict], generation: int) -> li
     """Give the conditions their times: a condition keeps its time while its status is the same."""
     before = {item["type"]: item for item in (obj.get("status") or {}).get("conditions", ())}
     now = times.timestamp(time.time())
-    found = []
+    found: list[Mapping[str, Any]] = []
     for verdict in verdicts:
         text = "True" if verdict.status else "False"
         old = before.get(verdict.type, {})
