@@ -84,18 +84,12 @@ class Claims:
         elif not permitted(self.snapshot, key, root):
             message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
             yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))
-        elif (own := self._self_reference(key, split, root)) is not None:
-            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", _SELF.format(root=written))
+        elif (own := self_reference(key, split, self.settings.domain)) is not None:
+            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root in self.winners:
             winner = self.winners[root]
             message = f"{written} is split by {winner} already, which is older; delete one of the two"
             yield refuse(Reason.CONFLICTED, "spec.service", message, winner)
-
-    def _self_reference(self, key: Key, split: TrafficSplit, root: str) -> int | None:
-        if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
-            return None
-        names = [service_name(item.service, key.namespace, self.settings.domain) for item in split.spec.backends]
-        return names.index(root) if root in names else None
 
     def _candidate(self, key: Key, split: TrafficSplit, index: int) -> Candidate:
         backend = split.spec.backends[index]
@@ -148,11 +142,20 @@ class Claims:
         return structs.replace(item, endpoints=count)
 
 
-_SELF = (
+SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
 _UNRESOLVED = {Reason.BACKEND_NOT_FOUND, Reason.REF_NOT_PERMITTED, Reason.PORT_MISMATCH}
+
+
+def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
+    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
+    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
+        return None
+    root = service_name(split.spec.service, key.namespace, domain)
+    names = [service_name(item.service, key.namespace, domain) for item in split.spec.backends]
+    return names.index(root) if root in names else None
 
 
 def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:

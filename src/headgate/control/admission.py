@@ -1,0 +1,67 @@
+"""What may enter the embedded store, and what a writer is told about it at once.
+
+Structural mistakes and self-references are refused (R18); references to what does not exist yet are only warned about,
+because the order of creation is free (R22).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from headgate.compiler.report import Compiled
+from headgate.compiler.splits import SELF_REFERENCE, self_reference
+from headgate.control.feed import COMPILED
+from headgate.errors import Cause, Invalid
+from headgate.latest import Latest
+from headgate.resources import decode
+from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
+from headgate.resources.smi import TrafficSplit
+from headgate.settings import Settings
+from headgate.store.base import Admit
+
+PATIENCE_SECONDS = 0.2  # for the compiler to have seen a write; its warnings are worth that much of a writer's time
+_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
+
+
+def chain(*hooks: Admit) -> Admit:
+    """Return a hook that runs several in their order."""
+
+    def admit(new: Object, old: Object | None) -> Object:
+        for hook in hooks:
+            new = hook(new, old)
+        return new
+
+    return admit
+
+
+def deny_self_reference(settings: Settings) -> Admit:
+    """Return a hook that refuses a split whose root is among its backends (D1). It wants sound objects."""
+
+    def admit(new: Object, _old: Object | None) -> Object:
+        if new["kind"] != TrafficSplit.__name__:
+            return new
+        split = decode.decode(new)
+        if isinstance(split, TrafficSplit):
+            index = self_reference(key_of(new), split, settings.domain)
+            if index is not None:
+                message = SELF_REFERENCE.format(root=split.spec.service)
+                raise Invalid(Cause(f"spec.backends[{index}].service", message))
+        return new
+
+    return admit
+
+
+async def advice(obj: Object, compiled: Latest[Compiled | None]) -> Sequence[str]:
+    """Return what the compiler has to say about an object that was just written."""
+    key = key_of(obj)
+    if (key.group, key.kind) not in _KINDS:
+        return ()
+    revision = int(obj["metadata"]["resourceVersion"])
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async for current in compiled.changes():
+                if current is not None and current.revision >= revision:
+                    break
+    current = compiled.get()
+    return [f"{item.field}: {item.message}" for item in current.report.about(key)] if current else ()
