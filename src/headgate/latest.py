@@ -1,8 +1,8 @@
 """A cell that holds the latest value; how tasks tell each other what is current (ARCHITECTURE.md, rule 2)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -28,6 +28,10 @@ class Latest(Generic[T]):
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def change(self) -> asyncio.Event:
+        """Return the event that the next change sets."""
+        return self._changed
+
     async def changes(self) -> AsyncIterator[T]:
         """Yield the current value, then each newer one; values between two reads are skipped."""
         seen = -1
@@ -36,3 +40,17 @@ class Latest(Generic[T]):
                 await self._changed.wait()
             seen = self._version
             yield self._value
+
+
+async def until(condition: Callable[[], bool], *cells: Latest[Any]) -> None:
+    """Wait until a condition holds; it is looked at again whenever one of the cells changes."""
+    while True:
+        events = [cell.change() for cell in cells]
+        if condition():
+            return
+        waiting = [asyncio.ensure_future(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()

@@ -15,10 +15,14 @@ _GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
 
 class Feed:
-    """Follows a store. `snapshot` is the newest picture; nothing until the first listing is complete."""
+    """Follows a store. `snapshot` is the newest picture, nothing until the first listing is complete.
+
+    `read` is the store's revision up to which everything is in the picture; it grows with changes of other kinds too.
+    """
 
     def __init__(self, store: Store) -> None:
         self.snapshot: Latest[Snapshot | None] = Latest(None)
+        self.read: Latest[int] = Latest(-1)
         self._store = store
         self._objects: dict[Key, Resource] = {}
         self._undecodable: dict[Key, tuple[Cause, ...]] = {}
@@ -31,6 +35,7 @@ class Feed:
                 async for change in self._store.watch(revision):
                     if (change.key.group, change.key.kind) in _GROUP_KINDS and self._take(change):
                         self._publish(change.revision)
+                    self.read.set(change.revision)
             except Gone:
                 continue
 
@@ -41,6 +46,7 @@ class Feed:
             for obj in (await self._store.list(kind.group, kind.kind)).items:
                 self._put(key_of(obj), obj)
         self._publish(revision)
+        self.read.set(revision)
         return revision
 
     def _take(self, change: Change) -> bool:

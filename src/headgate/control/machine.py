@@ -1,0 +1,71 @@
+"""A headgate that runs: questions about what is in force, for those who started it."""
+
+from collections.abc import Mapping
+
+from headgate.compiler.report import Compiled, Finding
+from headgate.control.feed import Feed
+from headgate.control.loop import Loop
+from headgate.control.status import refusals
+from headgate.latest import until
+from headgate.store.base import Store
+from headgate.xds.fleet import Fleet
+
+
+class Machine:
+    """The parts that turn a store's objects into what the proxies hold, looked at together."""
+
+    def __init__(self, store: Store, feed: Feed, loop: Loop, fleet: Fleet) -> None:
+        self.store = store
+        self.feed = feed
+        self.loop = loop
+        self.fleet = fleet
+        self._cells = (feed.read, loop.compiled, fleet.news)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return all there is to tell about the objects now: the compiler's findings and the proxies' refusals."""
+        compiled = self.loop.compiled.get()
+        return (*compiled.report.findings, *refusals(compiled, self.fleet)) if compiled else ()
+
+    def services(self) -> Mapping[str, Mapping[str, str]]:
+        """Return where each Service listens: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
+        compiled = self.loop.compiled.get()
+        return {
+            front.service: {
+                str(port): f"{front.address}:{port}"
+                for port in front.ports
+                if front.address and port not in front.unbindable
+            }
+            for front in (compiled.mesh.frontends if compiled else ())
+        }
+
+    async def compiled(self, revision: int) -> Compiled:
+        """Wait until everything up to a revision of the store is compiled; return the result."""
+        await until(lambda: self._is_compiled(revision), *self._cells)
+        current = self.loop.compiled.get()
+        if current is None:
+            raise AssertionError("nothing is compiled after the wait for it")
+        return current
+
+    async def in_force(self, revision: int) -> Compiled:
+        """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it."""
+        await until(lambda: self._is_compiled(revision) and self._is_settled(), *self._cells)
+        return await self.compiled(revision)
+
+    async def unrouted(self, address: str) -> None:
+        """Wait until no proxy sends anything to an address of a pod any more."""
+        await until(lambda: self._leaves_out(address) and self._is_settled(), *self._cells)
+
+    def _is_compiled(self, revision: int) -> bool:
+        snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
+        if snapshot is None or compiled is None:
+            return False
+        return self.feed.read.get() >= revision and compiled.revision == snapshot.revision
+
+    def _is_settled(self) -> bool:
+        proxies = self.fleet.connected()
+        return bool(proxies) and all(proxy.settled() for proxy in proxies)
+
+    def _leaves_out(self, address: str) -> bool:
+        compiled = self.loop.compiled.get()
+        places = (place for entry in compiled.mesh.endpoints for place in entry.ready) if compiled else ()
+        return not any(place.address == address for place in places)
