@@ -5,14 +5,12 @@ because the order of creation is free (R22).
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
-from headgate.compiler.report import Compiled
 from headgate.compiler.splits import SELF_REFERENCE, self_reference
 from headgate.control.feed import COMPILED
+from headgate.control.machine import Machine
 from headgate.errors import Cause, Invalid
-from headgate.latest import Latest
 from headgate.resources import decode
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
@@ -52,16 +50,14 @@ def deny_self_reference(settings: Settings) -> Admit:
     return admit
 
 
-async def advice(obj: Object, compiled: Latest[Compiled | None]) -> Sequence[str]:
+async def advice(obj: Object, machine: Machine) -> Sequence[str]:
     """Return what the compiler has to say about an object that was just written."""
     key = key_of(obj)
     if (key.group, key.kind) not in _KINDS:
         return ()
-    revision = int(obj["metadata"]["resourceVersion"])
-    with contextlib.suppress(TimeoutError):
+    try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            async for current in compiled.changes():
-                if current is not None and current.revision >= revision:
-                    break
-    current = compiled.get()
-    return [f"{item.field}: {item.message}" for item in current.report.about(key)] if current else ()
+            compiled = await machine.compiled(int(obj["metadata"]["resourceVersion"]))
+    except TimeoutError:
+        return ()
+    return [f"{item.field}: {item.message}" for item in compiled.report.about(key)]

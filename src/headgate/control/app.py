@@ -1,0 +1,208 @@
+"""The only place that wires things together: one machine with everything embedded, as `headgate up` runs it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headgate.control.admission import advice, chain, deny_self_reference
+from headgate.control.feed import Feed
+from headgate.control.instance import (
+    LOOPBACK,
+    Instance,
+    free_address,
+    listen,
+    lowest_port,
+    read_instance,
+    read_token,
+    split_address,
+    write_instance,
+    written,
+)
+from headgate.control.loop import Loop
+from headgate.control.machine import Machine
+from headgate.control.status import StatusWriter
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.view import Node
+from headgate.local.addresses import Addresses, claim_range
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
+from headgate.local.runtime import LocalRuntime
+from headgate.local.services import admit_services, hold_services, range_of
+from headgate.resources import decode
+from headgate.resources.meta import Object, Value
+from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.settings import Settings
+from headgate.store.base import Admit
+from headgate.store.memory import MemoryStore
+from headgate.store.sqlite import SqliteJournal
+from headgate.xds.fleet import Fleet
+from headgate.xds.server import XdsServer
+
+GATEWAY = "gateway"
+DATABASE = "objects.sqlite"
+
+
+class Options(Value, frozen=True, kw_only=True):
+    """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one."""
+
+    state: Path
+    ephemeral: bool = False
+    api_address: str = f"{LOOPBACK}:0"
+    proxy_address: str = f"{LOOPBACK}:0"
+    concurrency: int = 1
+
+
+class Background:
+    """Tasks that run until headgate ends; when one fails, headgate ends and the error is raised."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a task beside the others."""
+        self._tasks.append(self._group.create_task(work, name=name))
+
+    def cancel(self) -> None:
+        """End all tasks."""
+        for task in self._tasks:
+            task.cancel()
+
+
+class Running(NamedTuple):
+    """A headgate that runs, until its context ends; `tasks` is for what should end with it."""
+
+    machine: Machine
+    envoy: EnvoyProcess
+    instance: Instance
+    tasks: Background
+
+
+class _Ground(NamedTuple):
+    """What everything else stands on: objects, addresses, and the guard that keeps other headgates off them."""
+
+    store: MemoryStore
+    addresses: Addresses
+    guard: int
+    settings: Settings
+
+
+@asynccontextmanager
+async def running(options: Options) -> AsyncIterator[Running]:
+    """Start everything, and end everything that was started. Raises HeadgateError with what to do about it."""
+    async with AsyncExitStack() as stack:
+        state = _state_directory(options, stack)
+        ground = await _ground(options, stack)
+        sockets = runtime_directory(state, os.environ)
+        before = read_instance(state)
+        api = stack.enter_context(listen(options.api_address, before.api.removeprefix("http://") if before else ""))
+        orphan = await _answers(sockets / "admin.sock")
+        instance = Instance(
+            api=f"http://{written(api)}",
+            kubeconfig=str(state / "kubeconfig"),
+            proxy=free_address(options.proxy_address, before.proxy if before else "", held=orphan),
+            probe=str(sockets / "probe.sock"),
+            admin=str(sockets / "admin.sock"),
+            pid=os.getpid(),
+        )
+        tasks = await stack.enter_async_context(_background())
+        machine = await _control(ground, instance, sockets, stack, tasks)
+        envoy = _envoy(options, instance, sockets, ground.guard)
+        await envoy.start()
+        stack.push_async_callback(envoy.stop)
+        runtime = LocalRuntime(
+            ground.store,
+            state,
+            ground.addresses,
+            unrouted=machine.unrouted,
+            extra_env={"http_proxy": f"http://{instance.proxy}", "no_proxy": "localhost,127.0.0.1"},
+        )
+        stack.push_async_callback(runtime.stop)
+        tasks.start(runtime.run(), name="runtime")
+
+        async def advise(obj: Object) -> Sequence[str]:
+            return await advice(obj, machine)
+
+        token = read_token(state)
+        tasks.start(serve(create_app(ground.store, token=token, advise=advise, logs=runtime.logs), api), name="api")
+        await envoy.ready()
+        write_kubeconfig(Path(instance.kubeconfig), instance.api, token)
+        write_instance(state, instance)
+        yield Running(machine, envoy, instance, tasks)
+
+
+def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
+    """Make the state directory; an ephemeral one that was not there before leaves with us."""
+    new = not options.state.exists()
+    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if options.ephemeral and new:
+        stack.callback(shutil.rmtree, options.state, ignore_errors=True)
+    return options.state
+
+
+async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
+    hooks: list[Admit] = []
+    journal = None
+    if not options.ephemeral:
+        journal = SqliteJournal.open(options.state / DATABASE)
+        stack.callback(journal.close)
+    store = MemoryStore(admit=lambda new, old: chain(*hooks)(new, old), journal=journal)
+    services = (await store.list("", "Service")).items
+    number, guard = claim_range(range_of(services))
+    stack.enter_context(guard)
+    addresses = Addresses(number)
+    settings = Settings(lowest_port=lowest_port())
+    hooks += [decode.admit, deny_self_reference(settings), admit_services(addresses)]
+    await hold_services(store, addresses)
+    return _Ground(store, addresses, guard.fileno(), settings)
+
+
+async def _control(
+    ground: _Ground, instance: Instance, sockets: Path, stack: AsyncExitStack, tasks: Background
+) -> Machine:
+    """Start the control plane; when it returns, the stored objects are compiled and proxies may ask."""
+    host, port = split_address(instance.proxy)
+    node = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=instance.probe)
+    fleet = Fleet()
+    feed = Feed(ground.store)
+    loop = Loop(feed.snapshot, fleet, [node], ground.settings)
+    machine = Machine(ground.store, feed, loop, fleet)
+    tasks.start(feed.run(), name="feed")
+    tasks.start(loop.run(), name="loop")
+    tasks.start(StatusWriter(ground.store, loop.compiled, fleet).run(), name="status")
+    await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
+    xds = XdsServer(fleet)
+    await xds.start(f"unix:{sockets / 'xds.sock'}")
+    stack.push_async_callback(xds.stop)
+    return machine
+
+
+def _envoy(options: Options, instance: Instance, sockets: Path, guard: int) -> EnvoyProcess:
+    return EnvoyProcess(
+        find_envoy(os.environ),
+        bootstrap(node_id=GATEWAY, xds_socket=str(sockets / "xds.sock"), admin_socket=instance.admin),
+        directory=options.state / GATEWAY,
+        admin=Path(instance.admin),
+        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(guard,)),
+    )
+
+
+async def _answers(path: Path) -> bool:
+    """Say whether somebody listens on a unix socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+@asynccontextmanager
+async def _background() -> AsyncIterator["Background"]:
+    async with asyncio.TaskGroup() as group:
+        background = Background(group)
+        yield background
+        background.cancel()

@@ -1,0 +1,108 @@
+"""Where a running headgate is found, and the private files and addresses that outlive a start."""
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+import msgspec
+
+from headgate.errors import HeadgateError
+from headgate.resources.meta import Value
+
+LOOPBACK = "127.0.0.1"
+INSTANCE = "instance.json"
+TOKEN = "token"  # noqa: S105  # a file's name
+_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_USUAL_LOWEST = 1024
+
+
+class Instance(Value, frozen=True, kw_only=True):
+    """A running headgate; kept in the state directory as `instance.json` (0600). Addresses are `host:port`."""
+
+    api: str
+    kubeconfig: str
+    proxy: str
+    probe: str
+    admin: str
+    pid: int
+
+
+def read_instance(state: Path) -> Instance | None:
+    """Return the instance that runs, or ran last, in a state directory."""
+    try:
+        return msgspec.json.decode((state / INSTANCE).read_bytes(), type=Instance)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_instance(state: Path, instance: Instance) -> None:
+    """Keep where this headgate is found."""
+    write_private(state / INSTANCE, msgspec.json.encode(instance))
+
+
+def read_token(state: Path) -> str:
+    """Return the API's token, made once for a state directory, so that a kubeconfig stays good across restarts."""
+    path = state / TOKEN
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32).encode())
+    return path.read_text()
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, all at once."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    part.replace(path)
+
+
+def listen(address: str, before: str) -> socket.socket:
+    """Listen on `host:port`; port 0 means that of `before` where it is free, else any free one. Raises HeadgateError."""
+    host, port = split_address(address)
+    old = split_address(before)[1] if before else 0
+    for candidate in (port or old, port):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, candidate))
+            found.listen(128)
+        except OSError as error:
+            found.close()
+            reason = error.strerror
+        else:
+            return found
+    raise HeadgateError(f"can't listen on {address}: {reason}; choose another port, or 0 for a free one")
+
+
+def free_address(address: str, before: str, *, held: bool) -> str:
+    """Return `host:port` for somebody else to listen on, chosen like `listen`; `held` says that `before` is its own."""
+    if held and before and split_address(address)[1] in {0, split_address(before)[1]}:
+        return before
+    with listen(address, before) as found:
+        return written(found)
+
+
+def written(listener: socket.socket) -> str:
+    """Return a socket's own address as `host:port`."""
+    host, port = listener.getsockname()
+    return f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of `host:port` on loopback. Raises HeadgateError."""
+    host, _, port = address.rpartition(":")
+    if not host.startswith("127.") or not port.isdecimal() or int(port) > 65535:
+        raise HeadgateError(f"{address!r} is not a loopback address; write for example {LOOPBACK}:15001")
+    return host, int(port)
+
+
+def lowest_port() -> int:
+    """Return the smallest TCP port that this user may listen on."""
+    if os.geteuid() == 0:
+        return 0
+    try:
+        return int(_UNPRIVILEGED.read_text())
+    except (OSError, ValueError):
+        return _USUAL_LOWEST
