@@ -1,0 +1,204 @@
+"""From a reading of manifests to the store: create, update, and remove what an earlier reading has put there.
+
+An object that a reading creates says so in its annotations, so that this outlives a restart:
+
+- `headgate.dev/applied-from`: the file. Gone from the files, the object is removed; objects of others never are.
+- `headgate.dev/applied-digest`: of the manifest. While it is the same, what users changed by other means is left alone.
+- `kubectl.kubernetes.io/last-applied-configuration`: the manifest. When it changes, the change is merged in three ways,
+  as `kubectl apply` does: its fields win, fields that left it go, all others stay. So both can be used on one object.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import KINDS
+from headgate.resources.versions import to_hub
+from headgate.store.base import Store
+from headgate.store.files import Manifest, Manifests, Problem
+from headgate.store.rules import with_metadata
+
+APPLIED_FROM = "headgate.dev/applied-from"
+APPLIED_DIGEST = "headgate.dev/applied-digest"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_SET_BY_STORE = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "managedFields",
+    "selfLink",
+)
+_ATTEMPTS = 5
+
+
+class Applied(NamedTuple):
+    """What a reading has changed, and what the store has refused of it."""
+
+    created: tuple[Key, ...] = ()
+    changed: tuple[Key, ...] = ()
+    removed: tuple[Key, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+async def apply(store: Store, manifests: Manifests) -> Applied:
+    """Make the store hold what a reading says; objects of broken files stay as they are, the others go on.
+
+    Raises Unavailable when the store can't be reached; applying the same reading again goes on from there.
+    """
+    created: list[Key] = []
+    changed: list[Key] = []
+    problems: list[Problem] = []
+    wanted = [manifest for manifest in manifests.objects if manifest.file not in manifests.broken]
+    for manifest in sorted(wanted, key=lambda manifest: manifest.key.kind != "Namespace"):
+        try:
+            before, after = await _apply_one(store, manifest)
+        except (AlreadyExists, Conflict, Invalid, NotFound) as error:
+            problems += _refusals(manifest, error)
+            continue
+        if before is None:
+            created.append(manifest.key)
+        elif before != after:
+            changed.append(manifest.key)
+    removed = await _prune(store, manifests)
+    return Applied(tuple(created), tuple(changed), tuple(removed), tuple(problems))
+
+
+def _refusals(manifest: Manifest, error: Exception) -> list[Problem]:
+    if isinstance(error, Invalid):
+        return [manifest.problem(cause.field, cause.message) for cause in error.causes]
+    return [manifest.problem("", str(error))]
+
+
+async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, Object]:
+    """Create or update one object; return it before (None: it is new) and after."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            before = await store.get(manifest.key)
+        except NotFound:
+            owned = {APPLIED_FROM: _absolute(manifest.file)}
+            return None, await store.create(_recorded(_bare(manifest.object), manifest, owned))
+        if _annotations(before).get(APPLIED_DIGEST) == _digest(manifest):
+            return before, await _moved(store, before, manifest)
+        try:
+            return before, await store.update(_merged(before, manifest))
+        except Conflict:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
+    """Write down when an object that is ours now stands in another file."""
+    file = _annotations(before).get(APPLIED_FROM)
+    if file in (None, _absolute(manifest.file)):
+        return before
+    return await store.update(_annotated(before, {APPLIED_FROM: _absolute(manifest.file)}))
+
+
+def _merged(before: Object, manifest: Manifest) -> Object:
+    owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in _annotations(before) else {}
+    modified = _recorded(_bare(manifest.object), manifest, owned)
+    return dict(merge(_last_applied(before), modified, before))
+
+
+def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge in three ways: `modified` wins, what only `original` had goes, the rest of `current` stays. Lists are whole."""
+    result = {name: value for name, value in current.items() if name in modified or name not in original}
+    for name, value in modified.items():
+        old, now = original.get(name), result.get(name)
+        if isinstance(value, Mapping) and isinstance(now, Mapping):
+            result[name] = merge(old if isinstance(old, Mapping) else {}, value, now)
+        else:
+            result[name] = value
+    return result
+
+
+def _last_applied(obj: Object) -> Object:
+    """Return, in the store's version, what was applied last; nothing when that is not known."""
+    text = _annotations(obj).get(LAST_APPLIED, "{}")
+    try:
+        hub = to_hub(json.loads(text))
+        return _bare(hub)
+    except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
+        return {}  # written by somebody else, or damaged: then nothing is known to have left the manifest
+
+
+def _bare(obj: Object) -> Object:
+    """Return a manifest without what only the store may say, as in an object that was exported."""
+    return with_metadata(
+        {name: value for name, value in obj.items() if name != "status"}, **dict.fromkeys(_SET_BY_STORE)
+    )
+
+
+def _recorded(obj: Object, manifest: Manifest, owned: Mapping[str, str]) -> Object:
+    record = {LAST_APPLIED: _configuration(manifest), APPLIED_DIGEST: _digest(manifest)}
+    return _annotated(obj, {**record, **owned})
+
+
+def _configuration(manifest: Manifest) -> str:
+    """Return the manifest as kubectl writes it into its annotation."""
+    metadata = {"annotations": {}, **manifest.written["metadata"]}
+    if manifest.key.namespace:
+        metadata["namespace"] = manifest.key.namespace
+    metadata["annotations"] = {
+        name: text for name, text in (metadata["annotations"] or {}).items() if name != LAST_APPLIED
+    }
+    written = {**manifest.written, "metadata": metadata}
+    return json.dumps(written, separators=(",", ":"), sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(_configuration(manifest).encode()).hexdigest()[:16]
+
+
+def _annotations(obj: Object) -> Mapping[str, str]:
+    return obj["metadata"].get("annotations") or {}
+
+
+def _annotated(obj: Object, annotations: Mapping[str, str]) -> Object:
+    return with_metadata(obj, annotations={**_annotations(obj), **annotations})
+
+
+def _absolute(file: str) -> str:
+    return str(Path(file).absolute())
+
+
+async def _prune(store: Store, manifests: Manifests) -> list[Key]:
+    """Remove what earlier readings of these files have created and this one no longer names."""
+    roots, kept = _paths(manifests.roots), _paths(manifests.broken)
+    present = {manifest.key for manifest in manifests.objects}
+    removed: list[Key] = []
+    for key, file in await _ours(store):
+        if key in present or not _within(file, roots) or _within(file, kept):
+            continue
+        try:
+            await store.delete(key)
+        except NotFound:  # went with its owner or its namespace
+            continue
+        removed.append(key)
+    return removed
+
+
+async def _ours(store: Store) -> list[tuple[Key, Path]]:
+    """Point at the objects that readings have created, and the file of each; namespaces come last."""
+    found: list[tuple[Key, Path]] = []
+    for kind in sorted(KINDS, key=lambda kind: kind.kind == "Namespace"):
+        for obj in (await store.list(kind.group, kind.kind)).items:
+            file = _annotations(obj).get(APPLIED_FROM)
+            if file is not None:
+                found.append((kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Path(file)))
+    return found
+
+
+def _paths(names: Iterable[str]) -> list[Path]:
+    return [Path(_absolute(name)) for name in names]
+
+
+def _within(file: Path, roots: Sequence[Path]) -> bool:
+    return any(file.is_relative_to(root) for root in roots)

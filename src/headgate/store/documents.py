@@ -1,0 +1,310 @@
+"""The text of a manifest file to its objects, each with the line and column of every field. Pure.
+
+YAML is read as Kubernetes reads it (go-yaml): `yes` is true, a date is text, keys are text. Documents are built from the
+parser's nodes, so that a mistake in `spec.backends[1].weight` is shown where it stands.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import yaml
+
+_DEEPEST = 100  # levels of nesting; manifests have about ten
+_MOST_COPIES = 10_000  # values that aliases may add; more is an alias bomb
+_TAG = "tag:yaml.org,2002:"
+_BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
+_WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|[0-9][0-9_]{0,99})")
+
+
+class Place(NamedTuple):
+    """Where something stands in a file, counted from 1."""
+
+    line: int
+    column: int
+
+
+class Flaw(NamedTuple):
+    """Why a text can't be used, and where."""
+
+    place: Place
+    message: str
+
+
+class Document(NamedTuple):
+    """One object; `places` maps the path of each field (`spec.backends[0].weight`) to where it stands."""
+
+    object: Any
+    place: Place
+    places: Mapping[str, Place]
+
+    def locate(self, field: str) -> Place:
+        """Return where a field stands, or where the nearest field around it does."""
+        while field and field not in self.places:
+            field = field[: max(field.rfind("."), field.rfind("["), 0)]
+        return self.places.get(field, self.place)
+
+
+class _Scalar(NamedTuple):
+    place: Place
+    tag: str
+    text: str
+
+
+class _Sequence(NamedTuple):
+    place: Place
+    items: "list[_Node]"
+
+
+class _Mapping(NamedTuple):
+    place: Place
+    pairs: "list[tuple[_Node, _Node]]"
+
+
+_Node: TypeAlias = _Scalar | _Sequence | _Mapping
+
+
+class _FlawError(Exception):
+    def __init__(self, place: Place, message: str) -> None:
+        super().__init__(message)
+        self.flaw = Flaw(place, message)
+
+
+def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Flaw]]:
+    """Return the objects of a file, lists taken apart, and what is wrong with the rest of it."""
+    documents: list[Document] = []
+    flaws: list[Flaw] = []
+    try:
+        for document in _json(text) if is_json else _yaml(text):
+            found, wrong = _taken_apart(document)
+            documents += found
+            flaws += wrong
+    except _FlawError as error:
+        flaws.append(error.flaw)
+    return documents, flaws
+
+
+def _taken_apart(document: Document) -> tuple[list[Document], list[Flaw]]:
+    """Return the objects of a document: one, or the items of a `kind: List`."""
+    content = document.object
+    if not isinstance(content, Mapping):
+        return [], [Flaw(document.place, "is not an object; write apiVersion, kind and metadata")]
+    items = content.get("items")
+    if not str(content.get("kind", "")).endswith("List") or not isinstance(items, list):
+        return [_with_metadata(document)], []
+    found: list[Document] = []
+    flaws: list[Flaw] = []
+    for index, item in enumerate(items):
+        prefix = f"items[{index}]"
+        inner = {
+            path[len(prefix) + 1 :]: place for path, place in document.places.items() if path.startswith(f"{prefix}.")
+        }
+        more, wrong = _taken_apart(Document(item, document.locate(prefix), inner))
+        found += more
+        flaws += wrong
+    return found, flaws
+
+
+def _with_metadata(document: Document) -> Document:
+    """Return the document with a `metadata.name` where the early SMI has a bare `name` (R72)."""
+    content = document.object
+    if content.get("apiVersion") != "v1beta1" or "metadata" in content or "name" not in content:
+        return document
+    rest = {field: value for field, value in content.items() if field != "name"}
+    places = {**document.places, "metadata.name": document.locate("name"), "metadata": document.locate("name")}
+    return document._replace(object={**rest, "metadata": {"name": content["name"]}}, places=places)
+
+
+def _json(text: str) -> Iterator[Document]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in content:
+                raise ValueError(f"key {name!r} is written twice in one object")
+            content[name] = value
+        return content
+
+    def finite(word: str) -> float:
+        raise ValueError(f"{word} is not a number that JSON has")
+
+    try:
+        content = json.loads(text, object_pairs_hook=unique, parse_constant=finite)
+    except json.JSONDecodeError as error:
+        raise _FlawError(Place(error.lineno, error.colno), f"is not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise _FlawError(Place(1, 1), f"is not usable JSON: {error}") from error
+    yield Document(content, Place(1, 1), _json_places(text))
+
+
+def _json_places(text: str) -> Mapping[str, Place]:
+    """Return the places of a JSON text. JSON is YAML but for corners; in those, mistakes point at the first line."""
+    try:
+        return next((document.places for document in _yaml(text)), {})
+    except _FlawError:
+        return {}
+
+
+def _yaml(text: str) -> Iterator[Document]:
+    try:
+        loader = yaml.CLoader(text)
+        try:
+            for node in _Composer(loader).nodes():
+                document = _Builder().document(node)
+                if document.object is not None:
+                    yield document
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        raise _FlawError(place, f"is not YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise _FlawError(Place(1, 1), f"is not YAML: {' '.join(str(error).split())}") from error
+
+
+class _Composer:
+    """Nodes from the parser's events. PyYAML's own composer recurses in C and dies on a few thousand brackets."""
+
+    def __init__(self, loader: yaml.CLoader) -> None:
+        self._loader = loader
+        self._anchors: dict[str, _Node] = {}
+
+    def nodes(self) -> Iterator[_Node]:
+        """Yield the root of each document."""
+        self._loader.get_event()
+        while not self._loader.check_event(yaml.StreamEndEvent):
+            self._loader.get_event()
+            self._anchors = {}
+            yield self._node(0)
+            self._loader.get_event()
+
+    def _node(self, depth: int) -> _Node:
+        event: Any = self._loader.get_event()
+        place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        if depth > _DEEPEST:
+            raise _FlawError(place, f"is nested deeper than {_DEEPEST} levels")
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise _FlawError(place, f"is not YAML: no anchor &{event.anchor} stands before *{event.anchor}")
+            return self._anchors[event.anchor]
+        node = self._content(event, place, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _content(self, event: Any, place: Place, depth: int) -> _Node:
+        if isinstance(event, yaml.ScalarEvent):
+            resolve: Any = self._loader.resolve  # the stubs leave it untyped
+            return _Scalar(place, event.tag or resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
+        inner: list[_Node] = []
+        while not self._loader.check_event(yaml.SequenceEndEvent, yaml.MappingEndEvent):
+            inner.append(self._node(depth + 1))
+        self._loader.get_event()
+        if isinstance(event, yaml.SequenceStartEvent):
+            return _Sequence(place, inner)
+        return _Mapping(place, list(zip(inner[::2], inner[1::2], strict=True)))
+
+
+class _Builder:
+    """Builds one document out of nodes; remembers places, and how much aliases have copied."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._seen: set[int] = set()
+        self._copies = 0
+
+    def document(self, node: _Node) -> Document:
+        value = self._value(node, "")
+        return Document(value, node.place, self._places)
+
+    def _value(self, node: _Node, path: str) -> Any:
+        self._count(node)
+        if isinstance(node, _Mapping):
+            return self._mapping(node, path)
+        if isinstance(node, _Sequence):
+            return [self._item(item, f"{path}[{index}]") for index, item in enumerate(node.items)]
+        return _scalar(node)
+
+    def _count(self, node: _Node) -> None:
+        if id(node) in self._seen:
+            self._copies += 1
+        self._seen.add(id(node))
+        if self._copies > _MOST_COPIES:
+            raise _FlawError(node.place, f"has aliases that stand for more than {_MOST_COPIES} values: write them out")
+
+    def _item(self, node: _Node, path: str) -> Any:
+        self._places[path] = node.place
+        return self._value(node, path)
+
+    def _mapping(self, node: _Mapping, path: str) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.pairs:
+            if isinstance(key, _Scalar) and key.tag == f"{_TAG}merge":
+                for name, inner in self._merge(value, path).items():
+                    merged.setdefault(name, inner)
+                continue
+            if not isinstance(key, _Scalar):
+                raise _FlawError(key.place, "is not a key; a key is text")
+            name, place = key.text, key.place
+            if name in content:
+                raise _FlawError(place, f"key {name!r} is written twice, first on line {lines[name]}: keep one of them")
+            lines[name] = place.line
+            inner_path = f"{path}.{name}" if path else name
+            content[name] = self._value(value, inner_path)
+            self._places[inner_path] = place
+        return {**merged, **content}
+
+    def _merge(self, node: _Node, path: str) -> dict[str, Any]:
+        """Return what `<<` adds; of several mappings the first that has a key gives it."""
+        if not isinstance(node, _Sequence):
+            return self._merged(node, path)
+        merged: dict[str, Any] = {}
+        for item in node.items:
+            merged = {**self._merged(item, path), **merged}
+        return merged
+
+    def _merged(self, node: _Node, path: str) -> dict[str, Any]:
+        if not isinstance(node, _Mapping):
+            raise _FlawError(node.place, "can't be merged by <<; name the anchor of an object")
+        self._count(node)
+        return self._mapping(node, path)
+
+
+def _scalar(node: _Scalar) -> Any:
+    text, tag = node.text, node.tag.removeprefix(_TAG)
+    if tag == "null":
+        return None
+    if tag == "bool":
+        return _BOOLEANS[text.lower()]
+    if tag == "int":
+        return _whole(text)
+    if tag == "float":
+        return _fraction(text, node.place)
+    if tag in ("str", "timestamp", "value"):
+        return text
+    raise _FlawError(node.place, f"has the tag {node.tag}, which manifests can't use: write plain values")
+
+
+def _whole(text: str) -> int | str:
+    if _WHOLE.fullmatch(text) is None:  # `1:30` counts by sixty to YAML 1.1 alone
+        return text
+    digits = text.replace("_", "")
+    bare = digits.lstrip("+-")
+    octal = len(bare) > 1 and bare.isdigit() and bare.startswith("0")
+    return int(digits, 8) if octal else int(digits, 0)
+
+
+def _fraction(text: str, place: Place) -> float | str:
+    try:
+        value = float(text.replace("_", ""))
+    except ValueError:
+        if ":" in text:
+            return text
+        value = math.nan
+    if not math.isfinite(value):
+        raise _FlawError(place, f"{text} is not a number that an object can hold")
+    return value
