@@ -1,0 +1,92 @@
+"""The table of commands. A command's module is imported only when the command is run, so that each one starts fast."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from headgate.cli.output import INTERRUPTED, exit_code, fail
+from headgate.errors import HeadgateError
+
+SUMMARY = "Splits real traffic through real Envoy proxies, as Kubernetes-style resources say, and shows it."
+EPILOG = (
+    "Exit codes: 0 fine; 1 the answer is no, or errors were found; 2 wrong usage; 3 no headgate, or no proxy, to be"
+    " reached; 124 timeout; 130 interrupted."
+)
+
+
+class Command(NamedTuple):
+    """Where a command is (`module:function` below `headgate.cli`), and the first line of its help."""
+
+    place: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "up": Command("up:up", "Run a directory of manifests on this machine: API, workloads and Envoy."),
+    "check": Command("check:check", "Find what is wrong with manifests, without running anything."),
+    "compile": Command("compile:compile_", "Print what manifests become: the mesh, the report, Envoy's configuration."),
+    "try": Command("trial:trial", "Send requests through the mesh and compare where they went with what is wanted."),
+    "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit, or a Deployment is available."),
+    "logs": Command("logs:logs", "Show what a pod prints."),
+    "version": Command("version:version", "Show the versions of headgate, its Envoy, and the instance that runs."),
+}
+
+
+def load(name: str) -> Any:
+    """Import a command and return it as typer runs it."""
+    command = COMMANDS[name]
+    module, _, function = command.place.partition(":")
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    single.command(name, help=None)(getattr(import_module(f"headgate.cli.{module}"), function))
+    return typer.main.get_command(single)
+
+
+class Commands(TyperGroup):
+    """Shows all commands and loads one; turns errors of ours into a line and an exit code."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments name, and load it."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, load(str(name)), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. An error that headgate raises on purpose needs no traceback."""
+        try:
+            return super().invoke(ctx)
+        except HeadgateError as error:
+            fail(str(error))
+            raise typer.Exit(exit_code(error)) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader, `head` for example, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help=SUMMARY,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _options() -> None:
+    """Keep the command a group of commands, however many there are."""
+
+
+def _named_only() -> None:
+    """Stand for a command in the list; `load` finds the command itself."""
+
+
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.summary)(_named_only)

@@ -1,0 +1,152 @@
+"""Calls the Kubernetes API that headgate embeds, or any other: get, list, watch, logs."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import NamedTuple, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from headgate.cli.instance import START_HINT, Access
+from headgate.cli.wire import Connection, Header, Response
+from headgate.errors import Gone, HeadgateError, NotFound, Unavailable
+from headgate.resources.meta import Object
+from headgate.resources.registry import Kind
+
+CONNECT_S = 5.0
+
+T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    """One event of a watch."""
+
+    type: str
+    object: Object
+
+
+class Client:
+    """An API server. Every call raises Unavailable when it can't be reached, HeadgateError when it refuses."""
+
+    def __init__(self, access: Access) -> None:
+        self.namespace = access.namespace
+        self._access = access
+        self._url = urlsplit(access.server)
+
+    async def get(self, path: str, **query: str) -> Object:
+        """Return an object or a list. Raises NotFound."""
+        async with self._answer(path, query) as response:
+            return _object(await self._call(response.read()))
+
+    async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
+        """Return the objects of a kind, in one namespace or in all, and the resourceVersion to watch from."""
+        found = await self.get(path_of(kind, namespace), **query)
+        items: list[Object] = [{"apiVersion": kind.hub, "kind": kind.kind, **item} for item in found.get("items") or ()]
+        return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
+
+    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncIterator[Step]:
+        """Yield changes until the server ends the watch. Raises Gone when the resourceVersion is too old."""
+        rest = b""
+        async with self._answer(path_of(kind, namespace), {**query, "watch": "true"}) as response:
+            async for part in self._parts(response):
+                *lines, rest = (rest + part).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield _step(line)
+
+    async def stream(self, path: str, **query: str) -> AsyncIterator[bytes]:
+        """Yield a body as it comes, without end when the server goes on. Raises NotFound."""
+        async with self._answer(path, query) as response:
+            async for part in self._parts(response):
+                yield part
+
+    async def _parts(self, response: Response) -> AsyncIterator[bytes]:
+        try:
+            async for part in response.parts():
+                yield part
+        except OSError as error:
+            raise self._unreachable(error) from error
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Response]:
+        """Ask, and give the answer when it is a good one."""
+        target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
+        connection = await self._call(self._connect())
+        try:
+            response = await self._call(connection.ask("GET", target, self._headers()))
+            if response.status >= 300:
+                raise _refusal(response.status, await self._call(response.read()))
+            yield response
+        finally:
+            await connection.close()
+
+    async def _connect(self) -> Connection:
+        secure = self._url.scheme == "https"
+        port = self._url.port or (443 if secure else 80)
+        context = _tls(self._access) if secure else None
+        async with asyncio.timeout(CONNECT_S):
+            return Connection(await asyncio.open_connection(self._url.hostname, port, ssl=context))
+
+    async def _call(self, step: Awaitable[T]) -> T:
+        """Await a step of an exchange; that the server does not answer is an error for the user."""
+        try:
+            return await step
+        except OSError as error:  # a timeout is an OSError too
+            raise self._unreachable(error) from error
+
+    def _headers(self) -> list[Header]:
+        headers = [("host", self._url.netloc), ("accept", "application/json"), ("connection", "close")]
+        return [*headers, ("authorization", f"Bearer {self._access.token}")] if self._access.token else headers
+
+    def _unreachable(self, error: OSError) -> Unavailable:
+        reason = error.strerror or str(error) or "no answer in time"
+        return Unavailable(f"no API answers at {self._access.server} ({reason}): {START_HINT}")
+
+
+def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
+    """Return the API's path of a kind, an object, or a part of it."""
+    group = f"/apis/{kind.hub}" if kind.group else f"/api/{kind.hub}"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
+    tail = "".join(f"/{quote(part, safe='')}" for part in (name, sub) if part)
+    return f"{group}{inside}/{kind.plural}{tail}"
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=access.ca or None)
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _object(body: bytes) -> Object:
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise HeadgateError(f"the API's answer is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise HeadgateError("the API's answer is no object")
+    return found
+
+
+def _step(line: bytes) -> Step:
+    event = _object(line)
+    content = event.get("object") or {}
+    if event.get("type") == "ERROR":
+        message = str(content.get("message", "the watch failed"))
+        raise Gone(message) if content.get("code") == 410 else HeadgateError(message)
+    return Step(str(event.get("type", "")), content)
+
+
+def _refusal(status: int, body: bytes) -> HeadgateError:
+    """Return the error that an answer means; its words are those of the API's Status."""
+    try:
+        message = str(msgspec.json.decode(body)["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        message = body.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
+    if status in (401, 403):
+        return HeadgateError(f"the API refuses: {message}. The kubeconfig may be of an earlier `headgate up`")
+    kinds = {404: NotFound, 410: Gone, 503: Unavailable}
+    return kinds.get(status, HeadgateError)(message)

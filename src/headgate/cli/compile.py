@@ -1,0 +1,116 @@
+"""`headgate compile`: any stage between manifests and a proxy, to read or to compare."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from google.protobuf import json_format
+
+from headgate.cli.arguments import Manifests, existing
+from headgate.cli.check import judge
+from headgate.cli.offline import compile_files
+from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_text
+from headgate.compiler.reasons import Severity
+from headgate.compiler.report import Compiled, Report
+from headgate.envoy import messages, pb
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
+
+
+class Stage(enum.StrEnum):
+    """A stage of the way from objects to a proxy."""
+
+    MESH = "mesh"
+    REPORT = "report"
+    XDS = "xds"
+
+
+class Dump(enum.StrEnum):
+    """How a stage is printed."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+StageOption = Annotated[
+    Stage, typer.Option("--stage", help="The routing model, the findings on objects, or Envoy's resources.")
+]
+NodeOption = Annotated[str, typer.Option("--node", help="The proxy whose configuration is printed.")]
+DumpOption = Annotated[Dump, typer.Option("-o", "--output", help="Format of the answer.")]
+
+
+def compile_(
+    paths: Manifests, stage: StageOption = Stage.MESH, node: NodeOption = GATEWAY.id, output: DumpOption = Dump.YAML
+) -> None:
+    """Print what manifests become: the mesh, the report, Envoy's configuration.
+
+    Addresses are assigned as on a fresh machine, and one endpoint stands for the pods of each Service with a selector.
+    Mistakes are told on stderr, with exit code 1; what is sound is printed all the same.
+    """
+    if node != GATEWAY.id:
+        raise usage_error(f"there is no proxy {node!r}; the only one is {GATEWAY.id}", option="--node")
+    offline = compile_files(existing(paths))
+    _print(list(documents(offline.compiled, stage)), Format(output.value))
+    errors = [row for row in judge(offline).findings if row.severity is Severity.ERROR]
+    for row in errors:
+        note(row.text())
+    if errors:
+        raise typer.Exit(NO)
+
+
+def documents(compiled: Compiled, stage: Stage) -> Iterator[Any]:
+    """Yield the documents of a stage: one for the mesh or the report, one for each of Envoy's resources."""
+    if stage is Stage.MESH:
+        yield msgspec.to_builtins(compiled.mesh, str_keys=True)
+    elif stage is Stage.REPORT:
+        yield _report(compiled.report)
+    else:
+        yield from _resources(compiled)
+
+
+def _report(report: Report) -> Mapping[str, Any]:
+    def known(value: Any) -> Any:
+        return str(value)
+
+    return {
+        "findings": [
+            {
+                "about": str(item.about),
+                "severity": item.reason.severity.value,
+                "reason": item.reason.value,
+                "field": item.field,
+                "message": item.message,
+                "related": [str(key) for key in item.related],
+            }
+            for item in report.findings
+        ],
+        "outcomes": [
+            {
+                "about": str(item.about),
+                "port": str(item.ref),
+                "shares": msgspec.to_builtins(item.shares, enc_hook=known),
+            }
+            for item in report.outcomes
+        ],
+    }
+
+
+def _resources(compiled: Compiled) -> Iterator[Mapping[str, Any]]:
+    for type_url, resources in encode(project(compiled.mesh, GATEWAY), Memo()).items():
+        for name, encoded in resources.items():
+            resource = pb.Resource.FromString(encoded.body)
+            content = json_format.MessageToDict(
+                resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
+            )
+            yield {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version, "resource": content}
+
+
+def _print(found: list[Any], output: Format) -> None:
+    if output is Format.JSON:
+        print_json(found if len(found) != 1 else found[0])
+    else:
+        typer.echo("---\n".join(map(yaml_text, found)), nl=False)

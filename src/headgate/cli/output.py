@@ -1,0 +1,91 @@
+"""What commands print: tables and documents on stdout, errors in a line or two on stderr; and their exit codes."""
+
+import enum
+import sys
+from typing import Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from headgate.errors import HeadgateError, ProxyError, Unavailable
+
+NO = 1
+USAGE = 2
+UNREACHABLE = 3
+TIMED_OUT = 124
+INTERRUPTED = 130
+
+
+class Format(enum.StrEnum):
+    """How a command answers: for people, or for scripts."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class TimedOut(HeadgateError):
+    """What was waited for did not happen in time."""
+
+
+def exit_code(error: HeadgateError) -> int:
+    """Return the exit code that an error ends a command with."""
+    if isinstance(error, TimedOut):
+        return TIMED_OUT
+    return UNREACHABLE if isinstance(error, Unavailable | ProxyError) else NO
+
+
+def fail(message: str) -> None:
+    """Print an error for the user on stderr."""
+    console = stderr()
+    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """Print a remark on stderr, where it does not disturb what a script reads."""
+    stderr().print(Text(message), soft_wrap=True)
+
+
+def stdout() -> Console:
+    """Return the console for answers. Words are never taken for markup or emphasised by guess."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def stderr() -> Console:
+    """Return the console for errors and progress."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def print_yaml(value: Any) -> None:
+    """Print a value as a YAML document, fields in their own order."""
+    sys.stdout.write(yaml_text(value))
+
+
+def yaml_text(value: Any) -> str:
+    """Return a value as YAML."""
+    import yaml  # noqa: PLC0415 - most commands print none, and it costs start-up time
+
+    return str(
+        yaml.dump(msgspec.to_builtins(value), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
+    )
+
+
+def print_document(value: Any, output: Format) -> None:
+    """Print a value as JSON or YAML, as asked."""
+    if output is Format.YAML:
+        print_yaml(value)
+    else:
+        print_json(value)
+
+
+def usage_error(message: str, *, option: str) -> typer.BadParameter:
+    """Return the error for an argument that can't be used; exits with 2. `option` is what the user typed."""
+    return typer.BadParameter(message, param_hint=f"'{option}'")

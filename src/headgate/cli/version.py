@@ -1,0 +1,45 @@
+"""`headgate version`: what is installed, and what runs."""
+
+import os
+import subprocess
+from importlib.metadata import version as version_of
+
+from headgate.cli.arguments import Output, State
+from headgate.cli.instance import find_instance
+from headgate.cli.output import Format, print_document, stdout
+from headgate.errors import ProxyError
+from headgate.local.envoy import find_envoy
+
+PATIENCE_S = 10
+
+
+def version(output: Output = Format.TABLE, state: State = None) -> None:
+    """Show the versions of headgate, its Envoy, and the instance that runs."""
+    running = find_instance(state)
+    found = {
+        "headgate": version_of("headgate"),
+        "envoy": envoy_version(),
+        "instance": None if running is None else running,
+    }
+    if output is not Format.TABLE:
+        print_document(found, output)
+        return
+    console = stdout()
+    console.print(f"headgate  {found['headgate']}")
+    console.print(f"envoy     {found['envoy']}")
+    if running:
+        console.print(f"running   API {running.api}, proxy {running.proxy}, process {running.pid}", soft_wrap=True)
+    else:
+        console.print("running   nothing")
+
+
+def envoy_version() -> str:
+    """Return the version that the Envoy binary tells, or why it can't be asked."""
+    try:
+        binary = find_envoy(os.environ)
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)  # noqa: S603 - the binary is the user's choice
+    except (ProxyError, OSError, subprocess.SubprocessError) as error:
+        return f"unknown: {error}"
+    # `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`
+    parts = done.stdout.strip().split("/")
+    return parts[-4] if len(parts) >= 5 else done.stdout.strip()
