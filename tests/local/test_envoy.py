@@ -148,6 +148,15 @@ async def test_an_envoy_survives_headgate_and_is_adopted(envoy: Start, tmp_path:
     assert not state.adopted
 
 
+async def test_the_numbers_of_inherited_files_do_not_matter_for_adoption(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    with (tmp_path / "guard").open("w") as guard:
+        process = envoy(flags=EnvoyFlags(pass_fds=(guard.fileno(),)))
+        await process.start()
+        assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+        await process.stop()
+
+
 async def test_an_adopted_envoy_can_be_stopped(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     process = envoy()

@@ -271,7 +271,7 @@ class EnvoyProcess:
             self._binary.resolve(),
             status.st_size,
             status.st_mtime_ns,
-            self._flags,
+            self._flags.arguments(),  # not pass_fds: their numbers differ from start to start
             hashlib.sha256(self._bootstrap).hexdigest(),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
