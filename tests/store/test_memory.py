@@ -198,6 +198,13 @@ async def test_status_is_written_only_as_status():
     assert heavier["spec"]["backends"][0]["weight"] == 5
 
 
+async def test_a_kind_without_status_has_none_to_update():
+    store = MemoryStore()
+    await store.create(config_map("x"))
+    with pytest.raises(NotFound, match="configmaps have no status"):
+        await store.update({**config_map("x"), "status": {}}, subresource="status")
+
+
 async def test_dry_runs_answer_and_change_nothing():
     store = MemoryStore()
     revision = store.revision

@@ -91,7 +91,7 @@ class MemoryStore:
             old, kind, uid=metadata.get("uid") or "", resource_version=metadata.get("resourceVersion") or ""
         )
         if subresource:
-            merged = rules.with_status(new, old)
+            merged = rules.with_status(new, old, kind)
         else:
             new = self._admit(new, old) if self._admit else new
             merged = rules.replaced(new, old, kind)

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
-from headgate.errors import Cause, Conflict, Invalid
+from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.resources.meta import Key, Object
 from headgate.resources.names import metadata_causes
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
@@ -15,7 +15,14 @@ from headgate.resources.registry import KINDS, Kind, find, split_api_version
 DEFAULT_NAMESPACE = "default"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
 _LONGEST_PREFIX = 58  # with five letters more, a name still fits in a DNS label
-_OWNED_BY_STORE = ("uid", "creationTimestamp", "generation", "resourceVersion", "deletionTimestamp")
+_OWNED_BY_STORE = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 
 
 def kind_of(obj: Object) -> Kind:
@@ -96,8 +103,10 @@ def replaced(new: Object, old: Object, kind: Kind) -> Object:
     return merged
 
 
-def with_status(new: Object, old: Object) -> Object:
-    """Return what an update of the status stores: the old object with the new status."""
+def with_status(new: Object, old: Object, kind: Kind) -> Object:
+    """Return what an update of the status stores: the old object with the new status. Raises NotFound."""
+    if not kind.status:
+        raise NotFound(f"{qualified(kind)} have no status of their own: update the object")
     merged = {name: value for name, value in old.items() if name != "status"}
     return {**merged, "status": new["status"]} if "status" in new else merged
 
