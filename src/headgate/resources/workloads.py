@@ -163,6 +163,7 @@ class ConfigMapVolume(Input, frozen=True, kw_only=True):
     name: str = ""
     optional: bool = False
     items: tuple[KeyPath, ...] | None = None
+    default_mode: int = 0o644
 
 
 class SecretVolume(Input, frozen=True, kw_only=True):
@@ -171,6 +172,7 @@ class SecretVolume(Input, frozen=True, kw_only=True):
     secret_name: str = ""
     optional: bool = False
     items: tuple[KeyPath, ...] | None = None
+    default_mode: int = 0o644
 
 
 class HostPathVolume(Input, frozen=True, kw_only=True):

@@ -1,0 +1,106 @@
+"""Watches the health of one running container with its probes, or by its ports when it has no readiness probe."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+from headgate.local.probes import Tally, Target, ask, listens, tcp_ports
+from headgate.resources.workloads import Probe
+
+Severity = Literal["Normal", "Warning"]
+_HURRY = 1.0  # seconds between readiness probes until the first success: nobody likes to wait for a laptop
+_FIRST_LOOK, _SLOWER = 0.02, 1.5  # seconds before the second look at a port, and how that grows
+_PATIENCE = 10.0  # seconds without a listening port before the user is told
+
+
+class Patient(Protocol):
+    """The container, as its probes see it."""
+
+    def report(self, *, started: bool, ready: bool) -> None:
+        """Take note of a verdict."""
+
+    async def unwell(self) -> None:
+        """End the process: it is to be restarted."""
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        """Tell the user."""
+
+
+async def watch_health(target: Target, patient: Patient) -> None:
+    """Probe until cancelled: first startup, then liveness and readiness side by side."""
+    container = target.container
+    if container.startup_probe and not await _startup(container.startup_probe, target, patient):
+        return
+    patient.report(started=True, ready=False)
+    async with asyncio.TaskGroup() as tasks:
+        if container.liveness_probe:
+            tasks.create_task(_liveness(container.liveness_probe, target, patient))
+        if container.readiness_probe:
+            tasks.create_task(_readiness(container.readiness_probe, target, patient))
+        else:
+            tasks.create_task(_listening(target, patient))
+
+
+async def _startup(probe: Probe, target: Target, patient: Patient) -> bool:
+    failures = 0
+    async for fault in _faults("Startup", probe, target=target, patient=patient):
+        if not fault:
+            return True
+        failures += 1
+        if failures >= probe.failure_threshold:
+            break
+    await _restart("startup", target, patient)
+    return False
+
+
+async def _liveness(probe: Probe, target: Target, patient: Patient) -> None:
+    tally = Tally(probe, well=True)
+    async for fault in _faults("Liveness", probe, target=target, patient=patient):
+        if not tally.add(well=not fault):
+            await _restart("liveness", target, patient)
+            return
+
+
+async def _readiness(probe: Probe, target: Target, patient: Patient) -> None:
+    tally = Tally(probe, well=False)
+    async for fault in _faults("Readiness", probe, target=target, patient=patient):
+        patient.report(started=True, ready=tally.add(well=not fault))
+
+
+async def _restart(which: str, target: Target, patient: Patient) -> None:
+    name = target.container.name
+    await patient.tell("Normal", "Killing", f"Container {name} failed {which} probe, will be restarted")
+    await patient.unwell()
+
+
+async def _faults(which: str, probe: Probe, *, target: Target, patient: Patient) -> AsyncIterator[str]:
+    """Ask for ever; yield what is wrong each time, empty when nothing is."""
+    await asyncio.sleep(probe.initial_delay_seconds)
+    period: float = max(probe.period_seconds, 1)
+    pause = min(period, _HURRY) if which == "Readiness" else period
+    while True:
+        fault = await ask(probe, target)
+        if fault:
+            await patient.tell("Warning", "Unhealthy", f"{which} probe failed: {fault}")
+        else:
+            pause = period
+        yield fault
+        await asyncio.sleep(pause)
+
+
+async def _listening(target: Target, patient: Patient) -> None:
+    """Wait until every declared port accepts connections; a container without ports is ready at once."""
+    clock = asyncio.get_running_loop().time
+    told, began, pause = False, clock(), _FIRST_LOOK
+    for port in tcp_ports(target.container):
+        while not await listens(target.address, port):
+            if not told and clock() - began > _PATIENCE:
+                told = True
+                message = (
+                    f"nothing listens on {target.address}:{port}: the program must listen on $HOST and $PORT (or 0.0.0.0), "
+                    "or spec.containers[].ports must name the port that it listens on"
+                )
+                await patient.tell("Warning", "Unhealthy", message)
+            await asyncio.sleep(pause)
+            pause = min(pause * _SLOWER, _HURRY)
+    patient.report(started=True, ready=True)

@@ -1,0 +1,143 @@
+"""Logs of local pods: files that the processes write themselves, so that they survive headgate.
+
+`STATE/pods/NAMESPACE_NAME_UID/CONTAINER/` holds `current.log`, its older part `current.log.1`, and `previous.log` of
+the run before. A log that has grown too long is copied aside and emptied; lines written in that moment may be lost.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from headgate.errors import NotFound
+from headgate.resources.meta import Key
+from headgate.resources.names import is_dns_label, is_dns_subdomain
+
+LARGEST = 10 << 20  # bytes
+_CHUNK = 1 << 16
+_POLL = 0.2  # seconds between looks at a log that is followed
+_CURRENT, _OLDER, _PREVIOUS = "current.log", "current.log.1", "previous.log"
+
+
+def pod_directory(state: Path, key: Key, uid: str) -> Path:
+    """Return where everything of a pod is; neither namespaces nor names hold a `_`."""
+    return state / "pods" / f"{key.namespace}_{key.name}_{uid}"
+
+
+def begin_log(directory: Path) -> Path:
+    """Put the log of the run before aside and return the path of the new one."""
+    current = directory / _CURRENT
+    (directory / _OLDER).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        current.replace(directory / _PREVIOUS)
+    return current
+
+
+def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:
+    """Put aside the content of every log that has grown beyond `largest` bytes, and empty it.
+
+    Its process goes on writing to the same file: it appends, so the file has no hole.
+    """
+    for log in state.glob(f"pods/*/*/{_CURRENT}"):
+        with contextlib.suppress(FileNotFoundError):
+            if log.stat().st_size > largest:
+                older = log.with_name(_OLDER)
+                older.touch(mode=0o600)
+                shutil.copyfile(log, older)
+                os.truncate(log, 0)
+
+
+class Logs:
+    """Reads what local pods have written; needs only the state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def containers(self, key: Key) -> list[str]:
+        """Return the containers of a pod that have run. Raises NotFound."""
+        return sorted(log.parent.name for log in self._pod(key).glob(f"*/{_CURRENT}"))
+
+    async def read(
+        self, key: Key, container: str, *, follow: bool = False, tail: int | None = None, previous: bool = False
+    ) -> AsyncIterator[bytes]:
+        """Yield the log of a container in pieces; `tail` gives only so many last lines.
+
+        With `follow` it goes on until the pod is gone. Raises NotFound.
+        """
+        directory = self._pod(key) / container
+        if container not in self.containers(key):
+            raise NotFound(f"container {container!r} of pod {key.name} has not run yet, or does not exist")
+        if previous:
+            if not (directory / _PREVIOUS).exists():
+                raise NotFound(f"container {container!r} of pod {key.name} has not run before")
+            for piece in _last(_pieces(directory / _PREVIOUS), tail):
+                yield piece
+            return
+        place = _Place(directory / _CURRENT)
+        for piece in _last(_both(directory, place), tail):
+            yield piece
+        while follow and directory.exists():
+            for piece in place.news():
+                yield piece
+            await asyncio.sleep(_POLL)
+
+    def _pod(self, key: Key) -> Path:
+        valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)
+        paths = self._state.glob(f"pods/{key.namespace}_{key.name}_*") if valid else ()
+        found = sorted(paths, key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise NotFound(f'pods "{key.name}" has no logs here: it does not exist, or has not run yet')
+        return found[-1]
+
+
+class _Place:
+    """How far a growing file has been read; a file that was replaced or emptied is read from its beginning."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+
+    def news(self) -> Iterator[bytes]:
+        """Yield what was written since the last call."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self._inode, self._offset = status.st_ino, 0
+            file.seek(self._offset)
+            while piece := file.read(_CHUNK):
+                self._offset += len(piece)
+                yield piece
+
+
+def _both(directory: Path, place: _Place) -> Iterator[bytes]:
+    yield from _pieces(directory / _OLDER)
+    yield from place.news()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        while piece := file.read(_CHUNK):
+            yield piece
+
+
+def _last(pieces: Iterator[bytes], lines: int | None) -> Iterator[bytes]:
+    """Yield the last `lines` lines, or all."""
+    if lines is None:
+        yield from pieces
+        return
+    kept: deque[bytes] = deque(maxlen=lines)
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).splitlines(keepends=True) or [b""]
+        kept.extend(whole)
+    if rest:
+        kept.append(rest)
+    yield from kept

@@ -1,0 +1,258 @@
+"""One pod: what a kubelet does for it, from the moment that it is placed here until its object is gone."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.errors import Conflict, DecodeError, NotFound
+from headgate.local.containers import ContainerRun, ContainerState, Plan
+from headgate.local.environment import (
+    NODE,
+    Mount,
+    Sources,
+    command_line,
+    content,
+    given,
+    named_sources,
+    relocate,
+    written,
+)
+from headgate.local.health import Severity
+from headgate.local.logs import pod_directory
+from headgate.local.pod_status import pod_status
+from headgate.local.processes import Launch, inherited
+from headgate.local.volumes import materialise, mounts
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
+from headgate.resources.workloads import Container, Pod, read
+from headgate.store.base import Store
+from headgate.store.events import EventRecorder
+
+FINALIZER = "headgate.dev/process"
+DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
+Unrouted = Callable[[str], Awaitable[None]]
+"""Returns when no proxy sends requests to an address any more."""
+
+
+class Site(NamedTuple):
+    """What all pods of a machine share."""
+
+    store: Store
+    recorder: EventRecorder
+    state: Path
+    unrouted: Unrouted
+    extra_env: Mapping[str, str]
+
+
+class PodRun:
+    """Runs one pod. `see` gives it each newer object; `run` ends when the object is gone."""
+
+    def __init__(self, site: Site, pod: Object, address: str) -> None:
+        self.key = key_of(pod)
+        self.uid: str = pod["metadata"]["uid"]
+        self.address = address
+        self._site = site
+        self._pod = pod
+        self._typed = read(pod, Pod)
+        self._directory = pod_directory(site.state, self.key, self.uid)
+        self._leaving = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._inits = [self._container(container) for container in self._typed.spec.init_containers]
+        self._containers = [self._container(container) for container in self._typed.spec.containers]
+        self.see(pod)
+
+    def see(self, pod: Object) -> None:
+        """Take note of a newer version of the object."""
+        if pod["metadata"].get("deletionTimestamp"):
+            self._leaving.set()
+        self._pod = pod
+        with contextlib.suppress(DecodeError):  # an edit that makes no sense changes nothing that runs
+            self._typed = read(pod, Pod)
+
+    def lose(self) -> None:
+        """Take note that the object is gone, without having asked first: what runs ends at once."""
+        self._gone.set()
+        self._leaving.set()
+
+    async def begin(self) -> None:
+        """Place the pod here, take over what still runs of it, and say so in its status."""
+        await self._bind()
+        for one in self._everyone():
+            await one.recover()
+        await self._write_status()
+
+    async def run(self) -> None:
+        """Run until the pod's object is gone. Cancelling leaves the processes running for the next headgate."""
+        if self._typed.status.phase in {"Succeeded", "Failed"}:
+            await self._leaving.wait()
+        else:
+            await self._work()
+        await self._leave()
+
+    def detach(self) -> None:
+        """Stop watching the processes; they live on."""
+        for one in self._everyone():
+            one.detach()
+
+    async def end(self) -> list[str]:
+        """End all processes and keep the object; return what would not die, in words."""
+        grace = self._grace()
+        everyone = self._everyone()
+        results = await asyncio.gather(*(one.end(grace) for one in everyone))
+        await self._write_status()
+        return [
+            f"pod {self.key.namespace}/{self.key.name}, container {one.plan.container.name}: "
+            f"process {one.process.identity.pid} does not end even when killed"
+            for one, gone in zip(everyone, results, strict=True)
+            if not gone and one.process
+        ]
+
+    async def prepare(self, container: Container) -> Launch:
+        """Return what a container runs now, its volumes written. Raises ConfigError."""
+        sources = await self._sources()
+        volumes = materialise(self._typed, self._directory / "volumes", sources)
+        found: list[Mount] = mounts(container, volumes)
+        base = {**inherited(os.environ), **self._site.extra_env, **given(self._typed, container, self.address)}
+        own = written(self._typed, container, address=self.address, sources=sources, known=base)
+        env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
+        cwd = relocate(container.working_dir, found)
+        return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
+
+    def changed(self) -> None:
+        """Take note that a container's state is another one."""
+        self._dirty.set()
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        """Write an Event about the pod."""
+        await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
+
+    def _container(self, container: Container) -> ContainerRun:
+        policy = self._typed.spec.restart_policy
+        init = container in self._typed.spec.init_containers
+        restart = "OnFailure" if init and policy == "Always" else policy
+        directory = self._directory / container.name
+        return ContainerRun(Plan(container, directory, self.address, restart, self._grace()), self)
+
+    def _everyone(self) -> list[ContainerRun]:
+        return [*self._inits, *self._containers]
+
+    def _grace(self) -> float:
+        return float(max(self._typed.spec.termination_grace_period_seconds, 0))
+
+    async def _work(self) -> None:
+        """Run the containers and write the status until the pod is to leave."""
+        async with asyncio.TaskGroup() as tasks:
+            reporting = tasks.create_task(self._report())
+            containers = tasks.create_task(self._run_containers())
+            await self._leaving.wait()
+            containers.cancel()
+            reporting.cancel()
+
+    async def _run_containers(self) -> None:
+        if not any(one.process for one in self._containers):
+            for init in self._inits:
+                if await init.run():
+                    return
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._containers:
+                tasks.create_task(one.run())
+
+    async def _report(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            await self._write_status()
+
+    async def _leave(self) -> None:
+        """End in the order that loses no request: out of the endpoints, out of the proxies, then the process."""
+        began = time.monotonic()
+        if not self._gone.is_set() and any(one.process for one in self._everyone()):
+            await self._write_status()
+            await self._until_unrouted(self._grace())
+        left = max(self._grace() - (time.monotonic() - began), 1.0)
+        await asyncio.gather(*(one.end(left) for one in self._everyone()))
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+        await self._release()
+
+    async def _until_unrouted(self, grace: float) -> None:
+        gone = asyncio.create_task(self._gone.wait())
+        drained = asyncio.create_task(self._drained())
+        done, waiting = await asyncio.wait({gone, drained}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _drained(self) -> None:
+        await self._site.unrouted(self.address)
+        await asyncio.sleep(DRAIN)
+
+    async def _sources(self) -> Sources:
+        found: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        for kind, name in named_sources(self._typed):
+            try:
+                found[kind, name] = content(await self._site.store.get(Key("", kind, self.key.namespace, name)))
+            except NotFound:
+                continue
+        return found
+
+    async def _bind(self) -> None:
+        """Write where the pod runs, and that its object must stay until its processes are gone."""
+        for _ in range(5):
+            pod = await self._fresh()
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                return
+            metadata, spec = pod["metadata"], pod.get("spec") or {}
+            finalizers = metadata.get("finalizers") or []
+            if FINALIZER in finalizers and spec.get("nodeName") == NODE:
+                return
+            bound = {
+                **pod,
+                "metadata": {**metadata, "finalizers": list(dict.fromkeys([*finalizers, FINALIZER]))},
+                "spec": {**spec, "nodeName": NODE},
+            }
+            try:
+                self.see(await self._site.store.update(bound))
+            except (Conflict, NotFound):
+                continue
+
+    async def _release(self) -> None:
+        """Let the object go."""
+        for _ in range(5):
+            pod = await self._fresh()
+            finalizers = (pod or {"metadata": {}})["metadata"].get("finalizers") or []
+            if pod is None or FINALIZER not in finalizers:
+                return
+            kept = [name for name in finalizers if name != FINALIZER]
+            try:
+                await self._site.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": kept}})
+            except (Conflict, NotFound):
+                continue
+
+    async def _write_status(self) -> None:
+        pod = await self._fresh()
+        if pod is None:
+            return
+        self.see(pod)
+        states: dict[str, ContainerState] = {one.plan.container.name: one.state for one in self._everyone()}
+        status = pod_status(pod, self._typed, states, address=self.address, now=time.time())
+        try:
+            await self._site.store.update({**pod, "status": status}, subresource="status")
+        except Conflict:
+            self._dirty.set()
+        except NotFound:
+            return
+
+    async def _fresh(self) -> Object | None:
+        """Read the object; None when it is gone, or another one has its name."""
+        try:
+            pod = await self._site.store.get(self.key)
+        except NotFound:
+            return None
+        return pod if pod["metadata"]["uid"] == self.uid else None

@@ -1,0 +1,164 @@
+"""Processes that outlive headgate: started in a session of their own, found again by pid and start time."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headgate.errors import HeadgateError
+from headgate.resources.meta import Value
+
+KILL_WAIT = 5.0  # seconds in which a killed process must be gone; longer means that the kernel holds it
+
+
+class StartError(HeadgateError):
+    """A program can't be started, and why."""
+
+
+class Launch(Value, frozen=True, kw_only=True):
+    """What to run: program and arguments, environment, directory ("" for the present one)."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str = ""
+
+
+class Identity(Value, frozen=True, kw_only=True):
+    """Which process: a pid is used again, but not with the same start (clock ticks since boot) in the same boot."""
+
+    pid: int
+    started: int
+    boot: str
+
+
+class _Child(subprocess.Popen[bytes]):
+    """A child that may outlive us, so it is no mistake to forget it while it runs."""
+
+    def __del__(self) -> None:
+        """Say nothing, where the base class warns."""
+
+
+class Process:
+    """A live process that leads its session; ours, or adopted from an earlier headgate."""
+
+    def __init__(self, identity: Identity, pidfd: int, child: _Child | None = None) -> None:
+        self.identity = identity
+        self._pidfd = pidfd
+        self._child = child
+        self._exit: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(pidfd, self._ended)
+
+    async def exited(self) -> int | None:
+        """Wait for the end; return the exit code (128 + signal as shells have it), None for an adopted process."""
+        return await asyncio.shield(self._exit)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all that it has started in its group; nothing when they are gone."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.identity.pid, number)
+
+    async def end(self, grace: float) -> bool:
+        """Ask it to end, kill it after `grace` seconds; whether it is gone."""
+        self.signal(signal.SIGTERM)
+        if await self._gone_within(grace):
+            return True
+        self.signal(signal.SIGKILL)
+        return await self._gone_within(KILL_WAIT)
+
+    def detach(self) -> None:
+        """Stop watching; the process lives on."""
+        if not self._exit.done():
+            self._unwatch()
+            self._exit.cancel()
+
+    async def _gone_within(self, seconds: float) -> bool:
+        done, _ = await asyncio.wait([self._exit], timeout=seconds)
+        return bool(done)
+
+    def _ended(self) -> None:
+        # What the program left running in its group ends with it, as in a container. The zombie still holds the
+        # group's number, so nobody else's can be meant.
+        self.signal(signal.SIGKILL)
+        self._unwatch()
+        code = self._child.wait() if self._child else None
+        self._exit.set_result(128 - code if code is not None and code < 0 else code)
+
+    def _unwatch(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+
+def spawn(launch: Launch, log: Path) -> Process:
+    """Start a program; its output goes straight to the end of the file `log`. Raises StartError."""
+    try:
+        with open(log, "ab", opener=_private) as output:
+            child = _Child(
+                launch.command,
+                env=launch.env,
+                cwd=launch.cwd or None,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        raise StartError(_why(launch, error)) from error
+    return Process(_identity(child.pid), os.pidfd_open(child.pid), child)
+
+
+def adopt(identity: Identity) -> Process | None:
+    """Watch a process that an earlier headgate started; None when it is gone."""
+    try:
+        pidfd = os.pidfd_open(identity.pid)
+    except OSError:
+        return None
+    # With its file descriptor open, the pid can't become another process' any more: now look whose it is.
+    if _identity(identity.pid) != identity or _state(identity.pid) == "Z":
+        os.close(pidfd)
+        return None
+    return Process(identity, pidfd)
+
+
+def inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what a program needs of headgate's own environment; tokens and proxies of the user's shell stay out."""
+    return {name: value for name, value in environ.items() if name in _KEPT or name.startswith("LC_")}
+
+
+_KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
+
+
+def _identity(pid: int) -> Identity:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    fields = _stat(pid)
+    return Identity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
+
+
+def _state(pid: int) -> str:
+    return next(iter(_stat(pid)), "Z")
+
+
+def _stat(pid: int) -> Sequence[str]:
+    """Return /proc/PID/stat from its third field on; empty when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ()
+    return text.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+
+
+def _why(launch: Launch, error: OSError | ValueError) -> str:
+    program = launch.command[0]
+    if isinstance(error, FileNotFoundError) and launch.cwd and error.filename == launch.cwd:
+        return f"workingDir: there is no directory {launch.cwd} on this machine"
+    if isinstance(error, FileNotFoundError):
+        return f"command: there is no program {program!r} on this machine (PATH is {launch.env.get('PATH', '')})"
+    if isinstance(error, PermissionError):
+        return f"command: {program!r} may not be run; make it executable"
+    return f"command: {program!r} can't be run: {error}"
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
