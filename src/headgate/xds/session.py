@@ -3,7 +3,8 @@
 The rules (docs in ARCHITECTURE.md, xDS):
 - What the proxy holds in the wanted version is never sent again; what it refused, not until it changes.
 - Make before break: a route is sent when the proxy holds every cluster that the route names, with endpoints; a cluster
-  leaves when no route that the proxy may hold names it.
+  leaves when no route that the proxy may hold names it. What it brings from an earlier stream counts as held, so nothing
+  leaves before it has told its routes.
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
 - One response of a type is in flight at a time. `lapse` says that an answer is overdue: then nothing waits for it.
 - A refused response with several resources is repeated one by one, so the bad one is known by its own refusal.
@@ -18,6 +19,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, 
 ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES)
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
+UNSURE = "?"  # the digest of what was removed in a response that was refused: it may be there or not
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
 
 
@@ -61,17 +63,19 @@ class Held(NamedTuple):
 class Shelf:
     """What one proxy has of one type."""
 
+    spoken: bool = False  # a request of the type came
     wildcard: bool = False
     owed: bool = False  # the first wildcard request gets an answer, if only an empty one
     subscribed: set[str] = field(default_factory=set)
-    known: dict[str, str] = field(
-        default_factory=dict
-    )  # digest last sent, or brought along; "" is: told that there is none
+    # The digest last sent, or brought along; "" is: told that there is none.
+    known: dict[str, str] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
+    brought: set[str] = field(default_factory=set)  # names that it had when the stream began
+    doubtful: dict[str, frozenset[str]] = field(default_factory=dict)  # clusters of versions that may be in force
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)  # to be sent though unchanged
-    alone: list[str] = field(default_factory=list)  # to be sent one by one
+    alone: dict[str, None] = field(default_factory=dict)  # to be sent one by one, in this order
     flying: dict[str, Response] = field(default_factory=dict)  # by nonce
     overdue: set[str] = field(default_factory=set)  # nonces that nothing waits for any more
 
@@ -86,12 +90,28 @@ class Shelf:
             return config
         return {name: config[name] for name in sorted(self.subscribed) if name in config}
 
+    def asks_for(self, name: str) -> bool:
+        """Say whether the proxy is subscribed to a resource."""
+        return self.wildcard or name in self.subscribed
+
     def forget(self, name: str) -> None:
         """Drop what is remembered about a resource that the proxy no longer has."""
-        for memory in (self.known, self.held, self.rejected):
+        for memory in (self.known, self.held, self.rejected, self.doubtful):
             memory.pop(name, None)
         self.lapsed.discard(name)
         self.again.discard(name)
+
+    def doubt(self, response: Response) -> None:
+        """Remember that the proxy may have taken any of the resources, and won't say which."""
+        for name, encoded in response.resources:
+            if self.asks_for(name):
+                self.doubtful[name] = self.doubtful.get(name, frozenset()) | encoded.needs
+
+    def recognise(self, config: Mapping[str, Encoded]) -> None:
+        """Fill in what is known by now about resources that the proxy brought along."""
+        for name in self.brought & config.keys() & self.held.keys():
+            if self.held[name] == (config[name].digest, None):
+                self.held[name] = Held(config[name].digest, config[name].needs)
 
 
 class Session:
@@ -105,6 +125,8 @@ class Session:
     def offer(self, config: ProxyConfig) -> None:
         """Make a configuration the wanted one."""
         self.config = config
+        for type_url, shelf in self.shelves.items():
+            shelf.recognise(config.get(type_url, {}))
 
     def receive(self, request: Request) -> tuple[Rejected, ...]:
         """Take a request of the proxy: subscriptions, and its answer to an earlier response."""
@@ -133,7 +155,7 @@ class Session:
                 shelf.lapsed.update(name for name, _ in response.resources)
                 if len(shelf.overdue) > MOST_OVERDUE:
                     oldest = next(nonce for nonce in shelf.flying if nonce in shelf.overdue)
-                    del shelf.flying[oldest]
+                    shelf.doubt(shelf.flying.pop(oldest))
                     shelf.overdue.discard(oldest)
 
     def _subscribe(self, shelf: Shelf, request: Request) -> None:
@@ -143,11 +165,12 @@ class Session:
         if asks_for_all and request.type_url in WILDCARD and not shelf.wildcard:
             shelf.wildcard = True
             shelf.owed = not request.initial
-        wanted = self.config.get(request.type_url, {})
+        shelf.spoken = True
         for name, digest in request.initial.items():
-            same = name in wanted and wanted[name].digest == digest
             shelf.known[name] = digest
-            shelf.held[name] = Held(digest, wanted[name].needs if same else None)
+            shelf.held[name] = Held(digest, None)
+            shelf.brought.add(name)
+        shelf.recognise(self.config.get(request.type_url, {}))
         for name in names - set(request.initial):
             shelf.known.pop(name, None)
         shelf.subscribed |= names
@@ -162,11 +185,11 @@ class Session:
             return
         wants = shelf.wants(self.config.get(type_url, {}))
         resources = tuple(self._changed(shelf, wants))
-        removed = () if shelf.alone else tuple(self._gone(type_url, shelf, wants))
+        removed = tuple(self._gone(type_url, shelf, wants))
         if not resources and not removed and not shelf.owed:
             return
-        if shelf.alone and resources:
-            shelf.alone.remove(resources[0][0])
+        if resources:
+            shelf.alone.pop(resources[0][0], None)
         shelf.owed = False
         self._count += 1
         response = Response(type_url, str(self._count), resources, removed)
@@ -183,18 +206,19 @@ class Session:
             shelf.rejected.pop(name, None)
         for name in response.removed:
             shelf.known.pop(name, None)
-            if not shelf.wildcard:
+            if name in shelf.subscribed:
                 shelf.known[name] = ""
 
     def _changed(self, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[tuple[str, Encoded]]:
-        shelf.alone = [name for name in shelf.alone if name in wants and self._may_follow(shelf, name, wants[name])]
+        shelf.alone = {name: None for name in shelf.alone if name in wants}
         for name in shelf.alone:
-            yield name, wants[name]
-            return
+            if self._may_follow(shelf, name, wants[name]):
+                yield name, wants[name]
+                return
         size = 0
         for name, encoded in wants.items():
             same = shelf.known.get(name) == encoded.digest and name not in shelf.again
-            if same or not self._may_follow(shelf, name, encoded):
+            if same or name in shelf.alone or not self._may_follow(shelf, name, encoded):
                 continue
             size += len(encoded.body)
             if size > LARGEST and size > len(encoded.body):
@@ -203,58 +227,85 @@ class Session:
 
     def _may_follow(self, shelf: Shelf, name: str, encoded: Encoded) -> bool:
         """Say whether every cluster that the resource names is there, or can't come while the proxy has nothing."""
-        clusters, endpoints = self.shelves[CLUSTER], self.shelves[ENDPOINTS]
-        wanted_endpoints = self.config.get(ENDPOINTS, {})
         for cluster in encoded.needs:
-            if cluster in clusters.rejected and cluster not in clusters.held:
+            if self._is_refused(cluster):
                 if name in shelf.held:
                     return False
-                continue
-            if cluster not in clusters.known or cluster not in clusters.held.keys() | clusters.lapsed:
-                return False
-            if cluster in wanted_endpoints and cluster not in endpoints.held.keys() | endpoints.lapsed:
+            elif not self._is_usable(cluster):
                 return False
         return True
 
+    def _is_refused(self, cluster: str) -> bool:
+        """Say whether the proxy has no version of the cluster or its endpoints, and refused the one that is wanted."""
+        for type_url in (CLUSTER, ENDPOINTS):
+            shelf, wanted = self.shelves[type_url], self.config.get(type_url, {})
+            rejected = shelf.rejected.get(cluster)
+            if rejected and cluster not in shelf.held and cluster in wanted:
+                return rejected.digest == wanted[cluster].digest
+        return False
+
+    def _is_usable(self, cluster: str) -> bool:
+        """Say whether the proxy holds the cluster with endpoints, or keeps silent about it for too long."""
+        clusters, endpoints = self.shelves[CLUSTER], self.shelves[ENDPOINTS]
+        if not clusters.known.get(cluster) or not (cluster in clusters.held or cluster in clusters.lapsed):
+            return False
+        if cluster not in self.config.get(ENDPOINTS, {}):
+            return True
+        return cluster in endpoints.held or cluster in endpoints.lapsed
+
     def _gone(self, type_url: TypeUrl, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[str]:
         if shelf.wildcard:
-            for name in sorted(set(shelf.known) - set(wants)):
-                if type_url != CLUSTER or not self._may_be_used(name):
-                    yield name
+            gone = sorted(name for name, digest in shelf.known.items() if digest and name not in wants)
+            used = self._used() if gone and type_url == CLUSTER else frozenset[str]()
+            yield from (name for name in gone if used is not None and name not in used)
         for name in sorted(shelf.subscribed - set(wants)):
             if name not in shelf.known:
                 yield name
 
-    def _may_be_used(self, cluster: str) -> bool:
-        """Say whether a route or listener that the proxy has, or is being sent, names the cluster."""
-        for type_url in (LISTENER, ROUTES):
-            shelf = self.shelves[type_url]
+    def _used(self) -> frozenset[str] | None:
+        """Return the clusters that a route or listener names which the proxy has or may have; none for: any cluster."""
+        clusters, listeners, routes = (self.shelves[type_url] for type_url in (CLUSTER, LISTENER, ROUTES))
+        if clusters.brought and not routes.spoken and (listeners.brought or not listeners.spoken):
+            return None
+        used: set[str] = set()
+        for shelf in (listeners, routes):
             for held in shelf.held.values():
-                if held.needs is None or cluster in held.needs:
-                    return True
+                if held.needs is None:
+                    return None
+                used |= held.needs
             for response in shelf.flying.values():
-                if any(cluster in encoded.needs for _, encoded in response.resources):
-                    return True
-        return False
+                used.update(cluster for _, encoded in response.resources for cluster in encoded.needs)
+            used.update(cluster for needs in shelf.doubtful.values() for cluster in needs)
+        return frozenset(used)
 
 
 def _accepted(shelf: Shelf, response: Response) -> None:
     for name, encoded in response.resources:
-        shelf.held[name] = Held(encoded.digest, encoded.needs)
         shelf.lapsed.discard(name)
         shelf.rejected.pop(name, None)
+        shelf.doubtful.pop(name, None)
+        if shelf.asks_for(name):  # it may have left while the answer was on its way, or with the answer
+            shelf.held[name] = Held(encoded.digest, encoded.needs)
     for name in response.removed:
         if not shelf.known.get(name):
             shelf.held.pop(name, None)
+            shelf.doubtful.pop(name, None)
             shelf.lapsed.discard(name)
 
 
 def _refused(shelf: Shelf, response: Response, message: str) -> Iterator[Rejected]:
+    if response.resources and shelf.wildcard:
+        for name in response.removed:  # the proxy may have done it or not: it is told once more
+            shelf.held.pop(name, None)
+            shelf.known.setdefault(name, UNSURE)
+    for name, _ in response.resources:
+        shelf.lapsed.discard(name)
     if len(response.resources) > 1:
-        shelf.alone += [name for name, _ in response.resources if name not in shelf.alone]
+        shelf.alone |= {name: None for name, _ in response.resources}
+        shelf.doubt(response)
         return
     for name, encoded in response.resources:
         rejected = Rejected(response.type_url, name, encoded.digest, message)
-        shelf.rejected[name] = rejected
-        shelf.lapsed.discard(name)
+        if shelf.asks_for(name):
+            shelf.rejected[name] = rejected
         yield rejected

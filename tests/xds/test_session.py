@@ -1,0 +1,329 @@
+"""The delta session, transcript by transcript: what it says, and above all when it says nothing."""
+
+import pytest
+
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.xds.session import LARGEST, MOST_OVERDUE, Request
+
+A = ("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=1(a)")
+A_AND_B = ("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS r=2(a,b)")
+
+
+def test_a_fresh_proxy_gets_clusters_then_endpoints_then_routes(stream):
+    proxy = stream(*A)
+    assert proxy.ask("CDS") == ["CDS a=1"]
+    assert proxy.ask("LDS") == ["LDS l=1"]
+    assert proxy.ask("EDS", "a") == ["EDS a=1"]
+    assert proxy.ask("RDS", "r") == []
+    assert proxy.ack("LDS") == []
+    assert proxy.ack("EDS") == []
+    assert proxy.ack("CDS") == ["RDS r=1"]
+    assert proxy.ack("RDS") == []
+
+
+def test_an_unchanged_version_is_silence(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A) == []
+
+
+def test_a_weight_change_is_one_small_resource(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=2", "LDS l=1", "RDS r=1(a)") == ["EDS a=2"]
+
+
+def test_the_first_wildcard_request_is_answered_even_with_nothing(stream):
+    proxy = stream()
+    assert proxy.ask("CDS") == ["CDS"]
+    assert proxy.ask("LDS", "*") == ["LDS"]
+    assert proxy.ask("SRDS") == ["SRDS"]
+    assert proxy.ack("CDS") == proxy.ack("LDS") == proxy.ack("SRDS") == []
+
+
+def test_a_named_resource_that_does_not_exist_is_told_once(stream):
+    proxy = stream()
+    assert proxy.ask("RDS", "r") == ["RDS -r"]
+    assert proxy.ack("RDS") == []
+    assert proxy.offer("RDS r=1") == ["RDS r=1"]
+
+
+def test_types_that_headgate_does_not_serve_are_ignored(stream):
+    proxy = stream(*A)
+    assert proxy.session.receive(Request("type.googleapis.com/envoy.config.route.v3.VirtualHost", ("h",))) == ()
+    assert proxy.session.advance() == []
+
+
+def test_a_route_waits_for_its_new_cluster_and_the_endpoints(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A_AND_B) == ["CDS b=1"]
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]
+    assert proxy.ack("EDS") == []  # Envoy acks the cluster when it is warm
+    assert proxy.ack("CDS") == ["RDS r=2"]
+
+
+def test_a_route_waits_for_endpoints_that_come_after_the_cluster(stream):
+    proxy = stream(*A).serve()
+    proxy.offer(*A_AND_B)
+    assert proxy.ack("CDS") == []
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]
+    assert proxy.ack("EDS") == ["RDS r=2"]
+
+
+def test_a_cluster_leaves_when_the_route_that_named_it_is_replaced(stream):
+    proxy = stream(*A).serve()
+    moved = ("CDS b=1", "EDS b=1", "LDS l=1", "RDS r=2(b)")
+    assert proxy.offer(*moved) == ["CDS b=1"]
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]
+    assert proxy.ack("EDS") == []
+    assert proxy.ack("CDS") == ["RDS r=2"]
+    assert proxy.ack("RDS") == ["CDS -a"]
+    assert proxy.ask("EDS", leave="a") == []
+    assert proxy.ack("CDS") == []
+
+
+def test_a_cluster_leaves_when_the_proxy_lets_go_of_the_route(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer() == ["LDS -l"]
+    assert proxy.ack("LDS") == []
+    assert proxy.ask("RDS", leave="r") == ["CDS -a"]
+
+
+def test_an_answer_that_lets_go_of_its_own_resource_does_not_hold_it(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["LDS -l", "RDS r=2"]
+    assert proxy.ack("RDS", leave="r") == []
+    assert proxy.ack("LDS") == []
+    assert proxy.offer() == ["CDS -a"]
+
+
+def test_a_cluster_that_is_sent_again_is_followed_by_its_endpoints(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=2", *A[1:]) == ["CDS a=2", "EDS a=1"]
+    assert proxy.ack("EDS") == []
+    assert proxy.ack("CDS") == []
+
+
+def test_the_endpoints_follow_as_soon_as_they_may(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=2", *A[2:]) == ["EDS a=2"]
+    assert proxy.offer("CDS a=2", "EDS a=2", *A[2:]) == ["CDS a=2"]
+    assert proxy.ack("EDS") == ["EDS a=2"]
+
+
+def test_one_response_of_a_type_is_in_flight(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=2", *A[2:]) == ["EDS a=2"]
+    assert proxy.offer("CDS a=1", "EDS a=3", *A[2:]) == []
+    assert proxy.offer("CDS a=1", "EDS a=4", *A[2:]) == []
+    assert proxy.ack("EDS") == ["EDS a=4"]
+
+
+def test_a_refused_resource_is_not_sent_again_until_it_changes(stream):
+    proxy = stream(*A).serve()
+    changed = ("CDS a=1", "EDS a=1", "LDS l=2", "RDS r=1(a)")
+    assert proxy.offer(*changed) == ["LDS l=2"]
+    assert proxy.nack("LDS", "no such filter") == []
+    assert proxy.rejected == ["LDS l=2: no such filter"]
+    assert proxy.offer(*changed) == []
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=3", "RDS r=1(a)") == ["LDS l=3"]
+
+
+def test_a_refused_response_is_repeated_one_by_one_and_only_the_bad_one_is_rejected(stream):
+    proxy = stream("CDS a=1 b=1 c=1")
+    assert proxy.ask("CDS") == ["CDS a=1 b=1 c=1"]
+    assert proxy.nack("CDS") == ["CDS a=1"]
+    assert proxy.rejected == []
+    assert proxy.ack("CDS") == ["CDS b=1"]
+    assert proxy.nack("CDS", "b is bad") == ["CDS c=1"]
+    assert proxy.rejected == ["CDS b=1: b is bad"]
+    assert proxy.ack("CDS") == []
+
+
+def test_what_is_repeated_is_not_lost_while_it_must_wait(stream):
+    proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=1(a) r=1(a)")
+    proxy.ask("CDS")
+    proxy.ask("EDS", "a b")
+    proxy.ask("LDS")
+    proxy.ask("RDS", "q r")
+    proxy.settle()
+    good = ("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=2(a) r=2(b)")
+    assert proxy.offer(*good) == ["RDS q=2 r=2"]
+    assert proxy.offer("CDS a=1 b=2", *good[1:]) == ["CDS b=2", "EDS b=1"]
+    assert proxy.nack("RDS") == ["RDS q=2"]
+    proxy.settle()
+    assert proxy.session.shelves[ROUTES].held["r"].digest == "2"
+
+
+def test_a_removal_in_a_refused_response_is_said_again(stream):
+    proxy = stream("SRDS h=1")
+    proxy.ask("SRDS")
+    proxy.settle()
+    assert proxy.offer("SRDS i=1") == ["SRDS i=1 -h"]
+    assert proxy.nack("SRDS") == ["SRDS -h"]
+    assert proxy.ack("SRDS") == []
+    assert proxy.offer("SRDS h=1 i=1") == ["SRDS h=1"]
+
+
+def test_a_cluster_stays_while_a_route_of_a_refused_response_may_name_it(stream):
+    proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=1(a) r=1(a)")
+    proxy.ask("CDS")
+    proxy.ask("EDS", "a b")
+    proxy.ask("LDS")
+    proxy.ask("RDS", "q r")
+    proxy.settle()
+    proxy.offer("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=2(a) r=2(b)")
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=1", "RDS q=3(a) r=3(a)") == []
+    assert proxy.nack("RDS") == ["RDS q=3"]  # Envoy may have taken r=2 before it found q=2 bad
+    assert proxy.ack("RDS") == ["RDS r=3"]
+    assert proxy.ack("RDS") == ["CDS -b"]
+
+
+def test_a_route_keeps_its_last_good_version_while_its_new_cluster_is_refused(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A_AND_B) == ["CDS b=1"]
+    assert proxy.nack("CDS") == []
+    assert proxy.offer("CDS a=1 b=2", *A_AND_B[1:]) == ["CDS b=2"]
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]
+    proxy.ack("EDS")
+    assert proxy.ack("CDS") == ["RDS r=2"]
+
+
+@pytest.mark.parametrize("refused", ["CDS", "EDS"])
+def test_a_proxy_without_any_version_of_a_route_gets_it_though_a_cluster_is_refused(stream, refused):
+    proxy = stream(*A)
+    proxy.ask("CDS")
+    proxy.ask("LDS")
+    proxy.ask("RDS", "r")
+    proxy.ask("EDS", "a")
+    assert proxy.ack("EDS" if refused == "CDS" else "CDS") == []
+    assert proxy.nack(refused) == ["RDS r=1"]
+
+
+def test_a_refusal_that_is_history_does_not_let_a_route_go_ahead(stream):
+    proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "RDS r=1(a)")
+    proxy.ask("CDS")
+    proxy.nack("CDS")  # both are repeated
+    assert proxy.nack("CDS", "a is bad") == ["CDS b=1"]
+    assert proxy.offer("CDS a=2 b=1", "EDS a=1 b=1", "RDS r=1(a)") == []
+    assert proxy.ask("RDS", "r") == []  # a=2 is not even sent yet: b=1 is in flight
+    assert proxy.ack("CDS") == ["CDS a=2"]
+
+
+def test_a_reconnect_resends_nothing_that_is_current(stream):
+    proxy = stream(*A)
+    assert proxy.ask("CDS", has="a=1") == []
+    assert proxy.ask("EDS", "a", has="a=1") == []
+    assert proxy.ask("LDS", has="l=1") == []
+    assert proxy.ask("RDS", "r", has="r=1") == []
+
+
+def test_a_reconnect_sends_what_changed_meanwhile(stream):
+    proxy = stream("CDS a=1", "EDS a=2", "LDS l=1", "RDS r=1(a)")
+    assert proxy.ask("CDS", has="a=1") == []
+    assert proxy.ask("EDS", "a", has="a=1") == ["EDS a=2"]
+    assert proxy.ask("LDS", has="l=1 m=1") == ["LDS -m"]
+    assert proxy.ask("RDS", "r", has="r=1") == []
+
+
+def test_after_a_reconnect_no_cluster_leaves_before_the_proxy_has_told_its_routes(stream):
+    proxy = stream("CDS b=1", "EDS b=1", "LDS l=1", "RDS r=2(b)")
+    assert proxy.ask("CDS", has="a=1") == ["CDS b=1"]
+    assert proxy.ask("EDS", "a b", has="a=1") == ["EDS b=1"]
+    assert proxy.ack("EDS") == []
+    assert proxy.ack("CDS") == []  # a stays: the proxy's routes are not known yet
+    assert proxy.ask("LDS", has="l=1") == []
+    assert proxy.ask("RDS", "r", has="r=1") == ["RDS r=2"]  # r=1 may name anything
+    assert proxy.ack("RDS") == ["CDS -a"]
+
+
+def test_what_a_proxy_brought_is_recognised_though_the_configuration_comes_later(stream):
+    proxy = stream()
+    session = proxy.session
+    for type_url, has in ((CLUSTER, {"a": "1", "b": "1"}), (LISTENER, {"l": "1"}), (ROUTES, {"r": "1"})):
+        session.receive(Request(type_url, ("r",) if type_url == ROUTES else (), initial=has))
+    assert proxy.offer(*A) == ["CDS -b"]
+
+
+def test_a_proxy_with_listeners_and_no_routes_yet_keeps_its_clusters(stream):
+    proxy = stream(*A)
+    assert proxy.ask("LDS", has="l=1") == []
+    assert proxy.ask("CDS", has="a=1 b=1") == []
+    assert proxy.ask("RDS", "r") == ["CDS -b"]
+    assert proxy.ask("EDS", "a", has="a=1") == ["RDS r=1"]
+
+
+def test_nothing_waits_for_an_overdue_answer(stream):
+    proxy = stream(*A)
+    proxy.ask("RDS", "r")
+    proxy.ask("EDS", "a")
+    proxy.ask("CDS")
+    assert proxy.lapse("CDS") == []
+    assert proxy.lapse("EDS") == ["RDS r=1"]
+    assert proxy.offer("CDS a=2", *A[1:]) == ["CDS a=2", "EDS a=1"]
+
+
+def test_a_late_ack_counts(stream):
+    proxy = stream("CDS a=1")
+    proxy.ask("CDS")
+    proxy.lapse("CDS")
+    assert proxy.offer("CDS a=2") == ["CDS a=2"]
+    proxy.ack("CDS")
+    assert proxy.session.shelves[CLUSTER].held["a"].digest == "1"
+    proxy.ack("CDS")
+    assert proxy.session.shelves[CLUSTER].held["a"].digest == "2"
+
+
+def test_a_late_refusal_counts(stream):
+    proxy = stream("CDS a=1")
+    proxy.ask("CDS")
+    proxy.lapse("CDS")
+    assert proxy.nack("CDS", "a is bad") == []
+    assert proxy.rejected == ["CDS a=1: a is bad"]
+
+
+def test_a_proxy_that_never_answers_costs_no_memory_and_its_clusters_stay(stream):
+    proxy = stream(*A).serve()
+    proxy.offer("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS r=2(b)")
+    proxy.ask("EDS", "b")
+    proxy.ack("EDS")
+    proxy.ack("CDS")
+    for version in range(3, 3 + 2 * MOST_OVERDUE):
+        proxy.lapse("RDS")
+        proxy.unanswered[ROUTES].pop(0)
+        assert proxy.offer("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", f"RDS r={version}(a)") == [f"RDS r={version}"]
+    assert len(proxy.session.shelves[ROUTES].flying) <= MOST_OVERDUE + 1
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=1", f"RDS r={version}(a)") == []
+
+
+def test_what_is_asked_for_again_is_sent_again(stream):
+    proxy = stream(*A).serve()
+    assert proxy.ask("EDS", leave="a") == []
+    assert proxy.ask("EDS", "a") == ["EDS a=1"]
+    assert proxy.ack("EDS") == []
+    assert proxy.ask("EDS", "a") == ["EDS a=1"]
+
+
+def test_what_is_no_longer_asked_for_is_not_sent(stream):
+    proxy = stream(*A).serve()
+    proxy.ask("RDS", leave="r")
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=2(a)") == []
+    assert proxy.ask("RDS", "r") == ["RDS r=2"]
+
+
+def test_a_named_resource_of_a_wildcard_type_that_is_gone_is_told_once(stream):
+    proxy = stream("CDS a=1")
+    proxy.ask("CDS", "* x")
+    proxy.ack("CDS")
+    proxy.ask("CDS", "a")
+    proxy.ack("CDS")
+    assert proxy.offer() == ["CDS -a"]
+    assert proxy.ack("CDS") == []
+
+
+def test_a_response_has_a_largest_size(stream):
+    half = LARGEST // 2
+    proxy = stream(f"CDS a=1*{half} b=1*{half} c=1*{half} d=1*{2 * LARGEST} e=1")
+    assert proxy.ask("CDS") == ["CDS a=1 b=1"]
+    assert proxy.ack("CDS") == ["CDS c=1"]
+    assert proxy.ack("CDS") == ["CDS d=1"]
+    assert proxy.ack("CDS") == ["CDS e=1"]
+    assert proxy.ack("CDS") == []

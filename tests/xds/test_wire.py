@@ -1,0 +1,50 @@
+"""Discovery messages as bytes: what headgate writes by hand is what Envoy's own classes read."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.envoy import pb
+from headgate.envoy.config import CLUSTER
+from headgate.envoy.encode import encode_resource
+from headgate.xds.session import Request, Response
+from headgate.xds.wire import read_request, write_response
+
+NAMES = st.lists(st.text(min_size=1, max_size=300), max_size=5, unique=True)
+
+
+@given(names=NAMES, removed=NAMES, nonce=st.integers(0, 2**40))
+def test_a_response_reads_back_as_it_was_meant(names, removed, nonce):
+    resources = tuple((name, encode_resource(name, pb.Cluster(name=name))) for name in names)
+    message = pb.DeltaDiscoveryResponse.FromString(
+        write_response(Response(CLUSTER, str(nonce), resources, tuple(removed)))
+    )
+    assert message.type_url == CLUSTER
+    assert message.nonce == str(nonce)
+    assert list(message.removed_resources) == removed
+    assert [item.name for item in message.resources] == names
+    assert [item.version for item in message.resources] == [item.digest for _, item in resources]
+    assert [pb.Cluster.FromString(item.resource.value).name for item in message.resources] == names
+    assert all(item.resource.type_url == CLUSTER for item in message.resources)
+
+
+def test_a_first_request_has_the_node_and_what_the_proxy_holds():
+    message = pb.DeltaDiscoveryRequest(
+        node=pb.Node(id="gateway"),
+        type_url=CLUSTER,
+        resource_names_subscribe=["*", "a"],
+        resource_names_unsubscribe=["b"],
+        initial_resource_versions={"a": "1"},
+    )
+    assert read_request(message.SerializeToString()) == (
+        "gateway",
+        Request(CLUSTER, ("*", "a"), ("b",), {"a": "1"}),
+    )
+
+
+def test_an_ack_has_no_error_and_a_refusal_has_envoys_words():
+    ack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7")
+    assert read_request(ack.SerializeToString())[1] == Request(CLUSTER, nonce="7")
+    nack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7", error_detail=pb.Status(message="no"))
+    assert read_request(nack.SerializeToString())[1] == Request(CLUSTER, nonce="7", error="no")
+    silent = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7", error_detail=pb.Status(code=13))
+    assert read_request(silent.SerializeToString())[1].error == ""
