@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import uvloop
 
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+NAME_BYTES = 2
+"""A backend's answer is its name, so a client sees who answered."""
 WRK_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
@@ -30,6 +32,9 @@ class Load(NamedTuple):
 
 
 class _Backend(asyncio.Protocol):
+    def __init__(self, name: str) -> None:
+        self.answer = f"HTTP/1.1 200 OK\r\ncontent-length: {NAME_BYTES}\r\n\r\n{name}".encode()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.head = b""
@@ -38,21 +43,24 @@ class _Backend(asyncio.Protocol):
         self.head += data
         while (end := self.head.find(b"\r\n\r\n")) >= 0:
             self.head = self.head[end + 4 :]
-            self.transport.write(ANSWER)  # type: ignore[attr-defined]  # a transport of a stream can write
+            self.transport.write(self.answer)  # type: ignore[attr-defined]  # a transport of a stream can write
 
 
-async def serve_backend() -> None:
+async def serve_backend(name: str) -> None:
     """Serve on a free port of loopback and print it; runs as a process of its own."""
-    server = await asyncio.get_running_loop().create_server(_Backend, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: _Backend(name), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 class Backend:
-    """A backend in its own process, for `with`."""
+    """A backend in its own process, for `with`; it answers with its name of two letters."""
+
+    def __init__(self, name: str = "ok") -> None:
+        self.name = name
 
     def __enter__(self) -> int:
-        self.process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, __file__, self.name], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         return int(self.process.stdout.readline())
 
@@ -61,12 +69,23 @@ class Backend:
         self.process.communicate()
 
 
-class _Client(asyncio.Protocol):
-    def __init__(self, request: bytes, until: float) -> None:
-        self.request = request
-        self.until = until
-        self.times: list[float] = []
+class Answered(NamedTuple):
+    """One request: when it was sent and answered (`time.perf_counter`), and by which backend."""
+
+    sent: float
+    answered: float
+    name: str
+
+
+class Client(asyncio.Protocol):
+    """One connection in a closed loop, while `go_on` says so; `done` ends with it."""
+
+    def __init__(self, host: str, go_on: Callable[[], bool]) -> None:
+        self.request = f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
+        self.go_on = go_on
+        self.seen: list[Answered] = []
         self.failed = 0
+        self.waiting = False
         self.done = asyncio.get_running_loop().create_future()
         self.answer = b""
 
@@ -75,27 +94,27 @@ class _Client(asyncio.Protocol):
         self._ask()
 
     def _ask(self) -> None:
+        self.waiting = True
         self.sent = time.perf_counter()
         self.transport.write(self.request)  # type: ignore[attr-defined]  # a transport of a stream can write
 
     def data_received(self, data: bytes) -> None:
         self.answer += data
-        if not self.answer.endswith(b"\r\n\r\nok"):
+        if self.answer[-NAME_BYTES - 4 : -NAME_BYTES] != b"\r\n\r\n":
             if self.answer.startswith(b"HTTP/1.1 5"):
-                self.failed += 1
-                self.transport.close()
+                self.transport.close()  # without an answer of a backend: counts as failed
             return
+        self.waiting = False
+        self.seen.append(Answered(self.sent, time.perf_counter(), self.answer[-NAME_BYTES:].decode()))
         self.answer = b""
-        now = time.perf_counter()
-        self.times.append(now - self.sent)
-        if now < self.until:
+        if self.go_on():
             self._ask()
         else:
             self.transport.close()
 
     def connection_lost(self, _: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
+        self.failed += self.waiting
+        self.done.set_result(None)
 
 
 async def drive(port: int, *, connections: int, seconds: float) -> Load:
@@ -105,21 +124,22 @@ async def drive(port: int, *, connections: int, seconds: float) -> Load:
     return await _drive(port, connections, seconds)
 
 
-async def _drive(port: int, connections: int, seconds: float) -> Load:
+async def connect(port: int, connections: int, go_on: Callable[[], bool]) -> list[Client]:
+    """Start clients; each sends its next request when it has the answer to the one before."""
     loop = asyncio.get_running_loop()
+    host = f"127.0.0.1:{port}"
+    pairs = [await loop.create_connection(lambda: Client(host, go_on), "127.0.0.1", port) for _ in range(connections)]
+    return [client for _, client in pairs]
+
+
+async def _drive(port: int, connections: int, seconds: float) -> Load:
     began = time.perf_counter()
-    request = f"GET / HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode()
-    clients = [
-        (await loop.create_connection(lambda: _Client(request, began + seconds), "127.0.0.1", port))[1]
-        for _ in range(connections)
-    ]
+    clients = await connect(port, connections, lambda: time.perf_counter() < began + seconds)
     for client in clients:
         await client.done
-    times = sorted(moment * 1000 for client in clients for moment in client.times)
+    times = sorted((one.answered - one.sent) * 1000 for client in clients for one in client.seen)
     failed = sum(client.failed for client in clients)
-    if not times:
-        return Load(0, failed, time.perf_counter() - began, 0, 0)
-    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    p50, p99 = (times[len(times) // 2], times[len(times) * 99 // 100]) if times else (0.0, 0.0)
     return Load(len(times), failed, time.perf_counter() - began, p50, p99)
 
 
@@ -147,4 +167,4 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve_backend())
+    uvloop.run(serve_backend(sys.argv[1]))

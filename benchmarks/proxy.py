@@ -9,9 +9,7 @@ counts; rates depend on the machine. Aim: at least 0.97.
 
 import argparse
 import json
-import os
 import random
-import socket
 import statistics
 import tempfile
 from contextlib import AsyncExitStack
@@ -20,17 +18,10 @@ from typing import NamedTuple
 
 import uvloop
 
-from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, project
-from headgate.local.envoy import EnvoyProcess, find_envoy
-from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
-from headgate.xds.fleet import Fleet
-from headgate.xds.server import XdsServer
-from load import Backend, Load, cpu_seconds, drive
+from lab import free_port, start_envoy, start_gateway, website
+from load import Backend, cpu_seconds, drive
 
 WEIGHTS = (90, 10)
-NODE = "bench"
 
 
 class Result(NamedTuple):
@@ -48,24 +39,6 @@ class Contender(NamedTuple):
     port: int
     pid: int
     results: list[Result]
-
-
-def mesh(port: int, backends: list[int]) -> Mesh:
-    """Return a Service `website` on `port`, split over two backends."""
-    ref = PortRef("default/website", port)
-    targets = [PortRef(f"default/website-v{number}", port) for number in range(len(backends))]
-    split = Split(
-        targets=tuple(Target(ref=target, weight=weight) for target, weight in zip(targets, WEIGHTS, strict=True))
-    )
-    return Mesh(
-        domain="cluster.local",
-        frontends=(Frontend(service=ref.service, address="127.0.0.1", ports=(port,)),),
-        tables=(RouteTable(ref=ref, routes=(Route(split=split),)),),
-        endpoints=tuple(
-            Endpoints(ref=target, ready=(Endpoint(address="127.0.0.1", port=backend),))
-            for target, backend in zip(targets, backends, strict=True)
-        ),
-    )
 
 
 def minimal(port: int, backends: list[int], admin: str) -> bytes:
@@ -121,48 +94,10 @@ def _address(port: int) -> dict[str, object]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-async def start_generated(stack: AsyncExitStack, directory: Path, backends: list[int]) -> Contender:
-    """Start an Envoy that headgate configures."""
-    port, fleet = free_port(), Fleet()
-    node = Node(id=NODE)
-    fleet.expect(NODE).config.set(encode(project(mesh(port, backends), node), Memo()))
-    server = XdsServer(fleet)
-    await server.start(f"unix:{directory}/xds.sock")
-    stack.push_async_callback(server.stop)
-    content = bootstrap(node_id=NODE, xds_socket=f"{directory}/xds.sock", admin_socket=f"{directory}/a.sock")
-    return await _start(stack, "generated", port, _envoy(directory, "a", content))
-
-
-async def start_minimal(stack: AsyncExitStack, directory: Path, backends: list[int]) -> Contender:
-    """Start an Envoy with the configuration written by hand."""
-    port = free_port()
-    content = minimal(port, backends, f"{directory}/b.sock")
-    return await _start(stack, "minimal", port, _envoy(directory, "b", content))
-
-
-def _envoy(directory: Path, name: str, content: bytes) -> EnvoyProcess:
-    return EnvoyProcess(find_envoy(os.environ), content, directory=directory / name, admin=directory / f"{name}.sock")
-
-
-async def _start(stack: AsyncExitStack, name: str, port: int, envoy: EnvoyProcess) -> Contender:
-    await envoy.start()
-    stack.push_async_callback(envoy.stop)
-    await envoy.ready()
-    return Contender(name, port, envoy.state.get().pid, [])
-
-
 async def measure(contender: Contender, *, connections: int, seconds: float) -> Result:
     """Load one proxy for some seconds. Raises SystemExit when a request fails."""
     before = cpu_seconds(contender.pid)
-    load: Load = await drive(contender.port, connections=connections, seconds=seconds)
+    load = await drive(contender.port, connections=connections, seconds=seconds)
     if load.failed or not load.requests:
         raise SystemExit(f"{contender.name}: {load.failed} of {load.requests} requests failed")
     used = cpu_seconds(contender.pid) - before
@@ -187,9 +122,12 @@ async def compare(*, rounds: int, seconds: float, connections: int) -> None:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend()) for _ in WEIGHTS]
+        port = free_port()
+        by_hand = minimal(port, backends, f"{directory}/minimal.sock")
+        gateway = await start_gateway(stack, directory, website(free_port(), backends, WEIGHTS))
         contenders = [
-            await start_generated(stack, directory, backends),
-            await start_minimal(stack, directory, backends),
+            Contender("generated", gateway.port, gateway.pid, []),
+            Contender("minimal", port, await start_envoy(stack, directory / "minimal", by_hand), []),
         ]
         for contender in contenders:
             await measure(contender, connections=connections, seconds=1)  # connections to the backends, warm caches

@@ -1,0 +1,80 @@
+"""What the benchmarks measure: an Envoy that headgate configures over xDS, split over small backends."""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.local.envoy import EnvoyProcess, find_envoy
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
+from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.server import XdsServer
+
+NODE = "bench"
+
+
+class Gateway(NamedTuple):
+    """An Envoy under headgate's control; it listens on `port`."""
+
+    port: int
+    pid: int
+    fleet: Fleet
+    proxy: Proxy
+    memo: Memo
+
+    def apply(self, mesh: Mesh) -> None:
+        """Make `mesh` what the gateway is to do."""
+        self.memo.turn()
+        self.proxy.config.set(encode(project(mesh, Node(id=NODE)), self.memo))
+
+
+def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
+    """Return a Service `website` on `port`, split over backends on loopback; weight 0 leaves one out."""
+    ref = PortRef("default/website", port)
+    targets = [PortRef(f"default/website-v{number}", port) for number in range(len(backends))]
+    shares = [(target, weight) for target, weight in zip(targets, weights, strict=True) if weight]
+    split = Split(targets=tuple(Target(ref=target, weight=weight) for target, weight in shares))
+    return Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=ref.service, address="127.0.0.1", ports=(port,)),),
+        tables=(RouteTable(ref=ref, routes=(Route(split=split),)),),
+        endpoints=tuple(
+            Endpoints(ref=target, ready=(Endpoint(address="127.0.0.1", port=backend),))
+            for target, backend in zip(targets, backends, strict=True)
+        ),
+    )
+
+
+async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> Gateway:
+    """Start an Envoy that headgate configures; `stack` ends both."""
+    fleet, memo = Fleet(), Memo()
+    proxy = fleet.expect(NODE)
+    proxy.config.set(encode(project(mesh, Node(id=NODE)), memo))
+    server = XdsServer(fleet)
+    await server.start(f"unix:{directory}/xds.sock")
+    stack.push_async_callback(server.stop)
+    content = bootstrap(node_id=NODE, xds_socket=f"{directory}/xds.sock", admin_socket=f"{directory}/gateway.sock")
+    pid = await start_envoy(stack, directory / "gateway", content)
+    return Gateway(mesh.frontends[0].ports[0], pid, fleet, proxy, memo)
+
+
+async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes) -> int:
+    """Start an Envoy whose admin socket is `directory` with the ending `.sock`; return its pid when it is ready."""
+    envoy = EnvoyProcess(find_envoy(os.environ), content, directory=directory, admin=directory.with_suffix(".sock"))
+    await envoy.start()
+    stack.push_async_callback(envoy.stop)
+    await envoy.ready()
+    return envoy.state.get().pid
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
