@@ -9,7 +9,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from headgate.cli.instance import START_HINT, Access
+from headgate.cli.instance import START_HINT
+from headgate.cli.kubeconfig import Access
 from headgate.cli.wire import Connection, Header, Response
 from headgate.errors import Gone, HeadgateError, NotFound, Unavailable
 from headgate.resources.meta import Object

@@ -1,0 +1,97 @@
+"""What a split wants of each backend, and whether counted requests fit it. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from headgate.compiler.reasons import Condition, Reason
+from headgate.compiler.references import service_name
+from headgate.resources.meta import Object, Value
+from headgate.resources.smi import NO_ENDPOINTS
+
+SIGMAS = 3
+DOMAIN = "cluster.local"
+FAILS = "(503)"
+"""Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
+_UNRESOLVED = {Reason.BACKEND_NOT_FOUND.value, Reason.PORT_MISMATCH.value, Reason.REF_NOT_PERMITTED.value}
+
+
+class Wanted(Value, frozen=True, kw_only=True):
+    """Where the requests to one Service port should go: backends as `namespace/name` with their exact shares."""
+
+    service: str
+    port: int
+    split: str
+    shares: tuple[tuple[str, Fraction], ...]
+
+
+class Fit(Value, frozen=True, kw_only=True):
+    """One backend: its wanted share, what was counted, and the band that 3 sigma allow, as shares of 1."""
+
+    backend: str
+    wanted: float
+    observed: float
+    requests: int
+    lowest: float
+    highest: float
+    fits: bool
+
+
+def wanted(service: str, port: int, splits: Iterable[Object]) -> Wanted:
+    """Return what a Service port wants, by the split that decides for it, else by itself."""
+    for split in splits:
+        if _root(split) == service and _decides(split):
+            for entry in (split.get("status") or {}).get("ports") or ():
+                if entry["port"] == port:
+                    return _by_split(service, port, split, entry["backends"])
+    return Wanted(service=service, port=port, split="", shares=((service, Fraction(1)),))
+
+
+def _root(split: Object) -> str:
+    return service_name(split["spec"]["service"], split["metadata"]["namespace"], DOMAIN)
+
+
+def _decides(split: Object) -> bool:
+    conditions = {item["type"]: item["status"] for item in (split.get("status") or {}).get("conditions") or ()}
+    return conditions.get(Condition.ACCEPTED.value) == "True"
+
+
+def _by_split(service: str, port: int, split: Object, backends: Sequence[Mapping[str, object]]) -> Wanted:
+    metadata = split["metadata"]
+    names = [service_name(item["service"], metadata["namespace"], DOMAIN) for item in split["spec"]["backends"]]
+    keeps = (metadata.get("annotations") or {}).get(NO_ENDPOINTS) == "fail"
+    weights: dict[str, int] = {}
+    for name, backend in zip(names, backends, strict=False):
+        reason, weight = backend.get("reason"), int(str(backend["weight"]))
+        if reason == Reason.NO_READY_ENDPOINTS.value and keeps:
+            weights[FAILS] = weights.get(FAILS, 0) + weight
+        weights[name] = 0 if reason else weight
+    if backends and all(backend.get("reason") in _UNRESOLVED for backend in backends):
+        weights = {service: 1}  # with no backend left, the root serves its own requests
+    total = sum(weights.values())
+    shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())
+    return Wanted(service=service, port=port, split=f"{metadata['namespace']}/{metadata['name']}", shares=shares)
+
+
+def fits(want: Wanted, counts: Mapping[str, int]) -> tuple[Fit, ...]:
+    """Judge counted requests by backend: |k/N - p| <= 3 * sqrt(p * (1-p) / N), and nothing where p is 0."""
+    total = sum(counts.values())
+    shares = {**dict.fromkeys(counts, Fraction(0)), **dict(want.shares)}
+    order = [name for name, _ in want.shares] + sorted(counts.keys() - dict(want.shares).keys())
+    return tuple(_fit(name, shares[name], counts.get(name, 0), total) for name in order)
+
+
+def _fit(backend: str, share: Fraction, count: int, total: int) -> Fit:
+    p = float(share)
+    width = SIGMAS * math.sqrt(p * (1 - p) / total) if total else 0.0
+    observed = count / total if total else 0.0
+    exact = share in (0, 1)
+    return Fit(
+        backend=backend,
+        wanted=p,
+        observed=observed,
+        requests=count,
+        lowest=max(0.0, p - width),
+        highest=min(1.0, p + width),
+        fits=total > 0 and (count == share * total if exact else abs(observed - p) <= width),
+    )

@@ -1,0 +1,262 @@
+"""`headgate try`: requests through the mesh, and whether they went where the split wants them."""
+
+import asyncio
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.client import Client
+from headgate.cli.instance import instance
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
+from headgate.cli.probe import Failure, Probe, Request, Tally
+from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
+from headgate.cli.wire import Header
+from headgate.compiler.references import service_name
+from headgate.envoy.names import DEFAULT_PORT
+from headgate.errors import HeadgateError, NotFound
+from headgate.resources.meta import Object
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_FIXED = {"host", "content-length", "transfer-encoding", "connection"}
+SHOWN_FAILURES = 10
+
+Url = Annotated[str, typer.Argument(help="What to call: http://website:8080/, by any name of the Service.")]
+Number = Annotated[int, typer.Option("-n", "--number", min=1, help="How many requests to send.")]
+Concurrency = Annotated[int, typer.Option("-c", "--concurrency", min=1, max=1000, help="How many at once.")]
+Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
+Method = Annotated[
+    str, typer.Option("-X", "--request", metavar="METHOD", help="GET, or POST with -d.", show_default=False)
+]
+Body = Annotated[str, typer.Option("-d", "--data", metavar="TEXT", help="A body to send.", show_default=False)]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
+
+
+class Place(NamedTuple):
+    """What a URL calls; `port` is None where it names none. `sent` is the URL as the proxy gets it."""
+
+    host: str
+    port: int | None
+    sent: str
+
+
+class Result(NamedTuple):
+    """Everything that is known after the last request. `unwanted` are the failures that no split asks for."""
+
+    want: Wanted
+    rows: Sequence[Fit]
+    tally: Tally
+    seconds: float
+    unwanted: Mapping[Failure, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every backend got its share and nothing failed."""
+        return all(row.fits for row in self.rows) and not self.unwanted
+
+
+def trial(
+    url: Url,
+    *,
+    number: Number = 1000,
+    concurrency: Concurrency = 1,
+    header: Headers = None,
+    request: Method = "",
+    data: Body = "",
+    timeout: Timeout = 10.0,
+    output: Output = Format.TABLE,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Send requests through the mesh and compare where they went with what is wanted.
+
+    A short name stands for the namespace default. The answer is no (exit code 1) when a backend is outside its band of
+    3 sigma, when one with weight 0 gets anything, or when requests fail: no answer, a 5xx, or a refusal by the proxy.
+    """
+    place = read_url(url)
+    sent = Request(
+        method=read_method(request or ("POST" if data else "GET")),
+        url=place.sent,
+        headers=(("host", urlsplit(place.sent).netloc), *read_headers(header or ())),
+        body=data.encode(),
+        timeout=timeout,
+    )
+    socket = Path(instance(state).probe)
+    client = Client(find_access(kubeconfig, state, os.environ))
+    result = asyncio.run(_run(client, place, Probe(socket, sent), number, concurrency))
+    _print(result, output)
+    if not result.fits:
+        raise typer.Exit(NO)
+
+
+def read_url(text: str) -> Place:
+    """Read what the user wants to call. A missing scheme means http."""
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise usage_error(f"{text!r} has no usable port: {error}", option="URL") from error
+    if parts.scheme != "http":
+        raise usage_error(f"{parts.scheme} is not spoken here; the mesh's clients speak http", option="URL")
+    if not re.fullmatch(r"[a-z0-9.-]+", host):
+        raise usage_error(f"{text!r} names no Service; write for example http://website:8080/", option="URL")
+    authority = host if port is None else f"{host}:{port}"
+    query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
+    return Place(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+
+
+_SAFE = "/?%:@!$&'()*+,;=~[]"
+
+
+def read_method(text: str) -> str:
+    """Check a method."""
+    if not _TOKEN.fullmatch(text) or text.upper() == "CONNECT":
+        raise usage_error(f"{text!r} is not a method that can be sent; write GET, POST, ...", option="-X")
+    return text.upper()
+
+
+def read_headers(texts: Sequence[str]) -> tuple[Header, ...]:
+    """Read headers as curl has them."""
+    found = []
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not _TOKEN.fullmatch(name.strip()) or not _TEXT.fullmatch(value):
+            raise usage_error(f"{text!r} is not a header; write 'name: value'", option="-H")
+        if name.strip().lower() in _FIXED:
+            raise usage_error(f"{name.strip()} follows from the URL and the body; change those", option="-H")
+        found.append((name.strip(), value.strip()))
+    return tuple(found)
+
+
+async def _run(client: Client, place: Place, probe: Probe, number: int, concurrency: int) -> Result:
+    services, _ = await client.items(SERVICE)
+    service, port = resolve(place, services)
+    splits, _ = await client.items(TRAFFIC_SPLIT)
+    want = wanted(service, port, splits)
+    for split in splits:
+        if want.split == f"{split['metadata']['namespace']}/{split['metadata']['name']}":
+            _warn(split)
+    begun = time.monotonic()
+    with Progress(
+        TextColumn("sending"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=stderr(),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=number)
+        probe.told = lambda: progress.advance(task)
+        tally = await probe.run(number, concurrency)
+    return judge(want, tally, time.monotonic() - begun)
+
+
+def judge(want: Wanted, tally: Tally, seconds: float) -> Result:
+    """Compare what was counted with what is wanted. A share that must fail (D9) is counted by its 503s."""
+    counts = Counter(tally.backends)
+    unwanted = Counter(tally.failures)
+    if FAILS in dict(want.shares):
+        counts[FAILS] = tally.unserved[503]
+        unwanted = Counter({item: count for item, count in unwanted.items() if item.status != 503 or item.backend})
+    return Result(want, fits(want, counts), tally, seconds, unwanted)
+
+
+def resolve(place: Place, services: Sequence[Object]) -> tuple[str, int]:
+    """Return the Service (`namespace/name`) and the port that a URL means, as the proxy decides it. Raises NotFound."""
+    by_name = {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in services}
+    by_address = {(item.get("spec") or {}).get("clusterIP", ""): name for name, item in by_name.items()}
+    name = by_address.get(place.host) or service_name(place.host, "default", DOMAIN)
+    if name not in by_name:
+        raise NotFound(
+            f"no Service answers to {place.host}; write name.namespace, or for the namespace default the name"
+        )
+    spec = by_name[name].get("spec") or {}
+    ports = sorted(item["port"] for item in spec.get("ports") or () if item.get("protocol", "TCP") == "TCP")
+    if not ports:
+        raise HeadgateError(f"the Service {name} has no TCP port that could be called")
+    port = place.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
+    if port not in ports:
+        raise HeadgateError(f"the Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
+    return name, port
+
+
+def _warn(split: Object) -> None:
+    """Tell when proxies may still do something else."""
+    for condition in (split.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "Programmed" and condition["status"] != "True":
+            note(f"TrafficSplit {split['metadata']['name']} is not in force: {condition['message']}")
+
+
+def _print(result: Result, output: Format) -> None:
+    if output is not Format.TABLE:
+        print_document(document(result), output)
+        return
+    console = stdout()
+    console.print(table(result))
+    failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
+    for failure, count in failures[:SHOWN_FAILURES]:
+        console.print(f"{count} x {_told(failure)}", soft_wrap=True)
+    if len(failures) > SHOWN_FAILURES:
+        console.print(f"and {len(failures) - SHOWN_FAILURES} other failures; -o json shows all")
+    console.print(_sentence(result), style="green" if result.fits else "bold red", soft_wrap=True)
+
+
+def table(result: Result) -> Table:
+    """Return the distribution as a table."""
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
+        found.add_column(title, justify="left" if title in {"BACKEND", "FITS"} else "right")
+    for row in result.rows:
+        band = f"{row.lowest:.2%} .. {row.highest:.2%}"
+        cells = (row.backend, f"{row.wanted:.2%}", f"{row.observed:.2%}", str(row.requests), band)
+        found.add_row(*cells, "yes" if row.fits else "NO", style=None if row.fits else "red")
+    return found
+
+
+def _told(failure: Failure) -> str:
+    if not failure.status:
+        return f"no answer: {failure.message}"
+    by = failure.backend or "the proxy"
+    return f"{failure.status} from {by}" + (f": {failure.message}" if failure.message else "")
+
+
+def _sentence(result: Result) -> str:
+    tally = result.tally
+    statuses = ", ".join(f"{count} x {status or 'no answer'}" for status, count in sorted(tally.statuses.items()))
+    by = f"TrafficSplit {result.want.split}" if result.want.split else f"Service {result.want.service} (no split)"
+    rate = tally.requests / result.seconds if result.seconds else 0.0
+    failed = sum(result.unwanted.values())
+    verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
+    return f"{by}, port {result.want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
+
+
+def document(result: Result) -> dict[str, Any]:
+    """Return the answer for scripts; shares are of 1."""
+    return {
+        "service": result.want.service,
+        "port": result.want.port,
+        "split": result.want.split or None,
+        "requests": result.tally.requests,
+        "seconds": round(result.seconds, 3),
+        "fits": result.fits,
+        "failed": sum(result.unwanted.values()),
+        "backends": list(result.rows),
+        "pods": dict(sorted(result.tally.pods.items())),
+        "statuses": {str(status): count for status, count in sorted(result.tally.statuses.items())},
+        "failures": [
+            {"status": item.status or None, "backend": item.backend or None, "message": item.message, "requests": count}
+            for item, count in sorted(result.tally.failures.items())
+        ],
+    }

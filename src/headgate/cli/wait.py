@@ -1,0 +1,168 @@
+"""`headgate wait`: returns when every proxy that must hold an object's current generation has acknowledged it."""
+
+import asyncio
+import enum
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.status import Status
+
+from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, kind_and_name
+from headgate.cli.client import Client
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
+from headgate.errors import Gone, HeadgateError
+from headgate.resources.meta import Object
+from headgate.resources.registry import TRAFFIC_SPLIT, Kind
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+PAUSE_S = 0.2  # before a watch that the server ended is begun anew
+
+What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="trafficsplit/NAME or deployment/NAME.")]
+Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
+
+
+class Step(enum.Enum):
+    """How an object is doing."""
+
+    DONE = "done"
+    PENDING = "pending"
+    FAILED = "failed"
+
+
+class Progress(NamedTuple):
+    """Where an object is, in a sentence."""
+
+    step: Step
+    message: str
+
+
+def wait(
+    what: What,
+    *,
+    namespace: Namespace = "",
+    timeout: Timeout = "20s",
+    output: Output = Format.TABLE,
+    kubeconfig: Kubeconfig = None,
+    state: State = None,
+) -> None:
+    """Wait until every proxy holds a TrafficSplit, or a Deployment is available.
+
+    It waits for the generation that the object has now, and for an object that does not exist yet. An object that is
+    refused ends it at once with exit code 1, and the timeout with 124; either names the proxies and their words.
+    """
+    kind, name = kind_and_name(what)
+    judge = JUDGES.get(kind.kind)
+    if judge is None:
+        raise usage_error(
+            f"{kind.kind} has nothing to wait for; wait for a trafficsplit or a deployment", option="KIND/NAME"
+        )
+    seconds = read_duration(timeout)
+    client = Client(find_access(kubeconfig, state, os.environ))
+    place = namespace or client.namespace
+    obj, progress = asyncio.run(_wait(client, kind, (place, name), judge, seconds))
+    if progress.step is Step.FAILED:
+        raise HeadgateError(f"{kind.kind} {place}/{name} will not come into force: {progress.message}")
+    if output is Format.TABLE:
+        stdout().print(f"{kind.kind.lower()}/{name}: {progress.message}", soft_wrap=True)
+    else:
+        print_document(document(obj, progress), output)
+
+
+def read_duration(text: str) -> float:
+    """Return seconds."""
+    found = _DURATION.fullmatch(text)
+    if not found:
+        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option="--timeout")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def document(obj: Object, progress: Progress) -> Mapping[str, Any]:
+    """Return the answer for scripts."""
+    metadata, status = obj["metadata"], obj.get("status") or {}
+    return {
+        "kind": obj["kind"],
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata["name"],
+        "generation": metadata.get("generation", 0),
+        "message": progress.message,
+        "conditions": status.get("conditions") or [],
+    }
+
+
+def _split(obj: Object) -> Progress:
+    generation = obj["metadata"].get("generation", 0)
+    status = obj.get("status") or {}
+    if status.get("observedGeneration", 0) < generation:
+        return Progress(Step.PENDING, f"generation {generation} is not looked at yet")
+    conditions = _conditions(obj)
+    accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
+    if accepted and accepted["status"] == "False":
+        return Progress(Step.FAILED, f"{accepted['reason']}: {accepted['message']}")
+    if not programmed or programmed.get("observedGeneration", 0) < generation:
+        return Progress(Step.PENDING, "no proxy has been told yet")
+    step = Step.DONE if programmed["status"] == "True" else Step.PENDING
+    return Progress(
+        step, f"{programmed['reason']}: {programmed['message']}" if step is Step.PENDING else programmed["message"]
+    )
+
+
+def _deployment(obj: Object) -> Progress:
+    wanted = (obj.get("spec") or {}).get("replicas", 1)
+    status = obj.get("status") or {}
+    updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
+    message = f"{available} of {wanted} pods are available, {updated} of them up to date"
+    if status.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
+        return Progress(Step.PENDING, "the new generation is not looked at yet")
+    old = status.get("replicas", 0) - updated
+    done = updated >= wanted and available >= wanted and old <= 0
+    trouble = _conditions(obj).get("Progressing", {})
+    if not done and trouble.get("reason") == "ProgressDeadlineExceeded":
+        return Progress(Step.FAILED, str(trouble.get("message", message)))
+    return Progress(Step.DONE if done else Step.PENDING, message)
+
+
+def _conditions(obj: Object) -> Mapping[str, Mapping[str, Any]]:
+    return {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}
+
+
+Judge = Callable[[Object], Progress]
+JUDGES: Mapping[str, Judge] = {TRAFFIC_SPLIT.kind: _split, "Deployment": _deployment}
+
+
+async def _wait(
+    client: Client, kind: Kind, place: tuple[str, str], judge: Judge, seconds: float
+) -> tuple[Object, Progress]:
+    """Watch until the object is done or refused. Raises TimedOut that says how far it was."""
+    namespace, name = place
+    progress = Progress(Step.PENDING, "it does not exist")
+    try:
+        async with asyncio.timeout(seconds):
+            with Status(f"waiting for {kind.kind.lower()}/{name}", console=stderr()) as shown:
+                async for obj in _states(client, kind, namespace, name):
+                    progress = judge(obj) if obj else Progress(Step.PENDING, "it does not exist")
+                    if obj and progress.step is not Step.PENDING:
+                        return obj, progress
+                    shown.update(f"waiting for {kind.kind.lower()}/{name}: {progress.message}")
+    except TimeoutError:
+        pass
+    raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")
+
+
+async def _states(client: Client, kind: Kind, namespace: str, name: str) -> AsyncIterator[Object | None]:
+    """Yield the object as it is, then as it becomes; None while it does not exist. Never ends."""
+    only = {"fieldSelector": f"metadata.name={name}"}
+    while True:
+        items, revision = await client.items(kind, namespace, **only)
+        yield items[0] if items else None
+        try:
+            async for step in client.watch(kind, namespace, resourceVersion=revision, **only):
+                if step.type in {"ADDED", "MODIFIED", "DELETED"}:
+                    yield None if step.type == "DELETED" else step.object
+        except Gone:
+            continue  # too far behind: list again
+        await asyncio.sleep(PAUSE_S)
