@@ -182,7 +182,8 @@ async def test_a_pid_that_went_to_another_process_is_left_alone(envoy: Start, tm
     record_path = tmp_path / "envoy" / "envoy.json"
     record = msgspec.json.decode(record_path.read_bytes())
     other = await asyncio.create_subprocess_exec("sleep", "60")
-    record_path.write_bytes(msgspec.json.encode(record | {"pid": other.pid}))
+    record["identity"]["pid"] = other.pid
+    record_path.write_bytes(msgspec.json.encode(record))
     os.kill(pid, signal.SIGKILL)
     try:
         process = envoy()

@@ -1,7 +1,7 @@
 """One Envoy on this machine: found, started, watched, restarted, and adopted when headgate itself was killed.
 
 Envoy runs in a session of its own and logs to a file, so nothing that happens to headgate reaches it. What identifies
-it (pid, start time, boot, a digest of binary, bootstrap and flags) is in the state directory; the next headgate takes
+it (the process, and a digest of binary, bootstrap and flags) is in the state directory; the next headgate takes
 it over when all of that still fits, and replaces it otherwise.
 """
 
@@ -9,18 +9,16 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.local.envoy_admin import Admin
+from headgate.local.processes import Identity, Launch, Process, StartError, adopt, spawn
 from headgate.resources.meta import Value
 
 LOG_BYTES = 4 << 20
@@ -69,18 +67,8 @@ class EnvoyState(Value, frozen=True, kw_only=True):
 class _Record(Value, frozen=True, kw_only=True):
     """What the next headgate must see again to take this Envoy over."""
 
-    pid: int
-    started: int
-    boot: str
+    identity: Identity
     digest: str
-
-
-class _Running(NamedTuple):
-    """A process that is watched; `child` is None when another headgate started it."""
-
-    pid: int
-    pidfd: int
-    child: "subprocess.Popen[bytes] | None"
 
 
 def find_envoy(environ: Mapping[str, str]) -> Path:
@@ -139,7 +127,7 @@ class EnvoyProcess:
         self._bootstrap = bootstrap
         self._directory = directory
         self._flags = flags
-        self._running: _Running | None = None
+        self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -176,9 +164,9 @@ class EnvoyProcess:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
             self._watching = None
-        if self._running:
-            await _end(self._running)
-            self._running = None
+        if self._process:
+            await self._process.end(TERM_S)
+            self._process = None
         self._record_path.unlink(missing_ok=True)
         self.state.set(EnvoyState(restarts=self.state.get().restarts))
 
@@ -191,73 +179,66 @@ class EnvoyProcess:
         failures = 0
         while True:
             began = loop.time()
-            if self._running:
-                self._ended(await self._exit(self._running))
+            if self._process:
+                self._ended(await self._exit(self._process))
             failures = 0 if loop.time() - began > STEADY_S else failures + 1
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             with contextlib.suppress(ProxyError):  # the binary is being replaced: the state keeps why it ended
                 self._spawn()
 
-    async def _exit(self, running: _Running) -> int | None:
+    async def _exit(self, process: Process) -> int | None:
         """Wait for the process to end, keeping its log small meanwhile."""
-        while not await _exited(running, LOG_CHECK_S):
-            self._trim_log()
-        return _reap(running)
+        while True:
+            try:
+                async with asyncio.timeout(LOG_CHECK_S):
+                    return await process.exited()
+            except TimeoutError:
+                self._trim_log()
 
     def _ended(self, code: int | None) -> None:
-        self._running = None
-        how = "" if code is None else f" with signal {-code}" if code < 0 else f" with exit code {code}"
+        self._process = None
+        how = "" if code is None else f" with signal {code - 128}" if code > 128 else f" with exit code {code}"
         restarts = self.state.get().restarts + 1
         self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy ended{how}. {self._last_lines()}"))
 
     def _spawn(self) -> None:
+        try:
+            process, record = self._launch()
+        except (OSError, StartError) as error:
+            raise ProxyError(f"Envoy can't be started: {error}") from error
+        self._process = process
+        _write_private(self._record_path, msgspec.json.encode(record))
+        self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
+
+    def _launch(self) -> tuple[Process, _Record]:
         bootstrap = self._directory / "bootstrap.json"
         _write_private(bootstrap, self._bootstrap)
-        command = [str(self._binary), "-c", str(bootstrap), *self._flags.arguments()]
         self._trim_log()
-        # Appending, so that trimming the file does not leave a hole where Envoy goes on writing.
-        with open(self.log, "ab", opener=_private) as log:
-            try:
-                child = subprocess.Popen(  # noqa: S603 - the binary is the user's choice
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=self._flags.pass_fds,
-                    start_new_session=True,  # Ctrl-C and the end of the terminal are headgate's business
-                )
-            except OSError as error:
-                raise ProxyError(f"{self._binary} can't be started: {error.strerror}") from error
-        self._running = _Running(child.pid, os.pidfd_open(child.pid), child)
-        record = _Record(pid=child.pid, started=_start_time(child.pid), boot=_boot(), digest=self._digest())
-        _write_private(self._record_path, msgspec.json.encode(record))
-        self.state.set(msgspec.structs.replace(self.state.get(), pid=child.pid, adopted=False))
+        digest = self._digest()
+        launch = Launch(
+            command=(str(self._binary), "-c", str(bootstrap), *self._flags.arguments()),
+            env=dict(os.environ),
+            pass_fds=self._flags.pass_fds,
+        )
+        process = spawn(launch, self.log)
+        return process, _Record(identity=process.identity, digest=digest)
 
     async def _adopt(self) -> bool:
         """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
-        found = self._left_behind()
-        if not found:
-            return False
-        record, running = found
-        # The socket may be gone while the process lives: then nothing can be asked of it.
-        if record.digest != self._digest() or not await self._answers("/server_info"):
-            await _end(running)
-            return False
-        self._running = running
-        self.state.set(EnvoyState(pid=running.pid, adopted=True))
-        return True
-
-    def _left_behind(self) -> tuple[_Record, _Running] | None:
         try:
             record = msgspec.json.decode(self._record_path.read_bytes(), type=_Record)
-            pidfd = os.pidfd_open(record.pid)
         except (OSError, msgspec.DecodeError):
-            return None
-        # The pid may be another process' by now; with its file descriptor open, it can't change any more.
-        if record.boot != _boot() or record.started != _start_time(record.pid):
-            os.close(pidfd)
-            return None
-        return record, _Running(record.pid, pidfd, None)
+            return False
+        process = adopt(record.identity)
+        if not process:
+            return False
+        # The socket may be gone while the process lives: then nothing can be asked of it.
+        if record.digest != self._digest() or not await self._answers("/server_info"):
+            await process.end(TERM_S)
+            return False
+        self._process = process
+        self.state.set(EnvoyState(pid=process.identity.pid, adopted=True))
+        return True
 
     async def _answers(self, path: str) -> bool:
         try:
@@ -305,46 +286,3 @@ def _write_private(path: Path, content: bytes) -> None:
     with open(fresh, "wb", opener=_private) as file:
         file.write(content)
     fresh.replace(path)
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _start_time(pid: int) -> int:
-    """Return when a process began, in clock ticks since boot; 0 when there is none (proc(5), stat, field 22)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[19])  # the name before may hold spaces and brackets
-
-
-async def _exited(running: _Running, timeout: float) -> bool:  # noqa: ASYNC109 - the caller goes on either way
-    """Wait for a process to end, not longer than `timeout` seconds; say whether it did."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(running.pidfd, ended.set)
-    try:
-        async with asyncio.timeout(timeout):
-            await ended.wait()
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(running.pidfd)
-    return True
-
-
-def _reap(running: _Running) -> int | None:
-    """Return the exit code of a process that ended; None for one that was adopted."""
-    os.close(running.pidfd)
-    return running.child.wait() if running.child else None
-
-
-async def _end(running: _Running) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(running.pidfd, number)
-        if await _exited(running, TERM_S):
-            break
-    _reap(running)

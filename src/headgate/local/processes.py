@@ -19,11 +19,15 @@ class StartError(HeadgateError):
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """What to run: program and arguments, environment, directory ("" for the present one)."""
+    """What to run: program and arguments, environment, directory ("" for the present one).
+
+    `pass_fds` are open files that the program inherits, under the same numbers.
+    """
 
     command: tuple[str, ...]
     env: dict[str, str]
     cwd: str = ""
+    pass_fds: tuple[int, ...] = ()
 
 
 class Identity(Value, frozen=True, kw_only=True):
@@ -102,6 +106,7 @@ def spawn(launch: Launch, log: Path) -> Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                pass_fds=launch.pass_fds,
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
