@@ -1,0 +1,77 @@
+"""The embedded API's own certificate: kubectl sends its token over TLS only."""
+
+import contextlib
+import ipaddress
+import os
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+NAME = "headgate"
+LIFETIME = timedelta(days=3650)
+CLOCK_SKEW = timedelta(hours=1)
+
+
+class Certificate(NamedTuple):
+    """Where the certificate and its private key are; `pem` is what clients trust."""
+
+    path: Path
+    key_path: Path
+    pem: bytes
+
+
+def certificate_in(directory: Path) -> Certificate:
+    """Return the certificate of a state directory; makes one (key readable by the owner only) when there is none."""
+    path, key_path = directory / "api.crt", directory / "api.key"
+    if not (path.exists() and key_path.exists()):
+        certificate, key = self_signed()
+        write_private(key_path, key)
+        write_private(path, certificate)
+    return Certificate(path, key_path, path.read_bytes())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read (0600), all of it or nothing."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """Return a certificate for localhost, 127.0.0.1 and ::1, and its private key (P-256), in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
+    addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "::1")]
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), private
