@@ -32,8 +32,10 @@ from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_d
 from headgate.local.runtime import LocalRuntime
 from headgate.local.services import admit_services, hold_services, range_of
 from headgate.resources import decode
-from headgate.resources.meta import Object, Value
+from headgate.resources.meta import Key, Object, Value
 from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.serve.certificate import certificate_in
+from headgate.serve.logs import LogOptions
 from headgate.settings import Settings
 from headgate.store.base import Admit
 from headgate.store.memory import MemoryStore
@@ -98,10 +100,10 @@ async def running(options: Options) -> AsyncIterator[Running]:
         ground = await _ground(options, stack)
         sockets = runtime_directory(state, os.environ)
         before = read_instance(state)
-        api = stack.enter_context(listen(options.api_address, before.api.removeprefix("http://") if before else ""))
+        api = stack.enter_context(listen(options.api_address, before.api.removeprefix("https://") if before else ""))
         orphan = await _answers(sockets / "admin.sock")
         instance = Instance(
-            api=f"http://{written(api)}",
+            api=f"https://{written(api)}",
             kubeconfig=str(state / "kubeconfig"),
             proxy=free_address(options.proxy_address, before.proxy if before else "", held=orphan),
             probe=str(sockets / "probe.sock"),
@@ -126,10 +128,17 @@ async def running(options: Options) -> AsyncIterator[Running]:
         async def advise(obj: Object) -> Sequence[str]:
             return await advice(obj, machine)
 
+        def read_logs(key: Key, options: LogOptions) -> AsyncIterator[bytes]:
+            return runtime.logs.read(
+                key, options.container, follow=options.follow, tail=options.tail_lines, previous=options.previous
+            )
+
         token = read_token(state)
-        tasks.start(serve(create_app(ground.store, token=token, advise=advise, logs=runtime.logs), api), name="api")
+        certificate = certificate_in(state)
+        app = create_app(ground.store, token=token, advise=advise, logs=read_logs)
+        tasks.start(serve(app, api, certificate), name="api")
         await envoy.ready()
-        write_kubeconfig(Path(instance.kubeconfig), instance.api, token)
+        write_kubeconfig(Path(instance.kubeconfig), instance.api, token, certificate)
         write_instance(state, instance)
         yield Running(machine, envoy, instance, tasks)
 
@@ -149,7 +158,11 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
-    store = MemoryStore(admit=lambda new, old: chain(*hooks)(new, old), journal=journal)
+
+    def admit(new: Object, old: Object | None) -> Object:  # the hooks need addresses, and these need the store
+        return chain(*hooks)(new, old)
+
+    store = MemoryStore(admit=admit, journal=journal)
     services = (await store.list("", "Service")).items
     number, guard = claim_range(range_of(services))
     stack.enter_context(guard)

@@ -9,6 +9,7 @@ import msgspec
 
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
+from headgate.serve.certificate import write_private
 
 LOOPBACK = "127.0.0.1"
 INSTANCE = "instance.json"
@@ -47,15 +48,6 @@ def read_token(state: Path) -> str:
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32).encode())
     return path.read_text()
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, all at once."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-    part.replace(path)
 
 
 def listen(address: str, before: str) -> socket.socket:

@@ -1,0 +1,153 @@
+"""`headgate up`: run a directory of manifests on this machine, and say what is in force."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.cli.arguments import DEFAULT_STATE
+from headgate.cli.output import Format
+from headgate.cli.voice import JsonVoice, TextVoice, Voice
+from headgate.control.app import Options, Running, running
+from headgate.control.instance import LOOPBACK
+from headgate.control.machine import Machine
+from headgate.errors import HeadgateError
+from headgate.store.applied import apply
+from headgate.store.files import Manifests, read, watch
+
+READY_SECONDS = 30.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def up(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of manifests; edits are applied.")],
+    state: Annotated[Path, typer.Option(help="Where the API's objects, logs and sockets are kept.")] = DEFAULT_STATE,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no objects after the end.")] = False,
+    api_address: Annotated[str, typer.Option(help="HOST:PORT of the API; port 0 takes a free one.")] = f"{LOOPBACK}:0",
+    proxy_address: Annotated[
+        str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 takes a free one.")
+    ] = f"{LOOPBACK}:0",
+    concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of Envoy.")] = 1,
+    table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
+    ] = Format.TABLE,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+) -> None:
+    """Run a directory of manifests on this machine: API, workloads and Envoy.
+
+    Everything listens on loopback only. Ctrl-C ends all that was started; the objects stay for the next start, unless
+    --ephemeral is given.
+    """
+    if not directory.is_dir():
+        raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    options = Options(
+        state=state.absolute(),
+        ephemeral=ephemeral,
+        api_address=api_address,
+        proxy_address=proxy_address,
+        concurrency=concurrency,
+    )
+    voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
+    _run(_up(directory, options, voice, table=table))
+
+
+def _run(work: Any) -> None:
+    """Run on uvloop; an error that a task raised on purpose needs no traceback."""
+    import uvloop  # noqa: PLC0415  # only this command needs it
+
+    try:
+        uvloop.run(work)
+    except* HeadgateError as errors:
+        raise _first(errors) from None
+
+
+def _first(error: BaseException) -> HeadgateError:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, HeadgateError) else HeadgateError(str(error))
+
+
+async def _up(directory: Path, options: Options, voice: Voice, *, table: bool) -> None:
+    stop = asyncio.Event()
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    voice.starting()
+    async with running(options) as current:
+        await _until_stopped(stop, _serve(directory, current, voice, table=table))
+        voice.stopping()
+
+
+async def _until_stopped(stop: asyncio.Event, work: Any) -> None:
+    """Run `work` until it ends or a signal says stop. Raises what it raised."""
+    tasks = {asyncio.create_task(work, name="up"), asyncio.create_task(stop.wait(), name="signals")}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool) -> None:
+    machine = current.machine
+    reading = read([directory])
+    applied = await apply(machine.store, reading)
+    voice.problems((*reading.problems, *applied.problems))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_SECONDS):
+            await _available(machine)
+    await machine.in_force(machine.store.revision)
+    voice.ready(current)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_follow_files(directory, reading, machine, voice), name="files")
+        tasks.create_task(_follow_changes(machine, voice), name="changes")
+        if table:
+            tasks.create_task(_watch(current), name="table")
+
+
+async def _watch(current: Running) -> None:
+    from headgate.cli.live import watch_table  # noqa: PLC0415  # only the table needs it
+
+
+async def _available(machine: Machine) -> None:
+    """Wait until every Deployment has the replicas that it wants, and the Services know them."""
+    async for _ in machine.feed.read.changes():
+        deployments = (await machine.store.list("apps", "Deployment")).items
+        if all(_is_available(item) for item in deployments):
+            return
+
+
+def _is_available(deployment: Any) -> bool:
+    status = deployment.get("status") or {}
+    observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    return bool(observed and status.get("availableReplicas", 0) >= deployment["spec"].get("replicas", 1))
+
+
+async def _follow_files(directory: Path, reading: Manifests, machine: Machine, voice: Voice) -> None:
+    async for current in watch(directory):
+        if current == reading:
+            continue
+        reading = current
+        applied = await apply(machine.store, current)
+        voice.applied(applied)
+        voice.problems((*current.problems, *applied.problems))
+
+
+async def _follow_changes(machine: Machine, voice: Voice) -> None:
+    known = frozenset(machine.findings())
+    async for compiled in machine.loop.compiled.changes():
+        if compiled is None:
+            continue
+        await machine.in_force(compiled.revision)
+        now = frozenset(machine.findings())
+        voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
+        known = now

@@ -1,0 +1,149 @@
+"""What `headgate up` says while it runs: to a person, or to a script as one JSON object a line."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from rich.text import Text
+
+from headgate.cli.output import note, stdout
+from headgate.compiler.reasons import Severity
+from headgate.compiler.report import Finding
+from headgate.control.app import Running
+from headgate.store.applied import Applied
+from headgate.store.files import Problem
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+
+class Voice(Protocol):
+    """One form of what `up` says."""
+
+    def starting(self) -> None:
+        """Say that a start begins."""
+
+    def stopping(self) -> None:
+        """Say that the end begins."""
+
+    def problems(self, problems: Sequence[Problem]) -> None:
+        """Name mistakes in files; what they describe stays as it was."""
+
+    def applied(self, applied: Applied) -> None:
+        """Tell which objects an edit of the files changed."""
+
+    def ready(self, current: Running) -> None:
+        """Say that everything applied is in force, and where it is."""
+
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
+        """Say that a change of the objects is in force, and which findings came and went with it."""
+
+
+class TextVoice:
+    """Speaks to a person; `quiet` leaves changes to the live table."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def starting(self) -> None:
+        """Say that a start begins."""
+        note("Starting ...")
+
+    def stopping(self) -> None:
+        """Say that the end begins."""
+        note("\nStopping: workloads first, then Envoy ...")
+
+    def problems(self, problems: Sequence[Problem]) -> None:
+        """Print each problem with its place."""
+        for problem in problems:
+            note(f"{problem}")
+        if problems:
+            note("What these describe stays as it was; everything else goes on.")
+
+    def applied(self, applied: Applied) -> None:
+        """Print a line for each object."""
+        for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
+            for key in keys:
+                note(f"{key} {word}")
+
+    def ready(self, current: Running) -> None:
+        """Print how to use what runs."""
+        console = stdout()
+        console.print(Text("headgate is up.", style="bold green"))
+        console.print(f"  kubectl     export KUBECONFIG={current.instance.kubeconfig}", soft_wrap=True)
+        console.print(f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}", soft_wrap=True)
+        for service, ports in current.machine.services().items():
+            where = ", ".join(f"http://{address}" for address in ports.values())
+            console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
+        for finding in current.machine.findings():
+            _print(finding)
+
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:  # noqa: ARG002  # a person does not count revisions
+        """Print findings that came and went."""
+        for finding in () if self._quiet else new:
+            _print(finding)
+        for finding in () if self._quiet else gone:
+            stdout().print(Text(f"{finding.about}: no longer {finding.reason.value}", style="green"), soft_wrap=True)
+
+
+class JsonVoice:
+    """Speaks to a script: problems, the ready line and changes are objects on stdout."""
+
+    def starting(self) -> None:
+        """Say nothing: a script waits for the ready line."""
+
+    def stopping(self) -> None:
+        """Say that the end begins."""
+        _line({"stopping": True})
+
+    def problems(self, problems: Sequence[Problem]) -> None:
+        """Print the problems, when there are some."""
+        if problems:
+            _line({"problems": [problem._asdict() for problem in problems]})
+
+    def applied(self, applied: Applied) -> None:
+        """Print the names of the objects."""
+        changed = {
+            "created": [str(key) for key in applied.created],
+            "changed": [str(key) for key in applied.changed],
+            "removed": [str(key) for key in applied.removed],
+        }
+        if any(changed.values()):
+            _line({"applied": changed})
+
+    def ready(self, current: Running) -> None:
+        """Print where everything is."""
+        _line(
+            {
+                "ready": True,
+                "kubeconfig": current.instance.kubeconfig,
+                "proxy": current.instance.proxy,
+                "services": current.machine.services(),
+                "findings": [_told(finding) for finding in current.machine.findings()],
+            }
+        )
+
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
+        """Print the revision that is in force, and the findings that came and went."""
+        _line({"revision": revision, "findings": [*map(_told, new)], "resolved": [*map(_told, gone)]})
+
+
+def _told(finding: Finding) -> Mapping[str, Any]:
+    return {
+        "about": {"kind": finding.about.kind, "namespace": finding.about.namespace, "name": finding.about.name},
+        "severity": finding.reason.severity.value,
+        "reason": finding.reason.value,
+        "field": finding.field,
+        "message": finding.message,
+    }
+
+
+def _line(value: Mapping[str, Any]) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _print(finding: Finding) -> None:
+    where = f"{finding.about}: {finding.field}: " if finding.field else f"{finding.about}: "
+    text = Text.assemble((finding.reason.value, _STYLES[finding.reason.severity]), f" {where}{finding.message}")
+    stdout().print(text, soft_wrap=True)
