@@ -40,14 +40,15 @@ class Fit(Value, frozen=True, kw_only=True):
 def wanted(service: str, port: int, splits: Iterable[Object]) -> Wanted:
     """Return what a Service port wants, by the split that decides for it, else by itself."""
     for split in splits:
-        if _root(split) == service and _decides(split):
+        if root_of(split) == service and _decides(split):
             for entry in (split.get("status") or {}).get("ports") or ():
                 if entry["port"] == port:
                     return _by_split(service, port, split, entry["backends"])
     return Wanted(service=service, port=port, split="", shares=((service, Fraction(1)),))
 
 
-def _root(split: Object) -> str:
+def root_of(split: Object) -> str:
+    """Return the Service that a split is for, as `namespace/name`."""
     return service_name(split["spec"]["service"], split["metadata"]["namespace"], DOMAIN)
 
 

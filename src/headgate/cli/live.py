@@ -1,0 +1,222 @@
+"""The live table of `headgate up --watch`: each split, each backend, what it should get and what it gets."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from headgate.cli.output import stdout
+from headgate.cli.shares import Fit, fits, root_of, wanted
+from headgate.control.machine import Machine
+from headgate.control.observed import Count, Counters, Observed
+from headgate.errors import ProxyError
+from headgate.model.routing import PortRef
+from headgate.resources.meta import Object, Value
+from headgate.resources.registry import TRAFFIC_SPLIT
+
+REFRESH_S = 0.5
+PLAIN_S = 5.0
+RECENT_S = 10.0
+COLUMNS = (("WANTED", 7), ("TOTAL", 7), ("RECENT", 7), ("REQUESTS", 10), ("REQ/S", 7), ("FAILED", 7))
+NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
+
+Counts = Mapping[tuple[PortRef, str], Count]
+
+
+class Line(Value, frozen=True, kw_only=True):
+    """One backend: shares of 1 (None without requests), counts since the table began, requests per second of late."""
+
+    backend: str
+    wanted: float
+    total: float | None
+    recent: float | None
+    requests: int
+    rate: float
+    failures: int
+    fits: bool
+
+
+class Section(Value, frozen=True, kw_only=True):
+    """One split on one port of its root, with what is wrong with it."""
+
+    title: str
+    state: str
+    lines: tuple[Line, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Moment(NamedTuple):
+    """Counters and when they were read, in seconds."""
+
+    time: float
+    counts: Counts
+
+
+class History:
+    """The first reading, and those of the last seconds."""
+
+    def __init__(self) -> None:
+        self._moments: deque[Moment] = deque()
+        self._first: Moment | None = None
+
+    def add(self, time: float, observed: Iterable[Observed]) -> None:
+        """Take a reading."""
+        counts = {(item.ref, item.backend): Count(item.requests, item.failures, item.unreachable) for item in observed}
+        moment = Moment(time, counts)
+        self._first = self._first or moment
+        self._moments.append(moment)
+        while len(self._moments) > 1 and self._moments[1].time <= time - RECENT_S:
+            self._moments.popleft()
+
+    def total(self, ref: PortRef) -> Mapping[str, Count]:
+        """Return what each backend got since the first reading."""
+        return self._growth(ref, self._first)
+
+    def recent(self, ref: PortRef) -> tuple[Mapping[str, Count], float]:
+        """Return what each backend got of late, and in how many seconds."""
+        if not self._moments:
+            return {}, 0.0
+        oldest = self._moments[0]
+        return self._growth(ref, oldest), self._moments[-1].time - oldest.time
+
+    def _growth(self, ref: PortRef, since: Moment | None) -> Mapping[str, Count]:
+        if since is None:
+            return {}
+        now = self._moments[-1].counts
+        return {
+            backend: count.since(since.counts.get((at, backend), Count()))
+            for (at, backend), count in now.items()
+            if at == ref
+        }
+
+
+def sections(splits: Iterable[Object], history: History) -> Iterator[Section]:
+    """Yield what the table shows, in the order of the splits."""
+    for split in splits:
+        metadata = split["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        status = split.get("status") or {}
+        remarks = tuple(_remarks(status.get("conditions") or ()))
+        proxies = status.get("proxies") or {}
+        state = f"{proxies.get('programmed', 0)}/{proxies.get('total', 0)} proxies" if proxies else "not in force"
+        ports = [entry["port"] for entry in status.get("ports") or ()]
+        for port in ports:
+            last = remarks if port == ports[-1] else ()
+            lines = tuple(_lines(split, port, history))
+            yield Section(title=f"{name} port {port}", state=state, lines=lines, remarks=last)
+        if not ports:
+            yield Section(title=name, state=state, remarks=remarks)
+
+
+def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is not as it should be; `Conflicted` is well when it is False."""
+    for condition in conditions:
+        if condition["status"] == "False" and condition["type"] != "Conflicted":
+            yield f"{condition['reason']}: {condition['message']}"
+
+
+def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
+    want = wanted(root_of(split), port, [split])
+    ref = PortRef(want.service, port)
+    totals = {backend: count for backend, count in history.total(ref).items() if count.requests}
+    recents, seconds = history.recent(ref)
+    overall = _by_backend(fits(want, _requests(totals)))
+    of_late = _by_backend(fits(want, _requests(recents)))
+    for backend, fit in overall.items():
+        late = of_late.get(backend)
+        count, recent = totals.get(backend, Count()), recents.get(backend, Count())
+        yield Line(
+            backend=backend,
+            wanted=fit.wanted,
+            total=fit.observed if sum(_requests(totals).values()) else None,
+            recent=late.observed if late and sum(_requests(recents).values()) else None,
+            requests=count.requests,
+            rate=recent.requests / seconds if seconds else 0.0,
+            failures=count.failures,
+            fits=late is None or late.fits,
+        )
+
+
+def _requests(counts: Mapping[str, Count]) -> Counter[str]:
+    return Counter({backend: count.requests for backend, count in counts.items() if count.requests})
+
+
+def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
+    return {row.backend: row for row in rows}
+
+
+def render(found: Sequence[Section], trouble: str = "") -> Group:
+    """Draw the table; `trouble` says why it is not of this moment."""
+    parts: list[Table | Text | Padding] = [_frame(header=True)]
+    for section in found:
+        frame = _frame(header=False)
+        frame.add_row(Text(section.title, style="bold"), *[""] * len(COLUMNS))
+        for line in section.lines:
+            frame.add_row(*_cells(line))
+        parts.append(frame)
+        parts += [Padding(Text(remark, style="yellow"), (0, 0, 0, 2)) for remark in section.remarks]
+    if not found:
+        parts.append(Text(NONE))
+    if trouble:
+        parts.append(Text(trouble, style="bold red"))
+    return Group(*parts)
+
+
+def _frame(*, header: bool) -> Table:
+    """Return an empty table; all of them have the same widths, so that they stand as one."""
+    frame = Table(box=None, expand=True, pad_edge=False, show_header=header, header_style="dim")
+    frame.add_column("SPLIT", ratio=1, no_wrap=True, overflow="ellipsis")
+    for title, width in COLUMNS:
+        frame.add_column(title, width=width, justify="right", no_wrap=True)
+    return frame
+
+
+def _cells(line: Line) -> Sequence[str | Text]:
+    recent = Text(_percent(line.recent), style="" if line.recent is None else "green" if line.fits else "yellow")
+    failed = Text(str(line.failures), style="bold red" if line.failures else "dim")
+    return (
+        f"  {line.backend}",
+        _percent(line.wanted),
+        _percent(line.total),
+        recent,
+        str(line.requests),
+        f"{line.rate:.1f}",
+        failed,
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
+async def watch_table(machine: Machine, counters: Counters, console: Console | None = None) -> None:
+    """Show the table until cancelled: in place on a terminal, anew every few seconds elsewhere."""
+    screen = console or stdout()
+    pictures = _pictures(machine, counters, REFRESH_S if screen.is_terminal else PLAIN_S)
+    if not screen.is_terminal:
+        async for picture in pictures:
+            screen.print(picture)
+        return
+    with Live(console=screen, auto_refresh=False) as live:
+        async for picture in pictures:
+            live.update(picture, refresh=True)
+
+
+async def _pictures(machine: Machine, counters: Counters, every: float) -> AsyncIterator[Group]:
+    history = History()
+    loop = asyncio.get_running_loop()
+    while True:
+        trouble = ""
+        try:
+            history.add(loop.time(), await counters.read())
+        except ProxyError as error:
+            trouble = str(error)
+        splits = (await machine.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
+        yield render(list(sections(splits, history)), trouble)
+        await asyncio.sleep(every)
