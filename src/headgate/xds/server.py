@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read at import; else each process that is started costs a warning
 
 import grpc
 import grpc.aio
