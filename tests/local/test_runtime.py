@@ -132,10 +132,12 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
     a, guard = claim_range()
     built = Machine(tmp_path / "state", a)
     built.start()
-    yield built
-    assert await built.runtime.stop() == []
-    await built.abandon()
-    guard.close()
+    try:
+        yield built
+    finally:
+        assert await built.runtime.stop() == []
+        await built.abandon()
+        guard.close()
 
 
 def alive(pid: int) -> bool:

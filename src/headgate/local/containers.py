@@ -147,7 +147,8 @@ class ContainerRun:
 
     async def end(self, grace: float) -> bool:
         """End the process if there is one; whether it is gone."""
-        process = self.process
+        record = read_record(self.plan.directory)
+        process = self.process or (adopt(record.identity) if record else None)  # also one that was let go
         gone = not process or await process.end(grace)
         if gone:
             self.process = None

@@ -11,6 +11,7 @@ import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from headgate.errors import NotFound
 from headgate.resources.meta import Key
@@ -50,11 +51,36 @@ def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:
                 os.truncate(log, 0)
 
 
+class LogOptions(Protocol):
+    """Which part of a container's output is wanted; `tail_lines` is None for all lines."""
+
+    @property
+    def container(self) -> str:
+        """The container's name."""
+
+    @property
+    def follow(self) -> bool:
+        """Whether to go on with what is still to be written."""
+
+    @property
+    def previous(self) -> bool:
+        """Whether the run before the present one is meant."""
+
+    @property
+    def tail_lines(self) -> int | None:
+        """How many lines from the end."""
+
+
 class Logs:
     """Reads what local pods have written; needs only the state directory."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
+
+    def __call__(self, key: Key, options: LogOptions) -> AsyncIterator[bytes]:
+        """Read as the API server asks, see `read`."""
+        tail, previous = options.tail_lines, options.previous
+        return self.read(key, options.container, follow=options.follow, tail=tail, previous=previous)
 
     def containers(self, key: Key) -> list[str]:
         """Return the containers of a pod that have run. Raises NotFound."""
@@ -65,7 +91,7 @@ class Logs:
     ) -> AsyncIterator[bytes]:
         """Yield the log of a container in pieces; `tail` gives only so many last lines.
 
-        With `follow` it goes on until the pod is gone. Raises NotFound.
+        With `follow` it goes on until the container's process has ended. Raises NotFound.
         """
         directory = self._pod(key) / container
         if container not in self.containers(key):
@@ -79,10 +105,11 @@ class Logs:
         place = _Place(directory / _CURRENT)
         for piece in _last(_both(directory, place), tail):
             yield piece
-        while follow and directory.exists():
+        while follow:
+            follow = (directory / "run.json").exists()
             for piece in place.news():
                 yield piece
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_POLL if follow else 0)
 
     def _pod(self, key: Key) -> Path:
         valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)

@@ -108,9 +108,9 @@ class PodRun:
         await self._write_status()
         return [
             f"pod {self.key.namespace}/{self.key.name}, container {one.plan.container.name}: "
-            f"process {one.process.identity.pid} does not end even when killed"
+            f"process {one.state.pid} does not end even when killed"
             for one, gone in zip(everyone, results, strict=True)
-            if not gone and one.process
+            if not gone
         ]
 
     async def prepare(self, container: Container) -> Launch:
