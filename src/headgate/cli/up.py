@@ -11,11 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from headgate.cli.arguments import DEFAULT_STATE
+from headgate.cli.live import watch_table
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.control.app import Options, Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
+from headgate.control.observed import Counters
 from headgate.errors import HeadgateError
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, read, watch
@@ -111,11 +113,7 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool
         tasks.create_task(_follow_files(directory, reading, machine, voice), name="files")
         tasks.create_task(_follow_changes(machine, voice), name="changes")
         if table:
-            tasks.create_task(_watch(current), name="table")
-
-
-async def _watch(current: Running) -> None:
-    from headgate.cli.live import watch_table  # noqa: PLC0415  # only the table needs it
+            tasks.create_task(watch_table(machine, Counters(current.envoy.admin)), name="table")
 
 
 async def _available(machine: Machine) -> None:
