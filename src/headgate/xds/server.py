@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import AsyncIterator
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # read at import; else each process that is started costs a warning
+# Read at import; without it each process that is started costs a warning.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
