@@ -61,6 +61,8 @@ async def serve(app: Starlette, listener: socket.socket, certificate: Certificat
         app,
         access_log=False,  # a log of requests would hold names of secrets
         log_config=None,
+        log_level="error",
+        ws="none",
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,

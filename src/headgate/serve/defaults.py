@@ -1,8 +1,9 @@
-"""The values that Kubernetes fills in for workloads; kubectl's describe and rollout rely on some of them.
+"""The values that Kubernetes fills in for workloads and Secrets; kubectl's describe and rollout rely on some of them.
 
 A store that is also filled from files calls `completed` in its admission, so that both ways give the same object.
 """
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ _DEPLOYMENT = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSecon
 
 def completed(obj: Object) -> Object:
     """Return the object with what its kind leaves optional; a mistyped part is left for the checks to name."""
+    if obj.get("kind") == "Secret":
+        return _secret(obj)
     spec = obj.get("spec")
     if not isinstance(spec, Mapping):
         return obj
@@ -30,6 +33,16 @@ def completed(obj: Object) -> Object:
             }
         case _:
             return obj
+
+
+def _secret(obj: Object) -> Object:
+    """Move `stringData`, which is for writing only, into `data`."""
+    filled = {"type": "Opaque", **_given(obj)}
+    texts = filled.pop("stringData", None)
+    if not isinstance(texts, Mapping) or not all(isinstance(text, str) for text in texts.values()):
+        return filled if texts is None else obj
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    return {**filled, "data": {**(filled.get("data") or {}), **encoded}}
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

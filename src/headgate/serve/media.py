@@ -8,6 +8,7 @@ import yaml
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headgate.serve import protobuf
 from headgate.serve.status import ApiError
 
 LARGEST_BODY = 3 * 1024 * 1024  # bytes, as in Kubernetes
@@ -61,12 +62,15 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
 
 
-async def read_value(request: Request) -> Any:
-    """Read JSON or YAML. Raises ApiError 400 when it is neither, 415 for another content type."""
+async def read_value(request: Request, *, empty: Any = None) -> Any:
+    """Read JSON, YAML or protobuf. Raises ApiError 400 when it is none of these, 415 for another content type."""
     media = media_type(request)
-    if media not in (JSON, *_YAML):
+    if media not in (JSON, protobuf.MEDIA_TYPE, *_YAML):
         raise ApiError(415, f"the body is {media}; send application/json or application/yaml")
-    return parsed(await read_body(request), media)
+    body = await read_body(request)
+    if not body and empty is not None:
+        return empty
+    return protobuf.decode(body) if media == protobuf.MEDIA_TYPE else parsed(body, media)
 
 
 def parsed(body: bytes, media: str) -> Any:

@@ -89,9 +89,9 @@ class Objects:
         """Read, change and write; tries again when somebody else wrote in between and the client named no version."""
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
-            new = change(old)
-            hub, warnings = self._prepared(target, new, old, options)
             try:
+                new = change(old)
+                hub, warnings = self._prepared(target, new, old, options)
                 stored = await self.store.update(hub, subresource=subresource, dry_run=options.dry_run)
             except (StoreError, DecodeError) as error:
                 fresh = isinstance(error, Conflict) and _revision(new) == _revision(old)

@@ -6,6 +6,7 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
+from headgate.errors import Cause, DecodeError
 from headgate.resources.crd import Schema, resolved
 from headgate.resources.meta import Object
 from headgate.serve.status import ApiError
@@ -16,7 +17,7 @@ _DIRECTIVES = ("$patch", "$retainKeys")
 
 
 def json_patch(obj: Object, operations: Any) -> Object:
-    """Apply RFC 6902 operations. Raises ApiError 400 for a malformed list, 422 for one that does not fit the object."""
+    """Apply RFC 6902 operations. Raises ApiError 400 for a malformed list, DecodeError when it does not fit."""
     if not isinstance(operations, list):
         raise ApiError(400, "a JSON patch is a list of operations; for a part of an object use --type=merge")
     try:
@@ -24,7 +25,7 @@ def json_patch(obj: Object, operations: Any) -> Object:
     except jsonpatch.InvalidJsonPatch as error:
         raise ApiError(400, f"the JSON patch is malformed: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise ApiError(422, f"the JSON patch does not fit the object: {error}") from error
+        raise DecodeError(Cause("patch", f"does not fit the object: {error}")) from error
     return _as_object(patched)
 
 

@@ -212,8 +212,7 @@ def _absent(served: Served, subresource: str) -> ApiError:
 
 async def _delete_options(request: Request) -> dict[str, Any]:
     """Read DeleteOptions from the body, and from the query what the body does not say."""
-    body = await media.read_body(request)
-    options = media.parsed(body, media.media_type(request)) if body else {}
+    options = await media.read_value(request, empty={})
     if not isinstance(options, dict) or options.get("kind", "DeleteOptions") != "DeleteOptions":
         raise ApiError(400, "the body of a DELETE must be DeleteOptions")
     given = {

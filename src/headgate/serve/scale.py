@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headgate.errors import Cause, DecodeError
 from headgate.resources.meta import Object
-from headgate.serve.status import ApiError
 
 
 def scale_of(obj: Object) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _with_scale(obj: Object, scale: Mapping[str, Any]) -> Object:
     spec, metadata = scale.get("spec"), scale.get("metadata")
     replicas = spec.get("replicas", 0) if isinstance(spec, Mapping) else None
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        raise ApiError(422, "spec.replicas: must be a whole number of 0 or more")
+        raise DecodeError(Cause("spec.replicas", "must be a whole number of 0 or more"))
     revision = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     wanted = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
     return {**obj, "metadata": wanted, "spec": {**obj.get("spec", {}), "replicas": replicas}}
