@@ -168,4 +168,4 @@ async def test_one_bad_deployment_does_not_stop_the_others(world, deployment):
     await world.settle()
     assert len(await world.pods()) == 2
     messages = [event["message"] for event in await world.all("", "Event")]
-    assert messages == ["spec.replicas: Expected `int`, got `str`"]
+    assert messages == ["spec.replicas: must be a whole number, not text"]

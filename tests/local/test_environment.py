@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from headgate.local.environment import ConfigError, Mount, content, expand, given, named_sources, relocate, written
-from headgate.resources.workloads import Pod, read
+from headgate.resources.decode import read
+from headgate.resources.workloads import Pod
 
 
 def pod(**container: Any) -> Pod:

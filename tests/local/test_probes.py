@@ -8,7 +8,8 @@ import pytest
 from headgate.local.containers import delay, restarts
 from headgate.local.probes import Tally, Target, ask, listens
 from headgate.local.processes import Launch
-from headgate.resources.workloads import Container, ContainerPort, Probe, read
+from headgate.resources.decode import read
+from headgate.resources.workloads import Container, ContainerPort, Probe
 
 
 def probe(**fields: Any) -> Probe:

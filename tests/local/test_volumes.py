@@ -4,7 +4,8 @@ import pytest
 
 from headgate.local.environment import ConfigError, Mount
 from headgate.local.volumes import materialise, mounts
-from headgate.resources.workloads import Pod, read
+from headgate.resources.decode import read
+from headgate.resources.workloads import Pod
 
 SOURCES = {("ConfigMap", "m"): {"a.txt": b"one", "run.sh": b"#!/bin/sh\n"}, ("Secret", "s"): {"key": b"secret"}}
 

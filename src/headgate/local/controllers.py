@@ -14,8 +14,9 @@ from headgate.local.endpoints import managed_slices, plan_slices
 from headgate.local.plans import Action, Known, carry_out
 from headgate.local.replicasets import plan_replicaset
 from headgate.resources.core import Service
+from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.workloads import Deployment, Pod, ReplicaSet, read
+from headgate.resources.workloads import Deployment, Pod, ReplicaSet
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 

@@ -27,13 +27,15 @@ from headgate.local.logs import pod_directory
 from headgate.local.pod_status import pod_status
 from headgate.local.processes import Launch, inherited
 from headgate.local.volumes import materialise, mounts
+from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
-from headgate.resources.workloads import Container, Pod, read
+from headgate.resources.workloads import Container, Pod
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 
 FINALIZER = "headgate.dev/process"
+_VOLUMES = "_volumes"  # no container can have this name
 DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
 Unrouted = Callable[[str], Awaitable[None]]
 """Returns when no proxy sends requests to an address any more."""
@@ -116,7 +118,7 @@ class PodRun:
     async def prepare(self, container: Container) -> Launch:
         """Return what a container runs now, its volumes written. Raises ConfigError."""
         sources = await self._sources()
-        volumes = materialise(self._typed, self._directory / "volumes", sources)
+        volumes = materialise(self._typed, self._directory / _VOLUMES, sources)
         found: list[Mount] = mounts(container, volumes)
         base = {**inherited(os.environ), **self._site.extra_env, **given(self._typed, container, self.address)}
         own = written(self._typed, container, address=self.address, sources=sources, known=base)

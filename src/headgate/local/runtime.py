@@ -20,6 +20,7 @@ from headgate.local.logs import Logs, rotate_logs
 from headgate.local.pods import PodRun, Site, Unrouted
 from headgate.local.processes import adopt
 from headgate.local.services import service_user
+from headgate.local.workload_rules import workload_causes
 from headgate.resources.meta import Key, Object
 from headgate.store.base import Change, Store
 from headgate.store.events import EventRecorder
@@ -139,6 +140,8 @@ class LocalRuntime:
             current = await self._store.get(_key(pod))
             if current["metadata"]["uid"] != uid:
                 return True
+            if causes := tuple(workload_causes(current)):
+                raise DecodeError(*causes)  # noqa: TRY301 - told below as every other mistake of the user
             run = self._runs[uid] = PodRun(self._site, current, address)
             await run.begin()
             settled.set()

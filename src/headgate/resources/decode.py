@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ from headgate.resources.meta import Object, Resource
 from headgate.resources.split_checks import split_causes
 from headgate.resources.versions import kind_written, to_hub
 
+T = TypeVar("T")
 _PLACE = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<field>.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _WRONG = re.compile(r"Expected `(.*?)`(.*?), got `(.*?)`")
@@ -38,12 +39,16 @@ def decode(obj: Object) -> Resource:
     kind = kind_written(obj)
     if kind.shape is None:
         raise DecodeError(Cause("kind", f"{kind.kind} has no fields that headgate reads"))
-    hub = to_hub(obj)
+    return read(to_hub(obj), kind.shape)
+
+
+def read(hub: Object, shape: type[T]) -> T:
+    """Return what `shape` names of an object in hub version. Raises DecodeError with the user's field paths."""
     try:
-        return msgspec.convert(hub, kind.shape, strict=True)
+        return msgspec.convert(hub, shape, strict=True)
     except msgspec.ValidationError as first:
         try:
-            return msgspec.convert(_without_nulls(hub), kind.shape, strict=True)  # `labels:` with nothing behind it
+            return msgspec.convert(_without_nulls(hub), shape, strict=True)  # `labels:` with nothing behind it
         except msgspec.ValidationError as error:
             raise DecodeError(_cause(str(error))) from first
 

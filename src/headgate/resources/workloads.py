@@ -1,18 +1,12 @@
 """Pods and what makes them, as far as the local runtime reads them."""
 
-import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import field
 
-from headgate.errors import Cause, DecodeError
 from headgate.resources import times
-from headgate.resources.meta import Input, Metadata, Object, Resource
-
-T = TypeVar("T")
-_WHERE = re.compile(r"(?P<message>.*) - at `\$\.?(?P<field>.*)`$", re.DOTALL)
+from headgate.resources.meta import Input, Metadata, Resource
 
 
 class Requirement(Input, frozen=True, kw_only=True):
@@ -317,19 +311,6 @@ class Deployment(Resource, frozen=True, kw_only=True):
 
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
-
-
-def read(obj: Object, shape: type[T]) -> T:
-    """Take from a stored object the fields that `shape` names.
-
-    Raises DecodeError with the user's field path.
-    """
-    try:
-        return msgspec.convert(obj, shape)
-    except msgspec.ValidationError as error:
-        found = _WHERE.match(str(error))
-        cause = Cause(found["field"], found["message"]) if found else Cause("", str(error))
-        raise DecodeError(cause) from error
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
