@@ -112,6 +112,7 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_follow_files(directory, reading, machine, voice), name="files")
         tasks.create_task(_follow_changes(machine, voice), name="changes")
+        tasks.create_task(_follow_envoy(current, voice), name="envoy")
         if table:
             tasks.create_task(watch_table(machine, Counters(current.envoy.admin)), name="table")
 
@@ -138,6 +139,14 @@ async def _follow_files(directory: Path, reading: Manifests, machine: Machine, v
         applied = await apply(machine.store, current)
         voice.applied(applied)
         voice.problems((*current.problems, *applied.problems))
+
+
+async def _follow_envoy(current: Running, voice: Voice) -> None:
+    restarts = current.envoy.state.get().restarts
+    async for state in current.envoy.state.changes():
+        if state.restarts > restarts:
+            restarts = state.restarts
+            voice.trouble(f"Envoy ended and was started again: {state.failure}")
 
 
 async def _follow_changes(machine: Machine, voice: Voice) -> None:

@@ -29,6 +29,9 @@ class Voice(Protocol):
     def problems(self, problems: Sequence[Problem]) -> None:
         """Name mistakes in files; what they describe stays as it was."""
 
+    def trouble(self, message: str) -> None:
+        """Tell what went wrong with headgate's own parts."""
+
     def applied(self, applied: Applied) -> None:
         """Tell which objects an edit of the files changed."""
 
@@ -59,6 +62,10 @@ class TextVoice:
             note(f"{problem}")
         if problems:
             note("What these describe stays as it was; everything else goes on.")
+
+    def trouble(self, message: str) -> None:
+        """Print it."""
+        note(message)
 
     def applied(self, applied: Applied) -> None:
         """Print a line for each object."""
@@ -100,6 +107,10 @@ class JsonVoice:
         """Print the problems, when there are some."""
         if problems:
             _line({"problems": [problem._asdict() for problem in problems]})
+
+    def trouble(self, message: str) -> None:
+        """Print it as one line."""
+        _line({"trouble": message})
 
     def applied(self, applied: Applied) -> None:
         """Print the names of the objects."""

@@ -6,11 +6,12 @@ Off the path of publishing: it looks at the latest state when something changed,
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.report import Compiled, Finding, Outcome
 from headgate.control.conditions import Verdict, progress_of, shares, summary, verdicts
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES
@@ -61,6 +62,14 @@ def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
     return SERVICE.key(*ref.service.split("/"))
 
 
+class _Said(NamedTuple):
+    """What there is to tell about one object; generation 0 is unknown, for what can't be decoded."""
+
+    generation: int
+    findings: tuple[Finding, ...]
+    outcomes: tuple[Outcome, ...]
+
+
 class StatusWriter:
     """Keeps `status` and Events of the users' objects true."""
 
@@ -95,23 +104,27 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        refused = refusals(compiled, self._fleet)
-        everything = (*compiled.report.findings, *refused)
-        done = True
-        for key in compiled.report.seen:
-            about = tuple(finding for finding in everything if finding.about == key)
-            if key.kind == TRAFFIC_SPLIT.kind or about or key in self._told:
-                done &= await self._tell(key, compiled, about)
+        findings: dict[Key, list[Finding]] = defaultdict(list)
+        for finding in (*compiled.report.findings, *refusals(compiled, self._fleet)):
+            findings[finding.about].append(finding)
+        outcomes: dict[Key, list[Outcome]] = defaultdict(list)
+        for outcome in compiled.report.outcomes:
+            outcomes[outcome.about].append(outcome)
+        splits = [key for key in compiled.report.seen if key.kind == TRAFFIC_SPLIT.kind]
         for key in self._told.keys() - compiled.report.seen.keys():
             del self._told[key]
             self._shares.pop(key, None)
+        done = True
+        for key in dict.fromkeys((*splits, *findings, *self._told)):
+            said = _Said(compiled.report.seen.get(key, 0), tuple(findings.get(key, ())), tuple(outcomes.get(key, ())))
+            done &= await self._tell(key, said)
         return done
 
-    async def _tell(self, key: Key, compiled: Compiled, about: tuple[Finding, ...]) -> bool:
+    async def _tell(self, key: Key, said: _Said) -> bool:
         try:
             obj = await self._store.get(key)
-            fresh = key.kind != TRAFFIC_SPLIT.kind or await self._write(key, obj, compiled, about)
-            await self._announce(key, obj, about, fresh=fresh)
+            fresh = key.kind != TRAFFIC_SPLIT.kind or await self._write(key, obj, said)
+            await self._announce(key, obj, said.findings, fresh=fresh)
         except NotFound:
             return True
         except Conflict:
@@ -121,23 +134,22 @@ class StatusWriter:
             return False
         return True
 
-    async def _write(self, key: Key, obj: Object, compiled: Compiled, about: tuple[Finding, ...]) -> bool:
+    async def _write(self, key: Key, obj: Object, said: _Said) -> bool:
         """Write a split's status where it differs; say whether it did."""
-        outcomes = [outcome for outcome in compiled.report.outcomes if outcome.about == key]
-        progress = progress_of(outcomes, self._fleet.connected())
-        generation = compiled.report.seen[key] or obj["metadata"].get("generation", 0)
-        judged = verdicts(about, progress)
+        progress = progress_of(said.outcomes, self._fleet.connected())
+        generation = said.generation or obj["metadata"].get("generation", 0)
+        judged = verdicts(said.findings, progress)
         status = {
             "observedGeneration": generation,
             "conditions": _conditions(obj, judged, generation),
             "proxies": {"programmed": len(progress.holding), "total": progress.total},
-            "ports": shares(outcomes),
+            "ports": shares(said.outcomes),
         }
         fresh = status != obj.get("status")
         if fresh:
             await self._store.update({**obj, "status": status}, subresource="status")
         if judged[-1].status:
-            await self._announce_shares(key, obj, summary(outcomes), fresh=fresh)
+            await self._announce_shares(key, obj, summary(said.outcomes), fresh=fresh)
         return fresh
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
