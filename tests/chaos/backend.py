@@ -1,0 +1,78 @@
+"""A backend for the chaos tests: answers with its name and counts every request where its end can't lose it.
+
+usage: backend.py COUNTS NAME=HOST:PORT...
+
+Each NAME is counted in a file of eight bytes in the directory COUNTS, `NAME.PID`, mapped into memory: a killed
+process leaves the right number behind. `GET /slow` is answered after 50 ms, so that some requests are always under
+way. SIGTERM ends it at once, as most programs do.
+"""
+
+import asyncio
+import mmap
+import os
+import struct
+import sys
+from pathlib import Path
+
+SLOW_S = 0.05
+NUMBER = struct.Struct("<Q")
+
+
+class Counter:
+    """A number in a file that survives its process."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(NUMBER.size))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), NUMBER.size)
+        self._value = 0
+
+    def add(self) -> None:
+        """Count one."""
+        self._value += 1
+        NUMBER.pack_into(self._memory, 0, self._value)
+
+
+class Connection(asyncio.Protocol):
+    """One connection of HTTP/1.1 with requests that have no body."""
+
+    def __init__(self, name: str, counter: Counter) -> None:
+        self._answer = f"HTTP/1.1 200 OK\r\ncontent-length: {len(name)}\r\n\r\n{name}".encode()
+        self._counter = counter
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        while (end := self._head.find(b"\r\n\r\n")) >= 0:
+            slow = self._head.startswith(b"GET /slow ")
+            self._head = self._head[end + 4 :]
+            self._counter.add()
+            asyncio.get_running_loop().call_later(SLOW_S if slow else 0, self._transport.write, self._answer)
+
+
+def counts(directory: Path) -> dict[str, int]:
+    """Return how many requests each name has had in all its processes."""
+    found: dict[str, int] = {}
+    for path in directory.iterdir():
+        name = path.name.rpartition(".")[0]
+        found[name] = found.get(name, 0) + NUMBER.unpack(path.read_bytes())[0]
+    return found
+
+
+async def serve(directory: Path, places: list[str]) -> None:
+    """Serve every NAME=HOST:PORT for ever."""
+    loop = asyncio.get_running_loop()
+    for place in places:
+        name, _, address = place.partition("=")
+        host, _, port = address.rpartition(":")
+        counter = Counter(directory / f"{name}.{os.getpid()}")
+        await loop.create_server(lambda name=name, counter=counter: Connection(name, counter), host, int(port))
+    await loop.create_future()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2:]))

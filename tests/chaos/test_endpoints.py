@@ -1,0 +1,187 @@
+"""Backends and endpoints come and go under load, in every order: no request is lost (R5, R37, D9)."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.backend import counts as counted
+from tests.chaos.load import Load
+from tests.chaos.machine import DEPLOYMENTS, PODS, SERVICES, SLICES, SPLITS, Up, until
+
+BACKEND = Path(__file__).with_name("backend.py")
+PORT = 8080
+BACKENDS = 50
+ROUNDS = 3
+
+
+class Outside:
+    """A process that is no pod and listens on many ports; `names[n]` answers on `ports[n]`."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        held = [socket.create_server(("127.0.0.1", 0)) for _ in names]
+        self.ports = [one.getsockname()[1] for one in held]
+        for one in held:
+            one.close()
+
+    async def start(self, counts: Path) -> None:
+        places = [f"{name}=127.0.0.1:{port}" for name, port in zip(self.names, self.ports, strict=True)]
+        self._process = await asyncio.create_subprocess_exec(sys.executable, "-S", BACKEND, counts, *places)
+        for port in self.ports:
+            await until(lambda port=port: self._listens(port), f"port {port} listens")
+
+    async def stop(self) -> None:
+        self._process.kill()
+        await self._process.wait()
+
+    async def _listens(self, port: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return False
+        writer.close()
+        await writer.wait_closed()
+        return True
+
+
+@pytest.fixture
+async def outside(counts: Path) -> AsyncIterator[Outside]:
+    found = Outside([f"website-x{number}" for number in range(BACKENDS)])
+    await found.start(counts)
+    yield found
+    await found.stop()
+
+
+async def add(up: Up, name: str, port: int) -> None:
+    """Create a Service without selector and the EndpointSlice that leads to a process outside."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": PORT}]}}
+    await up.api.create(SERVICES, service)
+    await up.api.create(
+        SLICES,
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+            "ports": [{"port": port}],
+        },
+    )
+
+
+async def split_over(up: Up, names: list[str]) -> None:
+    backends = [{"service": name, "weight": 10} for name in ("website-v1", *names)]
+    await up.api.patch(f"{SPLITS}/website", {"spec": {"backends": backends}})
+
+
+async def grown(load: Load, requests: int) -> None:
+    """Wait until the load has had so many more answers."""
+    wanted = len(load.answers) + requests
+
+    async def enough() -> bool:
+        return len(load.answers) >= wanted
+
+    await until(enough, f"{requests} more answers")
+
+
+@pytest.mark.e2e
+async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, counts: Path) -> None:
+    for number, (name, port) in enumerate(zip(outside.names, outside.ports, strict=True), start=1):
+        if number % 2:  # a backend may be named before it exists
+            await split_over(up, outside.names[:number])
+            await add(up, name, port)
+        else:
+            await add(up, name, port)
+            await split_over(up, outside.names[:number])
+    await up.in_force()
+    await grown(load, 2000)
+    assert set(load.backends) == {"website-v1", *outside.names}
+    for number, name in reversed(list(enumerate(outside.names))):
+        if number % 2:
+            await split_over(up, outside.names[:number])
+        await up.api.delete(f"{SERVICES}/{name}" if number % 3 else f"{SLICES}/{name}")
+        if not number % 2:
+            await split_over(up, outside.names[:number])
+        if not number % 3:
+            await up.api.delete(f"{SERVICES}/{name}")
+    await up.in_force()
+    await grown(load, 500)
+    await load.stop()
+    assert load.failed == []
+    assert counted(counts) == load.backends
+    assert set(answer.backend for answer in load.answers[-100:]) == {"website-v1"}
+
+
+async def pod_names(up: Up, version: str) -> set[str]:
+    """Return the ready pods of a version that are not leaving."""
+    pods = (await up.api.get(f"{PODS}?labelSelector=version%3D{version}"))["items"]
+    return {
+        pod["metadata"]["name"]
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"]["conditions"])
+    }
+
+
+@pytest.mark.e2e
+async def test_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) -> None:
+    await up.in_force(await up.weights(v1=50, v2=50, v3=0))
+    for version in ("v1", "v2") * ROUNDS:
+        before = await pod_names(up, version)
+        for name in before:
+            await up.api.delete(f"{PODS}/{name}")
+
+        async def replaced(version: str = version, before: set[str] = before) -> bool:
+            now = await pod_names(up, version)
+            return len(now) == len(before) and not now & before
+
+        await until(replaced, f"new pods of {version}")
+        await grown(load, 500)
+    await load.stop()
+    assert load.failed == []
+    assert counted(counts) == load.backends
+    assert "website-v3" not in load.backends
+
+
+@pytest.mark.e2e
+async def test_a_deployment_is_rolled_and_scaled(up: Up, load: Load, counts: Path) -> None:
+    deployment = f"{DEPLOYMENTS}/website-v1"
+    for number in range(ROUNDS):
+        before = await pod_names(up, "v1")
+        annotations = {"round": str(number)}
+        await up.api.patch(deployment, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+
+        async def rolled(before: set[str] = before) -> bool:
+            now = await pod_names(up, "v1")
+            return len(now) == len(before) and not now & before
+
+        await until(rolled, "new pods of v1")
+        for replicas in (3, 2):
+            await up.api.patch(deployment, {"spec": {"replicas": replicas}})
+
+            async def scaled(replicas: int = replicas) -> bool:
+                return len(await pod_names(up, "v1")) == replicas
+
+            await until(scaled, f"{replicas} pods")
+    await load.stop()
+    assert load.failed == []
+    assert counted(counts) == load.backends
+    assert set(load.backends) == {"website-v1"}
+
+
+@pytest.mark.e2e
+async def test_hand_written_endpoints_are_edited(up: Up, load: Load, outside: Outside, counts: Path) -> None:
+    await add(up, "website-x", outside.ports[0])
+    await split_over(up, ["website-x"])
+    await up.in_force()
+    for port in outside.ports[1:]:
+        await up.api.patch(f"{SLICES}/website-x", {"ports": [{"port": port}]})
+        await grown(load, 50)
+    await load.stop()
+    assert load.failed == []
+    assert counted(counts) == load.backends
+    assert set(load.backends) == {"website-v1", *outside.names}

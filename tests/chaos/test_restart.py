@@ -1,0 +1,36 @@
+"""The control plane is killed with SIGKILL and started again under load: traffic does not notice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.backend import counts as counted
+from tests.chaos.load import Load
+from tests.chaos.machine import PODS, Up
+
+KILLS = 3
+
+
+async def processes(up: Up) -> set[str]:
+    """Return what runs in the pods: `process://PID` of every container."""
+    pods = (await up.api.get(PODS))["items"]
+    return {status["containerID"] for pod in pods for status in pod["status"]["containerStatuses"]}
+
+
+@pytest.mark.e2e
+async def test_the_control_plane_is_killed_again_and_again(up: Up, load: Load, counts: Path) -> None:
+    before = await processes(up)
+    ready = up.ready
+    for number in range(KILLS):
+        await up.in_force(await up.weights(v1=100 - number, v2=number, v3=0))
+        await up.weights(v1=90 - number, v2=10 + number, v3=0)  # killed before anybody can say what became of it
+        await up.kill()
+        await up.start()
+        await up.in_force()
+        assert await processes(up) == before
+        assert up.ready["services"] == ready["services"]
+        assert up.proxy == ready["proxy"]
+    await load.stop()
+    assert load.failed == []
+    assert counted(counts) == load.backends
+    assert "website-v3" not in load.backends

@@ -1,0 +1,71 @@
+"""Weights change under load: nothing is lost, nobody is asked whose weight is 0, and shares are exact (R20 to R27)."""
+
+import random
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.chaos.backend import counts as counted
+from tests.chaos.load import Answer, Load, Target, ask
+from tests.chaos.machine import Up
+
+CHANGES = 200
+REQUESTS = 20_000
+VERSIONS = ("v1", "v2", "v3")
+
+
+class Change(NamedTuple):
+    """One change of weights: when it was written, when every proxy held it, and the backends with a weight."""
+
+    written: float
+    in_force: float
+    live: frozenset[str]
+
+
+def misrouted(answers: list[Answer], changes: list[Change]) -> list[Answer]:
+    """Return the answers of backends that had no weight before, during and after the request."""
+    wrong = []
+    for answer in answers:
+        before = [change for change in changes if change.in_force <= answer.sent][-1:]
+        during = [change for change in changes if change.written <= answer.answered and change.in_force > answer.sent]
+        if not any(answer.backend in change.live for change in (*before, *during)):
+            wrong.append(answer)
+    return wrong
+
+
+def draw(rng: random.Random) -> dict[str, int]:
+    """Return weights of which one or two are 0."""
+    live = rng.sample(VERSIONS, rng.choice([1, 2]))
+    return {version: rng.randint(1, 1000) if version in live else 0 for version in VERSIONS}
+
+
+def live(weights: dict[str, int]) -> frozenset[str]:
+    return frozenset(f"website-{version}" for version, weight in weights.items() if weight)
+
+
+@pytest.mark.e2e
+async def test_200_changes_of_weights_lose_and_misroute_nothing(up: Up, load: Load, counts: Path) -> None:
+    rng = random.Random(7)
+    changes = [Change(0, 0, live({"v1": 100}))]
+    while len(changes) <= CHANGES or len(load.answers) < REQUESTS:
+        weights = draw(rng)
+        written = time.monotonic()
+        await up.in_force(await up.weights(**weights))
+        changes.append(Change(written, time.monotonic(), live(weights)))
+    await load.stop()
+    assert load.failed == []
+    assert misrouted(load.answers, changes) == []
+    assert counted(counts) == load.backends
+
+
+@pytest.mark.e2e
+async def test_shares_are_exact_after_each_change(up: Up, targets: list[Target]) -> None:
+    rng = random.Random(8)
+    for _ in range(20):
+        first = rng.randint(0, 100)
+        await up.in_force(await up.weights(v1=first, v2=100 - first, v3=0))
+        seen = await ask(rng.choice(targets[:2]), 100)
+        assert seen["website-v1"] + seen["website-v2"] == 100
+        assert abs(seen["website-v1"] - first) <= 1
