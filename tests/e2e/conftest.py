@@ -1,0 +1,39 @@
+"""Worlds for the tests: one shared by all, with a namespace for each test, and new ones for what changes headgate itself."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.e2e.world import World, world_in_a_new_directory
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    """One headgate for every test that keeps to its own namespace."""
+    with world_in_a_new_directory() as world:
+        yield world
+
+
+@pytest.fixture
+def namespace(world: World) -> str:
+    """A new namespace in the shared world."""
+    name = f"ns{next(_numbers)}"
+    world.kubectl("create", "namespace", name)
+    return name
+
+
+@pytest.fixture
+def new_world() -> Iterator[Callable[..., World]]:
+    """Start worlds of a test's own: options of `up`, and `manifests` by file name."""
+    with ExitStack() as stack:
+        yield lambda *options, **more: stack.enter_context(world_in_a_new_directory(*options, **more))

@@ -1,0 +1,280 @@
+"""The network side of the end-to-end tests: backends that count, and clients that keep connections open.
+
+All of it runs on one event loop in a thread of its own, so that tests are plain functions and traffic can flow while they
+work.
+"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+DEADLINE_S = 60.0
+H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+H2_SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+H2_LARGE_WINDOW = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x3f\xff\xff\xff"
+H2_STATUSES = {8: "200", 9: "204", 13: "404", 14: "500"}  # RFC 7541, appendix A
+
+
+class Where(NamedTuple):
+    """A TCP address."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Answer(NamedTuple):
+    """What a client got; `status` is 0 and `body` the error's name when it got none."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str]
+
+    @property
+    def who(self) -> str:
+        """Name the backend that answered; `503` and the like for answers of the proxy, the error's name without one."""
+        return self.body.strip() if self.status in {0, 200} else str(self.status)
+
+
+class Network:
+    """The loop and its thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.opened: set[asyncio.Transport | asyncio.Server] = set()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="network", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine there, beside whatever the test does."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for its result."""
+        return self.begin(work).result(DEADLINE_S)
+
+    def close(self) -> None:
+        """End the loop and all that runs on it."""
+        self.run(self._cancel_all())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(DEADLINE_S)
+        self.loop.close()
+
+    async def _cancel_all(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for opened in tuple(self.opened):
+            opened.close()
+        await asyncio.sleep(0)  # transports are closed by a callback
+
+
+class Backend:
+    """An HTTP server in the test's own process: it answers its name and counts. `status` may be changed any time."""
+
+    def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
+        self.name = name
+        self.requests = 0
+        self.hosts: Counter[str] = Counter()
+        self.status = "200 OK"
+        self.network = network
+        self._server = network.run(self._listen(address))
+        self.where = Where(*self._server.sockets[0].getsockname())
+
+    async def _listen(self, address: str) -> asyncio.Server:
+        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), address, 0)
+        self.network.opened.add(server)
+        return server
+
+    def take(self) -> int:
+        """Return the number of requests since the last call."""
+        found, self.requests = self.requests, 0
+        return found
+
+    def close(self) -> None:
+        """Stop listening; open connections go on."""
+        self.network.loop.call_soon_threadsafe(self._server.close)
+
+
+class _Served(asyncio.Protocol):
+    """One connection to a backend; requests have no body."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._read = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._backend.network.opened.add(transport)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._backend.network.opened.discard(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        *heads, self._read = (self._read + data).split(b"\r\n\r\n")
+        for head in heads:
+            self._backend.requests += 1
+            self._backend.hosts[_headers(head).get("host", "")] += 1
+            body = f"{self._backend.name}\n"
+            answer = f"HTTP/1.1 {self._backend.status}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+            self._transport.write(answer.encode())
+
+
+class Request(NamedTuple):
+    """What a client asks. `target` is the request line's: a path, or a whole URL for a proxy."""
+
+    where: Where
+    target: str = "/"
+    host: str = ""
+    headers: Mapping[str, str] = {}
+    version: str = "1.1"
+
+    def encoded(self) -> bytes:
+        """Write it as HTTP/1."""
+        fields = {"host": self.host, **self.headers}
+        lines = [f"GET {self.target} HTTP/{self.version}", *(f"{name}: {value}" for name, value in fields.items())]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+class Client:
+    """One keep-alive connection that is opened when it is needed."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._encoded = request.encoded()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def ask(self) -> Answer:
+        """Send the request once; an error is an answer too."""
+        try:
+            async with asyncio.timeout(DEADLINE_S / 4):
+                return await self._ask()
+        except (OSError, EOFError, TimeoutError) as error:
+            self.close()
+            return Answer(0, type(error).__name__, {})
+
+    async def _ask(self) -> Answer:
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._request.where)
+        self._writer.write(self._encoded)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        headers = _headers(head)
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+        else:
+            body = await self._reader.read()
+            self.close()
+        if headers.get("connection", "") == "close":
+            self.close()
+        return Answer(int(head.split(maxsplit=2)[1]), body.decode(errors="replace"), headers)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._writer:
+            self._writer.close()
+        self._reader = self._writer = None
+
+
+class Load:
+    """Requests that flow, over a few connections, until they are stopped; `counts` grows meanwhile."""
+
+    def __init__(self, network: Network, requests: Sequence[Request], *, most: int = 0) -> None:
+        """Use one connection for each of `requests`; stop by itself after `most` requests, if not 0."""
+        self.counts: Counter[str] = Counter()
+        self._left = most or -1
+        self._stopping = False
+        self._work = [network.begin(self._flow(Client(request))) for request in requests]
+
+    @property
+    def sent(self) -> int:
+        """Return how many requests were answered, in one way or another."""
+        return sum(self.counts.values())
+
+    def wait(self) -> Counter[str]:
+        """Wait until as many requests as wanted were sent; return who answered how often."""
+        for work in self._work:
+            work.result(DEADLINE_S)
+        return self.counts
+
+    def stop(self) -> Counter[str]:
+        """Let each connection finish its request; return who answered how often."""
+        self._stopping = True
+        return self.wait()
+
+    async def _flow(self, client: Client) -> None:
+        try:
+            while self._left and not self._stopping:
+                self._left -= 1
+                answer = await client.ask()
+                self.counts[answer.who] += 1
+                if not answer.status:
+                    await asyncio.sleep(0.01)  # nobody is served by a busy loop of refused connections
+        finally:
+            client.close()
+
+
+async def ask_h2(where: Where, authority: str, count: int) -> Counter[str]:
+    """Send requests one after the other over one HTTP/2 connection without TLS; return who answered how often."""
+    reader, writer = await asyncio.open_connection(*where)
+    writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
+    counts: Counter[str] = Counter()
+    try:
+        for stream in range(1, 2 * count, 2):
+            block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # GET, http, /, :authority
+            writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + stream.to_bytes(4, "big") + block)
+            counts[await _h2_answer(reader, writer)] += 1
+    finally:
+        writer.close()
+    return counts
+
+
+async def _h2_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    status, body, ended = "", b"", False
+    while not ended:
+        head = await reader.readexactly(9)
+        kind, flags = head[3], head[4]
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        if kind == 4 and not flags & 1:
+            writer.write(H2_SETTINGS_ACK)
+        elif kind == 1:
+            status = H2_STATUSES.get(payload[0] & 0x7F, "other")
+        elif kind == 0:
+            body += payload
+        elif kind in {3, 7}:
+            return f"http/2 frame {kind}"
+        ended = kind in {0, 1} and bool(flags & 1)
+    return body.decode().strip() if status == "200" else status
+
+
+async def ask_unix(path: str, target: str) -> bytes:
+    """GET something over a unix socket; return the body."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(f"GET {target} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    rest = await reader.read()
+    writer.close()
+    return _unchunked(rest) if "transfer-encoding" in _headers(head) else rest
+
+
+def _unchunked(text: bytes) -> bytes:
+    body = b""
+    while text:
+        size, _, text = text.partition(b"\r\n")
+        body, text = body + text[: int(size, 16)], text[int(size, 16) + 2 :]
+    return body
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:] if line)
+    return {name.decode().lower(): value.strip().decode() for name, _, value in pairs}

@@ -1,0 +1,338 @@
+"""One `headgate up` as a user runs it: its process, kubectl, Envoy's admin page, and requests through it.
+
+Every process that a world starts is ended with it: headgate by a signal, and what a killed headgate left behind by the
+records in its state directory.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from tests.e2e.wire import DEADLINE_S, Answer, Backend, Client, Load, Network, Request, T, Where, ask_h2, ask_unix
+
+BIN = Path(sys.executable).parent
+HEADGATE = str(BIN / "headgate")
+KUBECTL = next((path for path in (str(BIN / "kubectl"), shutil.which("kubectl") or "") if Path(path).is_file()), "")
+POLL_S = 0.02
+Via = Literal["address", "proxy"]
+Line = Mapping[str, Any]
+
+
+def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_S) -> T:
+    """Look again and again until `condition` returns something true; return that. Its AssertionErrors mean not yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := condition():
+                return found
+            failure = None
+        except AssertionError as error:
+            failure = error
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure or ''}"
+        time.sleep(POLL_S)
+
+
+class World:
+    """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context."""
+
+    def __init__(self, root: Path, *options: str, manifests: Mapping[str, str] | None = None) -> None:
+        """`root` is an empty directory for the world's files; `options` are given to `headgate up`."""
+        self.root = root
+        self.directory = root / "manifests"
+        self.state = root / "state"
+        self.network = Network()
+        self.lines: list[Line] = []
+        self.options = options
+        self.process: subprocess.Popen[str] | None = None
+        self._spoken = threading.Condition()
+        self._listener: threading.Thread | None = None
+        self._barrier = 0
+        self.directory.mkdir()
+        for name, text in (manifests or {}).items():
+            (self.directory / name).write_text(text)
+
+    def __enter__(self) -> Self:
+        """Start headgate and wait until it is ready."""
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- headgate ---
+
+    def start(self) -> Line:
+        """Start `headgate up`, again if need be; return its ready line."""
+        mark = self.launch()
+        return self.line(lambda line: "ready" in line, mark)
+
+    def launch(self) -> int:
+        """Start `headgate up` and wait for nothing; return the mark of its first line."""
+        mark = len(self.lines)
+        with (self.root / "stderr").open("ab") as errors:
+            self.process = subprocess.Popen(
+                [HEADGATE, "up", str(self.directory), "--state", str(self.state), "-o", "json", *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self._listener = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
+        self._listener.start()
+        return mark
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout
+        with process.stdout as lines:
+            for text in lines:
+                with self._spoken:
+                    self.lines.append(json.loads(text))
+                    self._spoken.notify_all()
+        process.wait()
+        with self._spoken:
+            self._spoken.notify_all()
+
+    def line(self, wanted: Callable[[Line], object], mark: int = 0, seconds: float = DEADLINE_S) -> Line:
+        """Wait for a line of headgate's output, from number `mark` on."""
+
+        def found() -> Line | None:
+            return next((line for line in self.lines[mark:] if wanted(line)), None)
+
+        with self._spoken:
+            self._spoken.wait_for(lambda: found() or not self.runs, seconds)
+            line = found()
+        assert line is not None, f"no such line among {self.lines[mark:]}\nstderr: {self.stderr}"
+        return line
+
+    @property
+    def runs(self) -> bool:
+        """Say whether the headgate process is alive."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def stderr(self) -> str:
+        """What headgate wrote there."""
+        return (self.root / "stderr").read_text()
+
+    @property
+    def ready(self) -> Line:
+        """The newest ready line."""
+        return next(line for line in reversed(self.lines) if "ready" in line)
+
+    @property
+    def instance(self) -> Mapping[str, Any]:
+        """Return what headgate writes about itself into its state directory."""
+        return dict(json.loads((self.state / "instance.json").read_bytes()))
+
+    def stop(self) -> int:
+        """End headgate as Ctrl-C does, with all it started; return the exit code."""
+        assert self.process
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        """Kill headgate alone, so that it can clean nothing up: kill -9."""
+        assert self.process
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+    def started(self) -> Mapping[str, int]:
+        """Return the processes that headgate started and that live: Envoy as `envoy`, containers as `POD_UID/NAME`."""
+        records = {"envoy": self.state / "gateway" / "envoy.json"} | {
+            f"{path.parent.parent.name}/{path.parent.name}": path for path in self.state.glob("pods/*/*/run.json")
+        }
+        return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
+
+    def close(self) -> None:
+        """End everything, however the test went."""
+        try:
+            if self.runs:
+                self.stop()
+        finally:
+            if self.runs:
+                self.kill()
+            if self._listener:
+                self._listener.join(DEADLINE_S)
+            for pid in self.started().values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+            self.network.close()
+
+    # --- manifests ---
+
+    def write(self, name: str, text: str | bytes) -> Line:
+        """Write a manifest file, wait until headgate has read it and it is in force; return what headgate said."""
+        mark = len(self.lines)
+        path = self.directory / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return self._after_edit(mark)
+
+    def remove(self, name: str) -> Line:
+        """Delete a manifest file, wait until that is in force; return what headgate said."""
+        mark = len(self.lines)
+        (self.directory / name).unlink()
+        return self._after_edit(mark)
+
+    def _after_edit(self, mark: int) -> Line:
+        line = self.line(lambda line: "applied" in line or "problems" in line, mark)
+        self.settle()
+        return line
+
+    # --- the API ---
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        """Run kubectl; it must succeed. Return what it printed."""
+        done = self.try_kubectl(*words, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+    def try_kubectl(self, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run kubectl and return how it ended."""
+        return subprocess.run(
+            [KUBECTL, "--kubeconfig", self.ready["kubeconfig"], "--cache-dir", str(self.root / "cache"), *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    def apply(self, *manifests: str, namespace: str = "default") -> str:
+        """`kubectl apply`, and wait until it is in force. Return what kubectl printed."""
+        said = self.kubectl("apply", "-n", namespace, "-f", "-", stdin="\n---\n".join(manifests))
+        self.settle()
+        return said
+
+    def get(self, what: str, namespace: str = "default") -> Any:
+        """Return an object (`kind/name`) or a list of them (`kind`) as JSON."""
+        return json.loads(self.kubectl("get", what, "-n", namespace, "-o", "json"))
+
+    def settle(self) -> None:
+        """Wait until every write to the API so far is in force on the proxy.
+
+        An object of a kind that the compiler reads is changed; when its revision is in force, so is all before it.
+        """
+        self._barrier += 1
+        grant = {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "ReferenceGrant",
+            "metadata": {"name": "settle", "annotations": {"number": f"{self._barrier} {time.monotonic()}"}},
+            "spec": {
+                "from": [{"group": "none", "kind": "None", "namespace": "none"}],
+                "to": [{"group": "", "kind": "None"}],
+            },
+        }
+        said = self.kubectl("apply", "-f", "-", "-o", "json", stdin=json.dumps(grant))
+        revision = int(json.loads(said)["metadata"]["resourceVersion"])
+        self.line(lambda line: line.get("revision", 0) >= revision)
+
+    def conditions(self, split: str, namespace: str = "default") -> Mapping[str, tuple[str, str, str]]:
+        """Return status, reason and message of each condition of a split, once they are about its generation."""
+
+        def current() -> Any:
+            obj = self.get(f"trafficsplit/{split}", namespace)
+            status = obj.get("status") or {}
+            return status if status.get("observedGeneration") == obj["metadata"]["generation"] else None
+
+        found = until(current, f"the status of {split}")["conditions"]
+        return {item["type"]: (item["status"], item["reason"], item["message"]) for item in found}
+
+    def events(self, name: str, namespace: str = "default") -> Sequence[tuple[str, str, str]]:
+        """Return type, reason and message of the Events about an object, oldest first."""
+        found = self.get("events", namespace)["items"]
+        about = [item for item in found if item["involvedObject"]["name"] == name]
+        return [(item["type"], item["reason"], item["message"]) for item in about]
+
+    # --- traffic ---
+
+    def backend(self, name: str) -> Backend:
+        """Start a counting HTTP server in this process."""
+        return Backend(self.network, name)
+
+    def address(self, service: str, port: int, namespace: str = "default") -> Where:
+        """Return where a Service listens."""
+        found = self.kubectl("get", "service", service, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}")
+        return Where(found, port)
+
+    @property
+    def proxy(self) -> Where:
+        """Where the HTTP proxy listens."""
+        host, _, port = self.ready["proxy"].rpartition(":")
+        return Where(host, int(port))
+
+    def request(
+        self, service: str, port: int, *, namespace: str = "default", via: Via = "address", **more: Any
+    ) -> Request:
+        """Describe a request for a Service, to its address or through the proxy. `more` are fields of `Request`."""
+        host = f"{service}.{namespace}:{port}"
+        if via == "proxy":
+            return Request(self.proxy, **{"target": f"http://{host}/", "host": host, **more})
+        return Request(self.address(service, port, namespace), **{"host": host, **more})
+
+    def ask(self, request: Request) -> Answer:
+        """Send one request."""
+        return self.network.run(self._once(request))
+
+    async def _once(self, request: Request) -> Answer:
+        client = Client(request)
+        try:
+            return await client.ask()
+        finally:
+            client.close()
+
+    def send(self, count: int, request: Request, *, connections: int = 1) -> Counter[str]:
+        """Send requests over a few connections; return which backend (or status, or error) answered how often."""
+        return Load(self.network, [request] * connections, most=count).wait()
+
+    def send_h2(self, count: int, where: Where, authority: str) -> Counter[str]:
+        """Send requests over one HTTP/2 connection; return who answered how often."""
+        return self.network.run(ask_h2(where, authority, count))
+
+    @contextlib.contextmanager
+    def load(self, *requests: Request) -> Iterator[Load]:
+        """Let requests flow, on one connection for each of `requests`, while the body runs."""
+        load = Load(self.network, requests)
+        try:
+            yield load
+        finally:
+            load.stop()
+
+    def envoy(self, target: str) -> bytes:
+        """GET from Envoy's admin page."""
+        return self.network.run(ask_unix(self.instance["admin"], target))
+
+
+def _live_pid(record: Path) -> int:
+    """Return the pid of a process on record if it lives; a number that another process has by now is none."""
+    try:
+        identity = json.loads(record.read_bytes())["identity"]
+        fields = Path(f"/proc/{identity['pid']}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError, KeyError):
+        return 0
+    return identity["pid"] if int(fields[19]) == identity["started"] and fields[0] != "Z" else 0
+
+
+@contextlib.contextmanager
+def world_in_a_new_directory(*options: str, manifests: Mapping[str, str] | None = None) -> Iterator[World]:
+    """Run a world whose files are removed at the end."""
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root,
+        World(Path(root), *options, manifests=manifests) as world,
+    ):
+        yield world
