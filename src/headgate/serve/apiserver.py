@@ -30,7 +30,7 @@ from headgate.store.base import Store
 
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 _SHUTDOWN_SECONDS = 3

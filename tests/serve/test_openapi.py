@@ -1,0 +1,52 @@
+"""The schemas that are published: every served kind has one, and every reference leads somewhere."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from headgate.resources import crd
+from headgate.serve import openapi
+from headgate.serve.kinds import groups
+from headgate.serve.status import ApiError
+
+SERVED = [one for versions in groups().values() for many in versions.values() for one in many]
+
+
+@pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")
+def test_every_kind_has_a_schema(one: Any) -> None:
+    schema = crd.schema(one.group, one.version, one.kind.kind)
+    assert {"apiVersion", "kind", "metadata"} <= set(schema["properties"])
+
+
+def test_the_documents_are_complete() -> None:
+    swagger = json.loads(openapi.v2_json())
+    for name in re.findall('"#/definitions/([^"]+)"', json.dumps(swagger)):
+        assert name in swagger["definitions"]
+    for path in openapi.v3_index()["paths"]:
+        document = json.loads(openapi.v3_json(path))
+        for name in re.findall('"#/components/schemas/([^"]+)"', json.dumps(document)):
+            assert name in document["components"]["schemas"]
+    with pytest.raises(ApiError):
+        openapi.v3_json("apis/none/v1")
+
+
+def test_the_protobuf_document_names_every_definition() -> None:
+    document = openapi.v2_protobuf()
+    assert document.startswith(b"\x0a\x032.0")
+    for name in crd.definitions():
+        assert name.encode() in document
+
+
+def test_mesh_schemas_say_what_each_field_is_for() -> None:
+    def described(schema: Any, path: str) -> None:
+        assert schema.get("description"), path
+        for name, field in schema.get("properties", {}).items():
+            described(field, f"{path}.{name}")
+        if "items" in schema and "properties" in schema["items"]:
+            described(schema["items"], f"{path}[]")
+
+    for version in ("v1alpha1", "v1alpha4"):
+        described(crd.schema("split.smi-spec.io", version, "TrafficSplit"), version)
+    described(crd.schema("gateway.networking.k8s.io", "v1", "ReferenceGrant"), "grant")

@@ -1,0 +1,73 @@
+"""The cells of `kubectl get`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headgate.serve.tables import columns_of, duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (185, "3m5s"),
+        (660, "11m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 60, "3h1m"),
+        (9 * 3600, "9h"),
+        (49 * 3600, "2d1h"),
+        (10 * 86400, "10d"),
+    ],
+)
+def test_ages(seconds: int, text: str) -> None:
+    assert duration((datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()) == text
+
+
+def test_no_age_is_unknown() -> None:
+    assert duration("") == "<unknown>"
+
+
+def cells(obj: dict[str, Any]) -> dict[str, Any]:
+    return {column.name: column.cell(obj) for column in columns_of(obj["kind"])}
+
+
+def test_service_ports_and_addresses() -> None:
+    ports = [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
+    service = {"kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": ports}}
+    assert cells(service)["Port(s)"] == "80:30080/TCP,53/UDP"
+    assert cells(service)["External-IP"] == "<pending>"
+
+
+def test_pod_states() -> None:
+    pod: dict[str, Any] = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}, {}]}}
+    assert (cells(pod)["Ready"], cells(pod)["Status"]) == ("0/2", "Pending")
+    waiting = {"ready": False, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    pod["status"] = {"phase": "Running", "podIP": "127.1.2.3", "containerStatuses": [{"ready": True}, waiting]}
+    assert cells(pod) | {"Age": ""} == {
+        "Name": "p",
+        "Ready": "1/2",
+        "Status": "CrashLoopBackOff",
+        "Restarts": 3,
+        "Age": "",
+        "IP": "127.1.2.3",
+        "Node": "<none>",
+    }
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert cells(pod)["Status"] == "Terminating"
+
+
+def test_split_conditions() -> None:
+    conditions = [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]
+    status = {"conditions": conditions, "proxies": {"programmed": 1, "total": 3}}
+    split = {"kind": "TrafficSplit", "metadata": {"name": "t"}, "spec": {"service": "s"}, "status": status}
+    shown = cells(split)
+    assert (shown["Accepted"], shown["Programmed"], shown["Proxies"], shown["Backends"]) == (
+        "True",
+        "False",
+        "1/3",
+        "<none>",
+    )
