@@ -109,6 +109,20 @@ def test_the_endpoints_follow_as_soon_as_they_may(stream):
     assert proxy.ack("EDS") == ["EDS a=2"]
 
 
+def test_the_endpoints_follow_a_cluster_that_changed_while_the_proxy_was_away(stream):
+    proxy = stream("CDS a=2", *A[1:])
+    assert proxy.ask("CDS", has="a=1") == ["CDS a=2"]
+    assert proxy.ask("EDS", "a", has="a=1") == ["EDS a=1"]
+
+
+def test_the_last_endpoints_follow_a_changed_cluster_that_is_deleted_meanwhile(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=2", *A[2:]) == ["EDS a=2"]
+    assert proxy.offer("CDS a=2", "EDS a=2", *A[2:]) == ["CDS a=2"]
+    assert proxy.offer(*A[2:]) == []
+    assert proxy.ack("EDS") == ["EDS a=2"]  # or Envoy would keep its answer about clusters back for 15 seconds
+
+
 def test_one_response_of_a_type_is_in_flight(stream):
     proxy = stream(*A).serve()
     assert proxy.offer("CDS a=1", "EDS a=2", *A[2:]) == ["EDS a=2"]

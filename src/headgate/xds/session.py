@@ -74,7 +74,7 @@ class Shelf:
     doubtful: dict[str, frozenset[str]] = field(default_factory=dict)  # clusters of versions that may be in force
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
-    again: set[str] = field(default_factory=set)  # to be sent though unchanged
+    again: dict[str, Encoded] = field(default_factory=dict)  # to be sent though unchanged, or even gone
     alone: dict[str, None] = field(default_factory=dict)  # to be sent one by one, in this order
     flying: dict[str, Response] = field(default_factory=dict)  # by nonce
     overdue: set[str] = field(default_factory=set)  # nonces that nothing waits for any more
@@ -98,8 +98,8 @@ class Shelf:
         """Drop what is remembered about a resource that the proxy no longer has."""
         for memory in (self.known, self.held, self.rejected, self.doubtful):
             memory.pop(name, None)
+        self.again.pop(name, None)
         self.lapsed.discard(name)
-        self.again.discard(name)
 
     def doubt(self, response: Response) -> None:
         """Remember that the proxy may have taken any of the resources, and won't say which."""
@@ -199,15 +199,20 @@ class Session:
     def _remember(self, shelf: Shelf, response: Response) -> None:
         shelf.flying[response.nonce] = response
         for name, encoded in response.resources:
-            if response.type_url == CLUSTER and name in shelf.known and name in self.shelves[ENDPOINTS].subscribed:
-                self.shelves[ENDPOINTS].again.add(name)
+            if response.type_url == CLUSTER and name in shelf.known:
+                self._repeat_endpoints(name)
             shelf.known[name] = encoded.digest
-            shelf.again.discard(name)
+            shelf.again.pop(name, None)
             shelf.rejected.pop(name, None)
         for name in response.removed:
             shelf.known.pop(name, None)
             if name in shelf.subscribed:
                 shelf.known[name] = ""
+
+    def _repeat_endpoints(self, cluster: str) -> None:
+        """Send the endpoints again: after a reconnect before the proxy has asked, after a removal the last ones."""
+        if endpoints := self.config.get(ENDPOINTS, {}).get(cluster):
+            self.shelves[ENDPOINTS].again[cluster] = endpoints
 
     def _changed(self, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[tuple[str, Encoded]]:
         shelf.alone = {name: None for name in shelf.alone if name in wants}
@@ -216,7 +221,8 @@ class Session:
                 yield name, wants[name]
                 return
         size = 0
-        for name, encoded in wants.items():
+        left = {name: encoded for name, encoded in shelf.again.items() if name not in wants and shelf.asks_for(name)}
+        for name, encoded in (*wants.items(), *left.items()):
             same = shelf.known.get(name) == encoded.digest and name not in shelf.again
             if same or name in shelf.alone or not self._may_follow(shelf, name, encoded):
                 continue
@@ -265,7 +271,8 @@ class Session:
     def _used(self) -> frozenset[str] | None:
         """Return the clusters that a route or listener names which the proxy has or may have; none for: any cluster."""
         clusters, listeners, routes = (self.shelves[type_url] for type_url in (CLUSTER, LISTENER, ROUTES))
-        if clusters.brought and not routes.spoken and (listeners.brought or not listeners.spoken):
+        untold = not routes.spoken and (listeners.brought & listeners.held.keys() or not listeners.spoken)
+        if clusters.brought and untold:
             return None
         used: set[str] = set()
         for shelf in (listeners, routes):
