@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -47,28 +47,21 @@ class Client:
         items: list[Object] = [{"apiVersion": kind.hub, "kind": kind.kind, **item} for item in found.get("items") or ()]
         return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
 
-    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncIterator[Step]:
-        """Yield changes until the server ends the watch. Raises Gone when the resourceVersion is too old."""
+    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[Step]:
+        """Yield changes until the server ends the watch; close it with `aclosing`. Raises Gone when the resourceVersion is too old."""
         rest = b""
         async with self._answer(path_of(kind, namespace), {**query, "watch": "true"}) as response:
-            async for part in self._parts(response):
+            while part := await self._call(response.part()):
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     if line.strip():
                         yield _step(line)
 
-    async def stream(self, path: str, **query: str) -> AsyncIterator[bytes]:
-        """Yield a body as it comes, without end when the server goes on. Raises NotFound."""
+    async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
+        """Yield a body as it comes, without end when the server goes on; close it with `aclosing`. Raises NotFound."""
         async with self._answer(path, query) as response:
-            async for part in self._parts(response):
+            while part := await self._call(response.part()):
                 yield part
-
-    async def _parts(self, response: Response) -> AsyncIterator[bytes]:
-        try:
-            async for part in response.parts():
-                yield part
-        except OSError as error:
-            raise self._unreachable(error) from error
 
     @contextlib.asynccontextmanager
     async def _answer(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Response]:

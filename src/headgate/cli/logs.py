@@ -1,6 +1,7 @@
 """`headgate logs`: what a pod prints, from the API."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from typing import Annotated, Any
@@ -53,9 +54,10 @@ async def _logs(client: Client, kind: Kind, place: tuple[str, str], query: dict[
     namespace, name = place
     pods = _kind("", "Pod")
     pod = name if kind is pods else await _pod_of(client, kind, namespace, name)
-    async for part in client.stream(path_of(pods, namespace, pod, "log"), **query):
-        sys.stdout.buffer.write(part)
-        sys.stdout.buffer.flush()
+    async with contextlib.aclosing(client.stream(path_of(pods, namespace, pod, "log"), **query)) as parts:
+        async for part in parts:
+            sys.stdout.buffer.write(part)
+            sys.stdout.buffer.flush()
 
 
 async def _pod_of(client: Client, kind: Kind, namespace: str, name: str) -> str:

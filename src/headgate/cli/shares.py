@@ -10,6 +10,7 @@ from headgate.resources.meta import Object, Value
 from headgate.resources.smi import NO_ENDPOINTS
 
 SIGMAS = 3
+DIGITS = 9  # what is shown of a share
 DOMAIN = "cluster.local"
 FAILS = "(503)"
 """Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
@@ -89,10 +90,10 @@ def _fit(backend: str, share: Fraction, count: int, total: int) -> Fit:
     exact = share in (0, 1)
     return Fit(
         backend=backend,
-        wanted=p,
-        observed=observed,
+        wanted=round(p, DIGITS),
+        observed=round(observed, DIGITS),
         requests=count,
-        lowest=max(0.0, p - width),
-        highest=min(1.0, p + width),
+        lowest=round(max(0.0, p - width), DIGITS),
+        highest=round(min(1.0, p + width), DIGITS),
         fits=total > 0 and (count == share * total if exact else abs(observed - p) <= width),
     )

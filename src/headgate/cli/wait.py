@@ -1,10 +1,11 @@
 """`headgate wait`: returns when every proxy that must hold an object's current generation has acknowledged it."""
 
 import asyncio
+import contextlib
 import enum
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -39,6 +40,9 @@ class Progress(NamedTuple):
 
     step: Step
     message: str
+
+
+ABSENT = Progress(Step.PENDING, "it does not exist")
 
 
 def wait(
@@ -139,30 +143,29 @@ async def _wait(
 ) -> tuple[Object, Progress]:
     """Watch until the object is done or refused. Raises TimedOut that says how far it was."""
     namespace, name = place
-    progress = Progress(Step.PENDING, "it does not exist")
-    try:
-        async with asyncio.timeout(seconds):
-            with Status(f"waiting for {kind.kind.lower()}/{name}", console=stderr()) as shown:
-                async for obj in _states(client, kind, namespace, name):
-                    progress = judge(obj) if obj else Progress(Step.PENDING, "it does not exist")
-                    if obj and progress.step is not Step.PENDING:
-                        return obj, progress
-                    shown.update(f"waiting for {kind.kind.lower()}/{name}: {progress.message}")
-    except TimeoutError:
-        pass
+    title = f"waiting for {kind.kind.lower()}/{name}"
+    progress = ABSENT
+    with contextlib.suppress(TimeoutError), Status(title, console=stderr()) as shown:
+        async with asyncio.timeout(seconds), contextlib.aclosing(_states(client, kind, namespace, name)) as states:
+            async for obj in states:
+                progress = judge(obj) if obj else ABSENT
+                if obj and progress.step is not Step.PENDING:
+                    return obj, progress
+                shown.update(f"{title}: {progress.message}")
     raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")
 
 
-async def _states(client: Client, kind: Kind, namespace: str, name: str) -> AsyncIterator[Object | None]:
+async def _states(client: Client, kind: Kind, namespace: str, name: str) -> AsyncGenerator[Object | None]:
     """Yield the object as it is, then as it becomes; None while it does not exist. Never ends."""
     only = {"fieldSelector": f"metadata.name={name}"}
     while True:
         items, revision = await client.items(kind, namespace, **only)
         yield items[0] if items else None
         try:
-            async for step in client.watch(kind, namespace, resourceVersion=revision, **only):
-                if step.type in {"ADDED", "MODIFIED", "DELETED"}:
-                    yield None if step.type == "DELETED" else step.object
+            async with contextlib.aclosing(client.watch(kind, namespace, resourceVersion=revision, **only)) as steps:
+                async for step in steps:
+                    if step.type in {"ADDED", "MODIFIED", "DELETED"}:
+                        yield None if step.type == "DELETED" else step.object
         except Gone:
             continue  # too far behind: list again
         await asyncio.sleep(PAUSE_S)

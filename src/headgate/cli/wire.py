@@ -2,7 +2,7 @@
 
 import contextlib
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import httptools
 
@@ -70,17 +70,17 @@ class Response:
 
     async def read(self) -> bytes:
         """Read the rest of the body. Raises OSError."""
-        return b"".join([part async for part in self.parts()])
+        parts = []
+        while part := await self.part():
+            parts.append(part)
+        return b"".join(parts)
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raises OSError."""
-        while True:
-            parts, self._events.parts = self._events.parts, []
-            for part in parts:
-                yield part
-            if self._events.done:
-                return
+    async def part(self) -> bytes:
+        """Return what has come of the body, at least a byte; empty at its end. Raises OSError."""
+        while not self._events.parts and not self._events.done:
             await self._feed()
+        parts, self._events.parts = self._events.parts, []
+        return b"".join(parts)
 
     async def _feed(self) -> None:
         data = await self._reader.read(READ_BYTES)
