@@ -1,3 +1,4 @@
+import os
 import socket
 
 import pytest
@@ -64,3 +65,23 @@ def test_two_headgates_own_different_ranges_while_a_copy_of_the_guard_is_open():
     again, guard = claim_range(first)
     guard.close()
     assert again == first
+
+
+def test_after_a_crash_a_headgate_gets_its_range_back_and_others_do_not(tmp_path):
+    record = tmp_path / "range.json"
+    first, guard = claim_range(record=record)
+    orphan = os.dup(guard.fileno())  # as a proxy that outlived headgate holds it
+    guard.close()
+    try:
+        stranger, other = claim_range(first, record=tmp_path / "other.json")
+        other.close()
+        assert stranger != first
+        for _ in range(2):  # and again after the next crash
+            again, guard = claim_range(first, record=record)
+            assert again == first
+            stranger, other = claim_range(first)
+            assert stranger != first
+            other.close()
+            guard.close()
+    finally:
+        os.close(orphan)

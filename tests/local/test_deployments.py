@@ -1,4 +1,5 @@
 from headgate.resources.meta import Key
+from headgate.store.applied import APPLIED_FROM
 
 KEY = Key("apps", "Deployment", "default", "web")
 
@@ -28,6 +29,16 @@ async def test_a_deployment_makes_a_replicaset_and_pods(world, deployment):
     assert stored["status"]["observedGeneration"] == stored["metadata"]["generation"]
     assert condition(stored, "Available")["status"] == "True"
     assert condition(stored, "Progressing")["reason"] == "NewReplicaSetAvailable"
+
+
+async def test_a_replicaset_does_not_look_like_an_applied_object(world, deployment):
+    """Else it would be pruned: no manifest file names it."""
+    annotations = {APPLIED_FROM: "web.yaml", "kubernetes.io/change-cause": "the first one"}
+    await world.store.create({**deployment(), "metadata": {"name": "web", "annotations": annotations}})
+    await world.settle()
+    (replicaset,) = await world.all("apps", "ReplicaSet")
+    assert APPLIED_FROM not in replicaset["metadata"]["annotations"]
+    assert replicaset["metadata"]["annotations"]["kubernetes.io/change-cause"] == "the first one"
 
 
 async def test_nothing_changes_when_nothing_has_to(world, deployment):

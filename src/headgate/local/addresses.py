@@ -6,17 +6,31 @@ One `headgate up` owns a range 127.A.0.0/16: Services live in 127.A.0.1 to 127.A
 
 import hashlib
 import ipaddress
+import os
 import socket
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from headgate.errors import HeadgateError
+from headgate.resources.meta import Value
 
 Part = Literal["services", "pods"]
 FIRST_RANGE, LAST_RANGE = 77, 126
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
+_LISTEN = "0A"  # a socket's state in /proc/net/tcp
 _HOSTS = 254  # the last byte is 1 to 254: some programs take .0 and .255 for networks and broadcasts
+
+
+class _Guards(Value, frozen=True, kw_only=True):
+    """The guard sockets of one headgate, also those that only its children still hold."""
+
+    boot: str
+    inodes: tuple[int, ...]
 
 
 class NoAddress(HeadgateError):
@@ -87,15 +101,21 @@ def guard_address(a: int) -> str:
     return f"127.{a}.255.254"
 
 
-def claim_range(preferred: int | None = None) -> tuple[int, socket.socket]:
+def claim_range(preferred: int | None = None, *, record: Path | None = None) -> tuple[int, socket.socket]:
     """Claim a free range 127.A.0.0/16 for as long as the socket, or a copy that a child inherits, stays open.
 
-    The preferred range is tried first. Raises NoAddress when every range has an owner.
+    The preferred range is tried first. With `record`, a file of this headgate's own, a range that only its own
+    children of an earlier life hold counts as free: after a crash it is claimed again beside them.
+
+    Raises NoAddress when every range has an owner.
     """
+    known = _recorded(record)
     others: Iterable[int] = (a for a in range(FIRST_RANGE, LAST_RANGE + 1) if a != preferred)
     for a in (*(() if preferred is None else (preferred,)), *others):
-        guard = _guard(a)
+        guard = _guard(a, known)
         if guard is not None:
+            if record:
+                _write(record, (known & _listeners(a)) | {os.fstat(guard.fileno()).st_ino})
             return a, guard
     raise NoAddress(
         f"no range from 127.{FIRST_RANGE}.0.0/16 to 127.{LAST_RANGE}.0.0/16 is free: "
@@ -103,14 +123,46 @@ def claim_range(preferred: int | None = None) -> tuple[int, socket.socket]:
     )
 
 
-def _guard(a: int) -> socket.socket | None:
+def _guard(a: int, known: frozenset[int]) -> socket.socket | None:
     guard = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listeners = _listeners(a)
     try:
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Sockets of one user share a port when both allow it. Each allows it once it is bound, so that its own next
+        # life may join; it asks for it before only when all that listen there are known as its own.
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(bool(listeners) and listeners <= known))
         guard.bind((guard_address(a), GUARD_PORT))
         guard.listen(1)
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError:
         guard.close()
         return None
     guard.set_inheritable(True)
     return guard
+
+
+def _listeners(a: int) -> frozenset[int]:
+    """Return the inodes of the sockets that guard a range (proc(5), /proc/net/tcp)."""
+    packed = int.from_bytes(socket.inet_aton(guard_address(a)), sys.byteorder)
+    place = f"{packed:08X}:{GUARD_PORT:04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return frozenset(int(row[9]) for row in rows if row[1] == place and row[3] == _LISTEN)
+
+
+def _recorded(record: Path | None) -> frozenset[int]:
+    try:
+        found = msgspec.json.decode(record.read_bytes(), type=_Guards) if record else None
+    except (OSError, msgspec.DecodeError):
+        return frozenset()
+    return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
+
+
+def _write(record: Path, inodes: frozenset[int]) -> None:
+    fresh = record.with_suffix(".new")
+    fresh.touch(mode=0o600)
+    fresh.write_bytes(msgspec.json.encode(_Guards(boot=_boot(), inodes=tuple(sorted(inodes)))))
+    fresh.replace(record)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -12,10 +12,11 @@ from headgate.local.rollout import Sizes, recreate, resize, roll
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
+from headgate.store.applied import APPLIED_DIGEST, APPLIED_FROM
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_NOT_COPIED = {REVISION, "kubectl.kubernetes.io/last-applied-configuration", APPLIED_FROM, APPLIED_DIGEST}
 _DESIRED = "deployment.kubernetes.io/desired-replicas"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -126,7 +127,7 @@ def _new(deployment: Object, typed: Deployment, owned: Sequence[_Owned], replica
 
 def _annotations(typed: Deployment, revision: int) -> dict[str, str]:
     """Return what a ReplicaSet takes over from its Deployment: `kubectl rollout history` reads the change's cause."""
-    copied = {name: text for name, text in typed.metadata.annotations.items() if name not in (_LAST_APPLIED, REVISION)}
+    copied = {name: text for name, text in typed.metadata.annotations.items() if name not in _NOT_COPIED}
     return {**copied, REVISION: str(revision), _DESIRED: str(typed.spec.replicas)}
 
 

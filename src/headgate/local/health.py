@@ -8,8 +8,8 @@ from headgate.local.probes import Tally, Target, ask, listens, tcp_ports
 from headgate.resources.workloads import Probe
 
 Severity = Literal["Normal", "Warning"]
-_HURRY = 1.0  # seconds between readiness probes until the first success: nobody likes to wait for a laptop
-_FIRST_LOOK, _SLOWER = 0.02, 1.5  # seconds before the second look at a port, and how that grows
+_FIRST_LOOK, _SLOWER = 0.05, 1.5  # seconds before the second look at readiness, and how that grows until the first
+_SLOWEST = 1.0  # success: nobody likes to wait for a laptop
 _PATIENCE = 10.0  # seconds without a listening port before the user is told
 
 
@@ -76,16 +76,18 @@ async def _restart(which: str, target: Target, patient: Patient) -> None:
 async def _faults(which: str, probe: Probe, *, target: Target, patient: Patient) -> AsyncIterator[str]:
     """Ask for ever; yield what is wrong each time, empty when nothing is."""
     await asyncio.sleep(probe.initial_delay_seconds)
+    clock = asyncio.get_running_loop().time
+    hurry = which == "Readiness"
     period: float = max(probe.period_seconds, 1)
-    pause = min(period, _HURRY) if which == "Readiness" else period
+    pause, told_from = _FIRST_LOOK, clock() + period if hurry else 0.0  # that a program still starts is no news
     while True:
         fault = await ask(probe, target)
-        if fault:
+        hurry = hurry and bool(fault)
+        if fault and clock() >= told_from:
             await patient.tell("Warning", "Unhealthy", f"{which} probe failed: {fault}")
-        else:
-            pause = period
         yield fault
-        await asyncio.sleep(pause)
+        await asyncio.sleep(min(pause, period) if hurry else period)
+        pause = min(pause * _SLOWER, _SLOWEST)
 
 
 async def _listening(target: Target, patient: Patient) -> None:
@@ -102,5 +104,5 @@ async def _listening(target: Target, patient: Patient) -> None:
                 )
                 await patient.tell("Warning", "Unhealthy", message)
             await asyncio.sleep(pause)
-            pause = min(pause * _SLOWER, _HURRY)
+            pause = min(pause * _SLOWER, _SLOWEST)
     patient.report(started=True, ready=True)
