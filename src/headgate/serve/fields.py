@@ -73,6 +73,8 @@ def _mistyped(value: Any, schema: Schema, where: str) -> Iterator[Cause]:
     elif isinstance(value, list):
         items = resolved(schema.get("items", {}))
         for index, item in enumerate(value):
+            if item is None and "type" in items:
+                yield Cause(f"{where}[{index}]", f"must be {_WORDS[items['type']]}, not null")
             yield from _mistyped(item, items, f"{where}[{index}]")
 
 

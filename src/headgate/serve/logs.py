@@ -72,7 +72,7 @@ async def until(closing: asyncio.Event, pieces: AsyncIterator[bytes]) -> AsyncIt
 
 
 def _container(wanted: str, pod: Object) -> str:
-    spec = pod.get("spec", {})
+    spec = pod.get("spec") or {}
     names = [one["name"] for field in ("containers", "initContainers") for one in spec.get(field) or ()]
     name = pod["metadata"]["name"]
     if wanted:

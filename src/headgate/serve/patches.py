@@ -66,7 +66,7 @@ def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
         return {}
     if directive != "merge":
         raise ApiError(400, f"$patch: {directive!r} is unknown: use merge, replace or delete")
-    kept = patch.get("$retainKeys")
+    kept = _listed(patch, "$retainKeys") if "$retainKeys" in patch else None
     base = value if isinstance(value, Mapping) else {}
     result = {name: part for name, part in base.items() if kept is None or name in kept}
     for name, part in patch.items():
@@ -112,19 +112,26 @@ def _merge_item(result: list[Any], item: Mapping[str, Any], key: str, schema: Sc
 
 
 def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    for name, listed in patch.items():
+    for name in patch:
         if name.startswith(_DELETE):
-            field = name.removeprefix(_DELETE)
+            field, listed = name.removeprefix(_DELETE), _listed(patch, name)
             result[field] = [item for item in result.get(field) or [] if item not in listed]
-    for name, listed in patch.items():
+    for name in patch:
         if name.startswith(_ORDER):
-            field = name.removeprefix(_ORDER)
+            field, listed = name.removeprefix(_ORDER), _listed(patch, name)
             if isinstance(result.get(field), list):
                 key = _field_schema(schema, field).get("x-kubernetes-patch-merge-key")
                 result[field] = _in_order(result[field], listed, key)
         elif name.startswith("$") and not name.startswith(_DELETE) and name not in _DIRECTIVES:
             raise ApiError(400, f"{name!r} is no directive of a strategic merge patch")
     return result
+
+
+def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
+    listed = patch[directive]
+    if not isinstance(listed, list):
+        raise ApiError(400, f"{directive} must be a list")
+    return listed
 
 
 def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:

@@ -9,7 +9,7 @@ from headgate.resources.meta import Object
 
 def scale_of(obj: Object) -> dict[str, Any]:
     """Return the Scale of a workload."""
-    metadata, spec = obj["metadata"], obj.get("spec", {})
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
     return {
@@ -18,7 +18,7 @@ def scale_of(obj: Object) -> dict[str, Any]:
         "metadata": {name: metadata[name] for name in names if name in metadata},
         "spec": {"replicas": spec.get("replicas", 1)},
         "status": {
-            "replicas": obj.get("status", {}).get("replicas", 0),
+            "replicas": (obj.get("status") or {}).get("replicas", 0),
             "selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
         },
     }
@@ -41,4 +41,4 @@ def _with_scale(obj: Object, scale: Mapping[str, Any]) -> Object:
         raise DecodeError(Cause("spec.replicas", "must be a whole number of 0 or more"))
     revision = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     wanted = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
-    return {**obj, "metadata": wanted, "spec": {**obj.get("spec", {}), "replicas": replicas}}
+    return {**obj, "metadata": wanted, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}

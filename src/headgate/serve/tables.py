@@ -64,10 +64,18 @@ def partial(obj: Object, api: str = "v1") -> dict[str, Any]:
 
 
 def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"cells": [column.cell(obj) for column in columns]}
+    row: dict[str, Any] = {"cells": [_cell(column, obj) for column in columns]}
     if include != "None":
         row["object"] = obj if include == "Object" else partial(obj, api)
     return row
+
+
+def _cell(column: Column, obj: Object) -> Cell:
+    """Return a cell; an object that came in from a file may have parts of any type, and must not hide the others."""
+    try:
+        return column.cell(obj)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return "<invalid>"
 
 
 def duration(since: str) -> str:
@@ -110,12 +118,12 @@ def _words(labels: Mapping[str, Any]) -> str:
 
 
 def _selector(obj: Object) -> str:
-    selector = obj.get("spec", {}).get("selector") or {}
+    selector = (obj.get("spec") or {}).get("selector") or {}
     return _words(selector.get("matchLabels") or {} if obj["kind"] != "Service" else selector)
 
 
 def _service_ports(obj: Object) -> str:
-    ports = obj.get("spec", {}).get("ports") or ()
+    ports = (obj.get("spec") or {}).get("ports") or ()
     texts = (
         f"{port.get('port')}:{port['nodePort']}/{port.get('protocol', 'TCP')}"
         if port.get("nodePort")
@@ -126,17 +134,21 @@ def _service_ports(obj: Object) -> str:
 
 
 def _external(obj: Object) -> str:
-    spec = obj.get("spec", {})
+    spec = obj.get("spec") or {}
     if spec.get("type") == "ExternalName":
         return str(spec.get("externalName", "<none>"))
-    ingress = (obj.get("status", {}).get("loadBalancer") or {}).get("ingress") or ()
+    ingress = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     found = [str(entry.get("ip") or entry.get("hostname")) for entry in ingress] + list(spec.get("externalIPs") or ())
     return ",".join(found) or ("<pending>" if spec.get("type") == "LoadBalancer" else "<none>")
 
 
 def _containers(obj: Object) -> Sequence[Mapping[str, Any]]:
-    spec = obj.get("spec", {}) if obj["kind"] == "Pod" else obj.get("spec", {}).get("template", {}).get("spec", {})
+    spec = (obj.get("spec") or {}) if obj["kind"] == "Pod" else _template(obj)
     return spec.get("containers") or ()
+
+
+def _template(obj: Object) -> Mapping[str, Any]:
+    return ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
 
 
 def _container_names(obj: Object) -> str:
@@ -148,12 +160,12 @@ def _images(obj: Object) -> str:
 
 
 def _pod_ready(obj: Object) -> str:
-    statuses = obj.get("status", {}).get("containerStatuses") or ()
+    statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     return f"{sum(bool(status.get('ready')) for status in statuses)}/{len(_containers(obj))}"
 
 
 def _pod_status(obj: Object) -> str:
-    status = obj.get("status", {})
+    status = obj.get("status") or {}
     text = status.get("reason") or status.get("phase") or "Pending"
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
@@ -162,7 +174,7 @@ def _pod_status(obj: Object) -> str:
 
 
 def _restarts(obj: Object) -> int:
-    return sum(status.get("restartCount", 0) for status in obj.get("status", {}).get("containerStatuses") or ())
+    return sum(status.get("restartCount", 0) for status in (obj.get("status") or {}).get("containerStatuses") or ())
 
 
 def _deployment_ready(obj: Object) -> str:
@@ -186,31 +198,31 @@ def _last_seen(obj: Object) -> str:
 
 
 def _about(obj: Object) -> str:
-    involved = obj.get("involvedObject", {})
+    involved = obj.get("involvedObject") or {}
     return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
 def _backends(obj: Object) -> str:
-    backends = obj.get("spec", {}).get("backends") or ()
+    backends = (obj.get("spec") or {}).get("backends") or ()
     return ",".join(f"{backend.get('service')}:{backend.get('weight')}" for backend in backends) or "<none>"
 
 
 def _condition(type: str) -> Callable[[Object], Cell]:
     def cell(obj: Object) -> Cell:
-        conditions = obj.get("status", {}).get("conditions") or ()
+        conditions = (obj.get("status") or {}).get("conditions") or ()
         return next((str(one.get("status")) for one in conditions if one.get("type") == type), "Unknown")
 
     return cell
 
 
 def _proxies(obj: Object) -> str:
-    proxies = obj.get("status", {}).get("proxies") or {}
+    proxies = (obj.get("status") or {}).get("proxies") or {}
     return f"{proxies.get('programmed', 0)}/{proxies.get('total', 0)}"
 
 
 def _pairs(field: str, *names: str) -> Callable[[Object], Cell]:
     def cell(obj: Object) -> Cell:
-        entries = obj.get("spec", {}).get(field) or ()
+        entries = (obj.get("spec") or {}).get(field) or ()
         return ",".join("/".join(str(e[name]) for name in names if e.get(name)) for e in entries) or "<none>"
 
     return cell
