@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from headgate.cli.output import INTERRUPTED, exit_code, fail
 from headgate.errors import HeadgateError
@@ -27,13 +28,13 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
-    "up": Command("up:up", "Run a directory of manifests on this machine: API, workloads and Envoy."),
-    "check": Command("check:check", "Find what is wrong with manifests, without running anything."),
-    "compile": Command("compile:compile_", "Print what manifests become: the mesh, the report, Envoy's configuration."),
-    "try": Command("trial:trial", "Send requests through the mesh and compare where they went with what is wanted."),
-    "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit, or a Deployment is available."),
+    "up": Command("up:up", "Run a directory of manifests on this machine."),
+    "check": Command("check:check", "Find what is wrong with manifests, offline."),
+    "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
+    "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
+    "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
     "logs": Command("logs:logs", "Show what a pod prints."),
-    "version": Command("version:version", "Show the versions of headgate, its Envoy, and the instance that runs."),
+    "version": Command("version:version", "Show versions, and the instance that runs."),
 }
 
 
@@ -55,9 +56,13 @@ class Commands(TyperGroup):
         return name, load(str(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. An error that headgate raises on purpose needs no traceback."""
+        """Run the command. Wrong usage, and an error that headgate raises on purpose, need no traceback."""
         try:
             return super().invoke(ctx)
+        except TyperException as error:
+            asked = getattr(error, "ctx", None) or ctx
+            fail(f"{error.format_message()}\nSee `{asked.command_path} --help`.")
+            raise typer.Exit(error.exit_code) from None
         except HeadgateError as error:
             fail(str(error))
             raise typer.Exit(exit_code(error)) from error

@@ -149,18 +149,18 @@ async def _run(client: Client, place: Place, probe: Probe, number: int, concurre
         if want.split == f"{split['metadata']['namespace']}/{split['metadata']['name']}":
             _warn(split)
     begun = time.monotonic()
-    with Progress(
-        TextColumn("sending"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=stderr(),
-        transient=True,
-    ) as progress:
+    with _bar() as progress:
         task = progress.add_task("", total=number)
         probe.told = lambda: progress.advance(task)
         tally = await probe.run(number, concurrency)
     return judge(want, tally, time.monotonic() - begun)
+
+
+def _bar() -> Progress:
+    """Return the progress on a terminal; elsewhere it shows nothing."""
+    console = stderr()
+    columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def judge(want: Wanted, tally: Tally, seconds: float) -> Result:
