@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.chaos.load import Load, Target
 from tests.chaos.machine import Up
 

@@ -15,6 +15,7 @@ from headgate.control.instance import (
     Instance,
     free_address,
     listen,
+    lock,
     lowest_port,
     read_instance,
     read_token,
@@ -45,6 +46,7 @@ from headgate.xds.server import XdsServer
 
 GATEWAY = "gateway"
 DATABASE = "objects.sqlite"
+GUARDS = "guards.json"
 
 
 class Options(Value, frozen=True, kw_only=True):
@@ -149,6 +151,7 @@ def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.ephemeral and new:
         stack.callback(shutil.rmtree, options.state, ignore_errors=True)
+    stack.enter_context(lock(options.state))
     return options.state
 
 
@@ -164,7 +167,7 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
 
     store = MemoryStore(admit=admit, journal=journal)
     services = (await store.list("", "Service")).items
-    number, guard = claim_range(range_of(services))
+    number, guard = claim_range(range_of(services), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = Addresses(number)
     settings = Settings(lowest_port=lowest_port())

@@ -1,8 +1,11 @@
 """Where a running headgate is found, and the private files and addresses that outlive a start."""
 
+import fcntl
 import os
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -40,6 +43,21 @@ def read_instance(state: Path) -> Instance | None:
 def write_instance(state: Path, instance: Instance) -> None:
     """Keep where this headgate is found."""
     write_private(state / INSTANCE, msgspec.json.encode(instance))
+
+
+@contextmanager
+def lock(state: Path) -> Iterator[None]:
+    """Keep other headgates off a state directory until the end, however that comes. Raises HeadgateError."""
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = read_instance(state)
+            who = f" (process {other.pid})" if other else ""
+            raise HeadgateError(
+                f"a headgate{who} runs with the state directory {state} already; stop it, or name another with --state"
+            ) from None
+        yield
 
 
 def read_token(state: Path) -> str:
