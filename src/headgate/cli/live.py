@@ -24,6 +24,7 @@ REFRESH_S = 0.5
 PLAIN_S = 5.0
 RECENT_S = 10.0
 COLUMNS = (("WANTED", 7), ("TOTAL", 7), ("RECENT", 7), ("REQUESTS", 10), ("REQ/S", 7), ("FAILED", 7))
+NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
 NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
 
 Counts = Mapping[tuple[PortRef, str], Count]
@@ -104,7 +105,9 @@ def sections(splits: Iterable[Object], history: History) -> Iterator[Section]:
         status = split.get("status") or {}
         remarks = tuple(_remarks(status.get("conditions") or ()))
         proxies = status.get("proxies") or {}
-        state = f"{proxies.get('programmed', 0)}/{proxies.get('total', 0)} proxies" if proxies else "not in force"
+        state = (
+            f"held by {proxies['programmed']} of {proxies['total']} proxies" if status.get("ports") else "not in force"
+        )
         ports = [entry["port"] for entry in status.get("ports") or ()]
         for port in ports:
             last = remarks if port == ports[-1] else ()
@@ -115,9 +118,11 @@ def sections(splits: Iterable[Object], history: History) -> Iterator[Section]:
 
 
 def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is not as it should be; `Conflicted` is well when it is False."""
+    """Yield what is not as it should be, once: `Conflicted` is well when False, and what is refused is not programmed."""
     for condition in conditions:
-        if condition["status"] == "False" and condition["type"] != "Conflicted":
+        programmed = condition["type"] == "Programmed" and condition["reason"] == NOT_ACCEPTED
+        follows = programmed or condition["type"] == "Conflicted"
+        if condition["status"] == "False" and not follows:
             yield f"{condition['reason']}: {condition['message']}"
 
 
@@ -155,17 +160,27 @@ def render(found: Sequence[Section], trouble: str = "") -> Group:
     """Draw the table; `trouble` says why it is not of this moment."""
     parts: list[Table | Text | Padding] = [_frame(header=True)]
     for section in found:
+        parts.append(_title(section))
         frame = _frame(header=False)
-        frame.add_row(Text(section.title, style="bold"), *[""] * len(COLUMNS))
         for line in section.lines:
             frame.add_row(*_cells(line))
-        parts.append(frame)
+        if section.lines:
+            parts.append(frame)
         parts += [Padding(Text(remark, style="yellow"), (0, 0, 0, 2)) for remark in section.remarks]
     if not found:
         parts.append(Text(NONE))
     if trouble:
         parts.append(Text(trouble, style="bold red"))
     return Group(*parts)
+
+
+def _title(section: Section) -> Table:
+    """Return the line above the backends: the split, and how many proxies hold it."""
+    line = Table.grid(expand=True)
+    line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    line.add_column(justify="right", no_wrap=True)
+    line.add_row(Text(section.title, style="bold"), Text(section.state, style="dim"))
+    return line
 
 
 def _frame(*, header: bool) -> Table:
