@@ -1,7 +1,17 @@
-"""Where requests go, by weights, ports and what exists (requirements 1.1, 1.2, 1.8)."""
+"""Where requests go, by weights and by what exists (requirements 1.1 and 1.8)."""
 
-from tests.e2e.manifests import external, split
-from tests.e2e.world import World
+import math
+from collections import Counter
+
+import pytest
+from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
+from tests.e2e.world import World, until
+
+
+def within_three_sigma(counts: Counter[str], name: str, share: float) -> bool:
+    """Say whether a drawn share fits; two-sided, it fails wrongly in 0.27 % of runs (requirements, part 3)."""
+    total = sum(counts.values())
+    return abs(counts[name] / total - share) <= 3 * math.sqrt(share * (1 - share) / total)
 
 
 def test_shares_are_exact(world: World, namespace: str) -> None:
@@ -14,6 +24,196 @@ def test_shares_are_exact(world: World, namespace: str) -> None:
         split("web", "web", {"web-v1": 1000, "web-v2": 500}),
         namespace=namespace,
     )
-    assert world.send(300, world.request("web", 8080, namespace=namespace)) == {"v1": 200, "v2": 100}
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(300, request, connections=3) == {"v1": 200, "v2": 100}
     assert (v1.take(), v2.take()) == (200, 100)
     assert world.send(300, world.request("web", 8080, namespace=namespace, via="proxy")) == {"v1": 200, "v2": 100}
+
+
+def test_a_backend_without_endpoints_is_left_out_until_it_has_one(world: World, namespace: str) -> None:
+    """R28, D9."""
+    v1, v2, late = world.backend("v1"), world.backend("v2"), world.backend("late")
+    world.apply(
+        external("web"),
+        external("web-v1", v1),
+        external("web-v2", v2),
+        external("web-v3"),
+        split("web", "web", {"web-v1": 2, "web-v2": 1, "web-v3": 3}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(30, request) == {"v1": 20, "v2": 10}
+    assert world.conditions("web", namespace)["BackendsReady"][:2] == ("False", "NoReadyEndpoints")
+    world.apply(endpoints("web-v3", {"http": [late]}), namespace=namespace)
+    assert world.send(60, request) == {"v1": 20, "v2": 10, "late": 30}
+    until(lambda: [item for item in world.events("web", namespace) if item[1] == "NoReadyEndpointsResolved"])
+    assert world.conditions("web", namespace)["BackendsReady"][0] == "True"
+
+
+def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, namespace: str) -> None:
+    """D9: `no-endpoints: fail`. The proxy draws here, so the share is a random one."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2"),
+        annotated(split("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
+        namespace=namespace,
+    )
+    counts = world.send(1000, world.request("web", 8080, namespace=namespace))
+    assert set(counts) == {"v1", "503"}
+    assert within_three_sigma(counts, "503", 0.25)
+
+
+def test_no_backend_with_endpoints_is_503(world: World, namespace: str) -> None:
+    """D9: the user's weights say that nobody else may have this traffic, the root's own endpoints neither."""
+    root = world.backend("root")
+    world.apply(external("web", root), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
+    assert root.requests == 0
+
+
+def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> None:
+    """D10."""
+    world.apply(
+        external("web", world.backend("root")),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 0, "web-v2": 0}),
+        namespace=namespace,
+    )
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
+    found = until(lambda: [item for item in world.events("web", namespace) if item[1] == "AllWeightsZero"])
+    assert found[0][0] == "Warning"
+    assert world.conditions("web", namespace)["Programmed"][0] == "True"  # Envoy was given nothing that it refuses
+    assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
+
+
+def test_a_weight_of_zero_gets_nothing_whatever_is_left(world: World, namespace: str) -> None:
+    """R8, D9."""
+    idle = world.backend("idle")
+    world.apply(
+        external("web"),
+        external("web-v1"),
+        external("web-v2", idle),
+        split("web", "web", {"web-v1": 1, "web-v2": 0}),
+        namespace=namespace,
+    )
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
+    assert idle.requests == 0
+
+
+def test_a_split_may_not_name_its_own_root(world: World, namespace: str) -> None:
+    """R18, D1."""
+    world.apply(external("web", world.backend("root")), external("web-v1", world.backend("v1")), namespace=namespace)
+    written = split("web", "web", {"web-v1": 1, "web": 9})
+    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+    assert refused.returncode == 1
+    assert "spec.backends[1].service" in refused.stderr
+    assert "selects every version" in refused.stderr
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(10, request) == {"root": 10}
+    world.apply(annotated(written, allow_self_reference="true"), namespace=namespace)
+    assert world.send(50, request) == {"root": 45, "v1": 5}
+
+
+def test_the_older_of_two_splits_wins(world: World, namespace: str) -> None:
+    """D8. Both have their age in whole seconds, so the first by name is the older one here."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("first", "web", {"web-v1": 1}),
+        split("second", "web", {"web-v2": 1}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(20, request) == {"v1": 20}
+    status, reason, message = world.conditions("second", namespace)["Conflicted"]
+    assert (status, reason) == ("True", "Conflicted")
+    assert f"{namespace}/first" in message
+    assert any(item[1] == "Conflicted" for item in until(lambda: world.events("second", namespace)))
+    world.kubectl("delete", "trafficsplit", "first", "-n", namespace)
+    world.settle()
+    assert world.send(20, request) == {"v2": 20}
+    assert world.conditions("second", namespace)["Conflicted"][0] == "False"
+
+
+def test_a_backend_in_another_namespace_needs_a_grant(world: World, namespace: str) -> None:
+    """D12: without one, with one, and after it is taken away."""
+    other = f"{namespace}-other"
+    world.kubectl("create", "namespace", other)
+    world.apply(external("web-v2", world.backend("v2")), namespace=other)
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        split("web", "web", {"web-v1": 1, f"web-v2.{other}": 1}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(20, request) == {"v1": 20}
+    status, reason, message = world.conditions("web", namespace)["ResolvedRefs"]
+    assert (status, reason) == ("False", "RefNotPermitted")
+    assert f"create a ReferenceGrant in the namespace {other}" in message
+    world.apply(grant("splits", source=namespace, to="web-v2"), namespace=other)
+    assert world.send(20, request) == {"v1": 10, "v2": 10}
+    assert world.conditions("web", namespace)["ResolvedRefs"][0] == "True"
+    world.kubectl("delete", "referencegrant", "splits", "-n", other)
+    world.settle()
+    assert world.send(20, request) == {"v1": 20}
+
+
+def test_a_backend_that_is_a_root_is_a_plain_service(world: World, namespace: str) -> None:
+    """R17, R19: splits don't follow each other, in a circle neither."""
+    world.apply(
+        external("one", world.backend("1")),
+        external("two", world.backend("2")),
+        split("one", "one", {"two": 1}),
+        split("two", "two", {"one": 1}),
+        namespace=namespace,
+    )
+    assert world.send(10, world.request("one", 8080, namespace=namespace)) == {"2": 10}
+    assert world.send(10, world.request("two", 8080, namespace=namespace)) == {"1": 10}
+
+
+def test_a_headless_backend_has_its_share(world: World, namespace: str) -> None:
+    """R5: a backend may be of any type that has endpoints."""
+    headless, port = world.backend("headless"), world.backend("nodeport")
+    world.apply(
+        external("web"),
+        service("web-v1", {"http": 8080}, clusterIP="None"),
+        endpoints("web-v1", {"http": [headless]}),
+        service("web-v2", {"http": 8080}, type="NodePort"),
+        endpoints("web-v2", {"http": [port]}),
+        split("web", "web", {"web-v1": 1, "web-v2": 3}),
+        namespace=namespace,
+    )
+    assert world.send(40, world.request("web", 8080, namespace=namespace)) == {"headless": 10, "nodeport": 30}
+    through_proxy = world.request("web-v1", 8080, namespace=namespace, via="proxy")
+    assert world.send(5, through_proxy) == {"headless": 5}
+
+
+@pytest.mark.parametrize("form", ["web", "web.{}", "web.{}.svc", "web.{}.svc.cluster.local"])
+def test_the_root_may_be_written_in_every_form(world: World, namespace: str, form: str) -> None:
+    """R2."""
+    world.apply(
+        external("web", world.backend("root")),
+        external("web-v1", world.backend("v1")),
+        split("web", form.format(namespace), {"web-v1": 1}),
+        namespace=namespace,
+    )
+    assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
+
+
+def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespace: str) -> None:
+    """Two Services may select the same pods. Then the proxy draws between them."""
+    both, one = world.backend("both"), world.backend("one")
+    world.apply(
+        external("web"),
+        external("web-v1", both),
+        external("web-v2", both, one),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    counts = world.send(1000, world.request("web", 8080, namespace=namespace))
+    assert set(counts) == {"both", "one"}
+    assert within_three_sigma(counts, "one", 0.25)

@@ -189,10 +189,14 @@ class Client:
 class Load:
     """Requests that flow, over a few connections, until they are stopped; `counts` grows meanwhile."""
 
-    def __init__(self, network: Network, requests: Sequence[Request], *, most: int = 0) -> None:
-        """Use one connection for each of `requests`; stop by itself after `most` requests, if not 0."""
+    def __init__(self, network: Network, requests: Sequence[Request], *, most: int = 0, pause: float = 0.0) -> None:
+        """Use one connection for each of `requests`, with a pause (seconds) after each answer.
+
+        It stops by itself after `most` requests, if that is not 0.
+        """
         self.counts: Counter[str] = Counter()
         self._left = most or -1
+        self._pause = pause
         self._stopping = False
         self._work = [network.begin(self._flow(Client(request))) for request in requests]
 
@@ -218,8 +222,8 @@ class Load:
                 self._left -= 1
                 answer = await client.ask()
                 self.counts[answer.who] += 1
-                if not answer.status:
-                    await asyncio.sleep(0.01)  # nobody is served by a busy loop of refused connections
+                if self._pause or not answer.status:  # nobody is served by a busy loop of refused connections
+                    await asyncio.sleep(self._pause or 0.01)
         finally:
             client.close()
 

@@ -307,7 +307,7 @@ class World:
     @contextlib.contextmanager
     def load(self, *requests: Request) -> Iterator[Load]:
         """Let requests flow, on one connection for each of `requests`, while the body runs."""
-        load = Load(self.network, requests)
+        load = Load(self.network, requests, pause=0.002)
         try:
             yield load
         finally:

@@ -1,0 +1,74 @@
+"""Every spelling of a Service, and every version of HTTP, reaches it (R2, R30)."""
+
+import itertools
+
+import pytest
+from tests.e2e.manifests import external, split
+from tests.e2e.wire import Request
+from tests.e2e.world import World
+
+FORMS = ("web.{}", "web.{}.svc", "web.{}.svc.cluster.local")
+PORTS = ("", ":8080")
+
+
+@pytest.fixture
+def web(world: World, namespace: str) -> str:
+    """A split Service `web`; return its namespace."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    return namespace
+
+
+def test_every_form_is_split(world: World, web: str) -> None:
+    """R2: through the proxy, and as Host on the Service's own address."""
+    address = world.address("web", 8080, web)
+    for form, port in itertools.product(FORMS, PORTS):
+        host = form.format(web) + port
+        proxied = Request(world.proxy, target=f"http://{host}/", host=host)
+        assert world.send(4, proxied) == {"v1": 2, "v2": 2}, host
+        assert world.send(4, Request(world.proxy, host=host)) == {"v1": 2, "v2": 2}, host
+        assert world.send(4, Request(address, host=host)) == {"v1": 2, "v2": 2}, host
+    for host in ("web", "web:8080", str(address), "anything.example"):  # whoever is here means this Service
+        assert world.send(4, Request(address, host=host)) == {"v1": 2, "v2": 2}, host
+    by_address = Request(world.proxy, target=f"http://{address}/", host=str(address))
+    assert world.send(4, by_address) == {"v1": 2, "v2": 2}
+
+
+def test_a_short_name_is_looked_up_in_the_namespace_default(world: World, namespace: str) -> None:
+    """The proxy serves everybody, so it can't know its client's namespace."""
+    name = f"only-{namespace}"
+    world.apply(external(name, world.backend("here")))
+    for host in (name, f"{name}:8080"):
+        assert world.send(2, Request(world.proxy, target=f"http://{host}/", host=host)) == {"here": 2}
+
+
+def test_an_unknown_name_is_explained(world: World) -> None:
+    for host in ("nobody.nowhere:8080", "nobody"):
+        answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
+        assert answer.status == 404
+        assert answer.body == (
+            f"headgate: no Service answers to {host}. Write name.namespace:port; a name alone is looked up in the "
+            "namespace default.\n"
+        )
+
+
+def test_every_version_of_http_on_one_address(world: World, web: str) -> None:
+    address = world.address("web", 8080, web)
+    for version in ("1.1", "1.0"):
+        assert world.send(4, Request(address, host="web", version=version)) == {"v1": 2, "v2": 2}
+    assert world.send_h2(100, address, "web") == {"v1": 50, "v2": 50}
+    assert world.send_h2(100, world.proxy, f"web.{web}:8080") == {"v1": 50, "v2": 50}
+
+
+def test_the_application_sees_what_the_client_wrote(world: World, namespace: str) -> None:
+    """The proxy leaves the host as it is."""
+    backend = world.backend("v1")
+    world.apply(external("web", backend), namespace=namespace)
+    world.send(1, Request(world.address("web", 8080, namespace), host="shop.example"))
+    world.send(1, world.request("web", 8080, namespace=namespace, via="proxy"))
+    assert backend.hosts == {"shop.example": 1, f"web.{namespace}:8080": 1}

@@ -1,0 +1,135 @@
+"""Both examples of 001's section on ports, with real pods (requirements 1.2)."""
+
+from pathlib import Path
+
+from tests.e2e.manifests import deployment, endpoints, external, service, split
+from tests.e2e.world import World, until
+
+LEFT_OUT = "traffic will not be split for blue-birds on port 8080"
+
+
+def birds(color: str, count: Path, **ports: int) -> str:
+    labels = {"app": "birds", "color": color}
+    return deployment(f"{color}-birds", count / color, labels=labels, ports=ports)
+
+
+def both_ready(world: World, namespace: str, split: str = "birds") -> None:
+    """Wait until no backend lacks endpoints, and until that is in force."""
+    until(lambda: world.conditions(split, namespace)["BackendsReady"][0] == "True")
+    world.settle()
+
+
+def test_the_valid_example(world: World, namespace: str, tmp_path: Path) -> None:
+    """R34, R37: every port of the root is split; green-birds listens on 8081 for its port 8080."""
+    two = {"grpc": 8080, "rest": 9090}
+    green = service("green-birds", two, selector={"app": "birds", "color": "green"})
+    world.apply(
+        service("birds", two, selector={"app": "birds"}),
+        service("blue-birds", two, selector={"app": "birds", "color": "blue"}),
+        green.replace('"port": 8080}', '"port": 8080, "targetPort": 8081}'),
+        birds("blue", tmp_path, grpc=8080, rest=9090),
+        birds("green", tmp_path, grpc=8081, rest=9090),
+        split("birds", "birds", {"blue-birds": 1, "green-birds": 1}),
+        namespace=namespace,
+    )
+    both_ready(world, namespace)
+    for port in (8080, 9090):
+        assert world.send(40, world.request("birds", port, namespace=namespace)) == {
+            "blue-birds": 20,
+            "green-birds": 20,
+        }
+    for color in ("blue", "green"):
+        assert (tmp_path / color).stat().st_size == 40
+
+
+def test_the_invalid_example_and_its_mending(world: World, namespace: str) -> None:
+    """R35, R39, R41, R43: blue-birds has another port, so green-birds gets all; mended, blue-birds joins."""
+    blue, green = world.backend("blue"), world.backend("green")
+    world.apply(
+        service("birds", {"grpc": 8080}),
+        service("blue-birds", {"grpc": 1024}),
+        endpoints("blue-birds", {"grpc": [blue]}),
+        service("green-birds", {"grpc": 8080}),
+        endpoints("green-birds", {"grpc": [green]}),
+        split("birds", "birds", {"blue-birds": 90, "green-birds": 10}),
+        namespace=namespace,
+    )
+    request = world.request("birds", 8080, namespace=namespace)
+    assert world.send(50, request) == {"green": 50}
+    assert (blue.take(), green.take()) == (0, 50)
+
+    described = until(lambda: _described(world, namespace, LEFT_OUT))
+    warning = next(line for line in described.splitlines() if line.split()[:2] == ["Warning", "PortMismatch"])
+    assert f"{LEFT_OUT}: it offers 1024; give the Service blue-birds a port 8080" in warning
+    assert world.conditions("birds", namespace)["ResolvedRefs"][:2] == ("False", "PortMismatch")
+
+    patch = '[{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]'
+    world.kubectl("patch", "service", "blue-birds", "-n", namespace, "--type=json", "-p", patch)
+    world.settle()
+    assert world.send(50, request) == {"blue": 45, "green": 5}
+    described = until(lambda: _described(world, namespace, "PortMismatchResolved"))
+    answer = next(line for line in described.splitlines() if "PortMismatchResolved" in line)
+    assert answer.split()[0] == "Normal"
+    assert world.conditions("birds", namespace)["ResolvedRefs"][0] == "True"
+
+
+def test_exclusion_is_for_one_port(world: World, namespace: str) -> None:
+    """R36: a backend that lacks one port of two shares the other."""
+    both, one = world.backend("both"), world.backend("one")
+    world.apply(
+        service("web", {"http": 8080, "rest": 9090}),
+        service("both", {"http": 8080, "rest": 9090}),
+        endpoints("both", {"http": [both], "rest": [both]}),
+        external("one", one),
+        split("web", "web", {"both": 1, "one": 1}),
+        namespace=namespace,
+    )
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"both": 10, "one": 10}
+    assert world.send(20, world.request("web", 9090, namespace=namespace)) == {"both": 20}
+
+
+def test_a_named_target_port_is_looked_up_in_each_pod(world: World, namespace: str, tmp_path: Path) -> None:
+    """R38."""
+    backend = service("birds-v1", {"http": 8080}, selector={"app": "birds"})
+    world.apply(
+        service("birds", {"http": 8080}),
+        backend.replace('"port": 8080}', '"port": 8080, "targetPort": "web"}'),
+        birds("red", tmp_path, web=8001),
+        birds("grey", tmp_path, web=8002),
+        split("birds", "birds", {"birds-v1": 1}),
+        namespace=namespace,
+    )
+    until(lambda: len(_ready_pods(world, namespace)) == 2)
+    request = world.request("birds", 8080, namespace=namespace)
+    until(lambda: set(world.send(4, request)) == {"red-birds", "grey-birds"})
+    assert world.send(20, request) == {"red-birds": 10, "grey-birds": 10}
+
+
+def test_all_backends_on_other_ports_leave_the_root_as_it_is(world: World, namespace: str) -> None:
+    """R42, D9."""
+    plain, other = world.backend("plain"), world.backend("other")
+    world.apply(
+        external("web", plain),
+        external("web-v1", other, port=1024),
+        split("web", "web", {"web-v1": 1}),
+        namespace=namespace,
+    )
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"plain": 20}
+    status, reason, message = world.conditions("web", namespace)["ResolvedRefs"]
+    assert (status, reason) == ("False", "PortMismatch")
+    assert "web-v1" in message
+
+
+def _described(world: World, namespace: str, word: str) -> str:
+    text = world.kubectl("describe", "trafficsplit", "birds", "-n", namespace)
+    return text if word in text.partition("\nEvents:")[2] else ""
+
+
+def _ready_pods(world: World, namespace: str) -> list[str]:
+    slices = world.get("endpointslices", namespace)["items"]
+    return [
+        endpoint["addresses"][0]
+        for item in slices
+        for endpoint in item["endpoints"] or ()
+        if endpoint["conditions"]["ready"]
+    ]
