@@ -34,6 +34,7 @@ from headgate.local.runtime import LocalRuntime
 from headgate.local.services import admit_services, hold_services, range_of
 from headgate.resources import decode
 from headgate.resources.meta import Key, Object, Value
+from headgate.serve import defaults
 from headgate.serve.apiserver import create_app, serve, write_kubeconfig
 from headgate.serve.certificate import certificate_in
 from headgate.serve.logs import LogOptions
@@ -171,7 +172,7 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     stack.enter_context(guard)
     addresses = Addresses(number)
     settings = Settings(lowest_port=lowest_port())
-    hooks += [decode.admit, deny_self_reference(settings), admit_services(addresses)]
+    hooks += [decode.admit, defaults.admit, deny_self_reference(settings), admit_services(addresses)]
     await hold_services(store, addresses)
     return _Ground(store, addresses, guard.fileno(), settings)
 

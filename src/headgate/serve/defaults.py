@@ -1,6 +1,6 @@
 """The values that Kubernetes fills in for workloads and Secrets; kubectl's describe and rollout rely on some of them.
 
-A store that is also filled from files calls `completed` in its admission, so that both ways give the same object.
+A store that is also filled from files has `admit` among its hooks, so that both ways give the same object.
 """
 
 import base64
@@ -33,6 +33,11 @@ def completed(obj: Object) -> Object:
             }
         case _:
             return obj
+
+
+def admit(new: Object, _old: Object | None) -> Object:
+    """Complete an object on its way into the store (type `store.base.Admit`)."""
+    return completed(new)
 
 
 def _secret(obj: Object) -> Object:
