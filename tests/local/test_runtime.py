@@ -411,6 +411,7 @@ async def test_processes_survive_headgate_and_are_taken_over(machine):
     await machine.until(restarted)
     again = await machine.ready("stays")
     assert pid_of(again) == pid_of(stays)
+    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it was ready all the time
     assert again["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (await machine.get("dies"))["status"]["podIP"] == dies["status"]["podIP"]
     assert not alive(pid_of(unwanted))

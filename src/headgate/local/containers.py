@@ -106,11 +106,12 @@ class ContainerRun:
         self.plan = plan
         self.owner = owner
         self._failures = 0
-        self._found = False
 
-    async def recover(self) -> None:
-        """Take over the process that an earlier headgate started, if it still runs at the same address."""
-        self._found = True
+    async def recover(self, *, started: bool, ready: bool) -> None:
+        """Take over the process that an earlier headgate started, if it still runs at the same address.
+
+        What its probes said last holds until they say otherwise: a restart of headgate takes nobody out of service.
+        """
         record = read_record(self.plan.directory)
         if record is None:
             return
@@ -120,7 +121,7 @@ class ContainerRun:
             process = None
         if process:
             self.process = process
-            self._running(record)
+            self._running(record, started=started, ready=ready)
             return
         ended = Ended(
             exit_code=_LOST,
@@ -132,8 +133,6 @@ class ContainerRun:
 
     async def run(self) -> int:
         """Run until the container needs no restart; return its last exit code."""
-        if not self._found:
-            await self.recover()
         if self.state.ended and not restarts(self.plan.restart, self.state.ended.exit_code):
             self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
             return self.state.ended.exit_code
@@ -211,7 +210,7 @@ class ContainerRun:
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
         await self.owner.tell("Warning", reason if reason == "FailedBind" else "Failed", message)
 
-    def _running(self, record: Record) -> None:
+    def _running(self, record: Record, *, started: bool = False, ready: bool = False) -> None:
         self._set(
             ContainerState(
                 phase="running",
@@ -220,6 +219,8 @@ class ContainerRun:
                 started_at=record.started_at,
                 restarts=record.restarts,
                 ended=self.state.ended,
+                started=started,
+                ready=ready,
             )
         )
 
@@ -308,6 +309,14 @@ class _Patient:
     def __init__(self, run: ContainerRun, process: Process) -> None:
         self._run = run
         self._process = process
+
+    @property
+    def started(self) -> bool:
+        return self._run.state.started
+
+    @property
+    def ready(self) -> bool:
+        return self._run.state.ready
 
     def report(self, *, started: bool, ready: bool) -> None:
         self._run.set_health(started=started, ready=ready)

@@ -14,7 +14,15 @@ _PATIENCE = 10.0  # seconds without a listening port before the user is told
 
 
 class Patient(Protocol):
-    """The container, as its probes see it."""
+    """The container, as its probes see it. One that was taken over may have been started, or ready, before."""
+
+    @property
+    def started(self) -> bool:
+        """Whether it has passed its startup probe."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is ready; it stays so until a probe says otherwise."""
 
     def report(self, *, started: bool, ready: bool) -> None:
         """Take note of a verdict."""
@@ -29,15 +37,15 @@ class Patient(Protocol):
 async def watch_health(target: Target, patient: Patient) -> None:
     """Probe until cancelled: first startup, then liveness and readiness side by side."""
     container = target.container
-    if container.startup_probe and not await _startup(container.startup_probe, target, patient):
+    if container.startup_probe and not patient.started and not await _startup(container.startup_probe, target, patient):
         return
-    patient.report(started=True, ready=False)
+    patient.report(started=True, ready=patient.ready)
     async with asyncio.TaskGroup() as tasks:
         if container.liveness_probe:
             tasks.create_task(_liveness(container.liveness_probe, target, patient))
         if container.readiness_probe:
             tasks.create_task(_readiness(container.readiness_probe, target, patient))
-        else:
+        elif not patient.ready:
             tasks.create_task(_listening(target, patient))
 
 
@@ -62,7 +70,7 @@ async def _liveness(probe: Probe, target: Target, patient: Patient) -> None:
 
 
 async def _readiness(probe: Probe, target: Target, patient: Patient) -> None:
-    tally = Tally(probe, well=False)
+    tally = Tally(probe, well=patient.ready)
     async for fault in _faults("Readiness", probe, target=target, patient=patient):
         patient.report(started=True, ready=tally.add(well=not fault))
 

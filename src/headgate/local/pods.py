@@ -85,8 +85,10 @@ class PodRun:
     async def begin(self) -> None:
         """Place the pod here, take over what still runs of it, and say so in its status."""
         await self._bind()
+        before = {status.name: status for status in self._typed.status.container_statuses}
         for one in self._everyone():
-            await one.recover()
+            said = before.get(one.plan.container.name)
+            await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
         await self._write_status()
 
     async def run(self) -> None:

@@ -213,6 +213,8 @@ class ContainerStatus(Input, frozen=True, kw_only=True):
 
     name: str
     restart_count: int = 0
+    ready: bool = False
+    started: bool = False
 
 
 class PodStatus(Input, frozen=True, kw_only=True):
