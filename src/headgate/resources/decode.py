@@ -10,6 +10,7 @@ from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.checks import common_causes
 from headgate.resources.core_checks import grant_causes, service_causes, slice_causes
 from headgate.resources.meta import Object, Resource
+from headgate.resources.route_group_checks import route_group_causes
 from headgate.resources.split_checks import split_causes
 from headgate.resources.versions import kind_written, to_hub
 
@@ -29,6 +30,7 @@ _WORDS = {
 _CHECKS: Mapping[str, Callable[[Object], Iterator[Cause]]] = {
     "TrafficSplit": split_causes,
     "ReferenceGrant": grant_causes,
+    "HTTPRouteGroup": route_group_causes,
     "Service": service_causes,
     "EndpointSlice": slice_causes,
 }

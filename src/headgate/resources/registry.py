@@ -3,9 +3,10 @@
 from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Object, Resource, Value
-from headgate.resources.smi import TrafficSplit
+from headgate.resources.smi import HTTPRouteGroup, TrafficSplit
 
 SPLIT = "split.smi-spec.io"
+SPECS = "specs.smi-spec.io"
 GATEWAY = "gateway.networking.k8s.io"
 
 
@@ -80,9 +81,19 @@ KINDS = (
         shape=TrafficSplit,
         aliases=(("", "v1beta1"),),
     ),
+    Kind(
+        group=SPECS,
+        kind="HTTPRouteGroup",
+        plural="httproutegroups",
+        versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
+        short=("htr",),
+        status=True,
+        shape=HTTPRouteGroup,
+    ),
 )
 
 SERVICE = next(kind for kind in KINDS if kind.kind == "Service")
+ROUTE_GROUP = next(kind for kind in KINDS if kind.kind == "HTTPRouteGroup")
 TRAFFIC_SPLIT = next(kind for kind in KINDS if kind.kind == "TrafficSplit")
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}

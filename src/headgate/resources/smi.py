@@ -39,3 +39,31 @@ class TrafficSplit(Resource, frozen=True, kw_only=True):
     """Shares a root Service's traffic between other Services by weight (001)."""
 
     spec: TrafficSplitSpec
+
+
+METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
+
+
+class HttpMatch(Input, frozen=True, kw_only=True):
+    """Requests of a group: every part that is given must fit (R13 to R15, D5).
+
+    `path_regex` is anchored at the start of the path only, a header's regex must fit its whole value. No methods, or
+    `*`, are all methods.
+    """
+
+    name: str
+    methods: tuple[str, ...] | None = None
+    path_regex: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
+    """A request belongs to the group when it fits one of `matches`."""
+
+    matches: tuple[HttpMatch, ...]
+
+
+class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
+    """Names requests, for splits and access rules (requirements 2.2)."""
+
+    spec: HTTPRouteGroupSpec

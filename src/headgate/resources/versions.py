@@ -22,6 +22,7 @@ WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
 QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
+TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup, which had no spec then
 LARGEST_WEIGHT = 2**63 - 1  # JSON readers of the hub hold weights in 64 bits
 _HOSTNAME = "kubernetes.io/hostname"
 _ZONE = "topology.kubernetes.io/zone"
@@ -237,6 +238,40 @@ def _endpoint_from_hub(endpoint: dict[str, Any]) -> dict[str, Any]:
     return {**endpoint, "topology": topology} if topology else endpoint
 
 
+def _group_to_hub(obj: Object, _version: str) -> Object:
+    """Bring the four shapes of an HTTPRouteGroup to one (D4): `matches` under `spec`, headers as a map."""
+    rest = {name: value for name, value in obj.items() if name not in {"matches", "spec"}}
+    where = "matches" if "matches" in obj else "spec.matches"
+    spec = {"matches": obj["matches"]} if "matches" in obj else _mapping(obj.get("spec"), "spec")
+    rows = [_mapping(row, f"{where}[{i}]") for i, row in enumerate(_sequence(spec.get("matches"), where))]
+    matches = [_with_header_map(row, f"{where}[{i}].headers") for i, row in enumerate(rows)]
+    return {**rest, "spec": {**spec, "matches": matches}}
+
+
+def _with_header_map(match: dict[str, Any], field: str) -> dict[str, Any]:
+    if not isinstance(match.get("headers"), list | tuple):
+        return match
+    headers: dict[str, Any] = {}
+    for index, entry in enumerate(match["headers"]):
+        headers |= _mapping(entry, f"{field}[{index}]")
+    return {**match, "headers": headers}
+
+
+def _group_from_hub(obj: Object, version: str) -> Object:
+    if version not in TOP_LEVEL_MATCHES:
+        return obj
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    return {**rest, "matches": _mapping(obj.get("spec"), "spec").get("matches", [])}
+
+
 _Convert = Callable[[Object, str], Object]
-_TO_HUB: dict[str, _Convert] = {"TrafficSplit": _split_to_hub, "EndpointSlice": _slice_to_hub}
-_FROM_HUB: dict[str, _Convert] = {"TrafficSplit": _split_from_hub, "EndpointSlice": _slice_from_hub}
+_TO_HUB: dict[str, _Convert] = {
+    "TrafficSplit": _split_to_hub,
+    "EndpointSlice": _slice_to_hub,
+    "HTTPRouteGroup": _group_to_hub,
+}
+_FROM_HUB: dict[str, _Convert] = {
+    "TrafficSplit": _split_from_hub,
+    "EndpointSlice": _slice_from_hub,
+    "HTTPRouteGroup": _group_from_hub,
+}
