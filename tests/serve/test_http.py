@@ -180,6 +180,22 @@ async def test_the_status_has_its_own_path(client: Client) -> None:
     assert (await client.call("GET", f"{MAPS}/x/status")).code == 404
 
 
+async def test_a_whole_split_with_its_status_can_be_written_back(client: Client) -> None:
+    """What the control plane writes is in the schema: a manifest read with `-o yaml` is not refused."""
+    condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
+    share = {"service": "website-v1", "weight": 0, "percent": "0%", "endpoints": 0, "reason": "PortMismatch"}
+    status = {
+        "observedGeneration": 1,
+        "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "proxies": {"programmed": 1, "total": 1},
+        "ports": [{"port": 8080, "backends": [share]}],
+    }
+    await client.call("POST", SPLITS, split())
+    whole = await client.call("PUT", f"{SPLITS}/website/status?fieldValidation=Strict", {**split(), "status": status})
+    assert whole.body["status"] == status
+    assert (await client.call("PUT", f"{SPLITS}/website?fieldValidation=Strict", whole.body)).code == 200
+
+
 async def test_every_version_shows_the_same_split(client: Client) -> None:
     """R9, D24: a quantity of the oldest version is a whole weight in the newest, and comes back as it was written."""
     old = "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits"
