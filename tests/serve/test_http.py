@@ -73,6 +73,8 @@ async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
             "UnsupportedMediaType",
         ),
         ("GET", f"{MAPS}?limit=many", {}, 400, "BadRequest"),
+        ("GET", f"{MAPS}?resourceVersion=1&resourceVersionMatch=Exact", {}, 410, "Expired"),
+        ("GET", f"{MAPS}?resourceVersion=9999", {}, 504, "Timeout"),
         ("GET", f"{MAPS}?continue=x", {}, 400, "BadRequest"),
         ("GET", f"{MAPS}?labelSelector=a==b==c", {}, 400, "BadRequest"),
         ("GET", f"{MAPS}?fieldSelector=data.a=b", {}, 400, "BadRequest"),
@@ -348,6 +350,24 @@ async def test_server_side_apply_creates_or_merges(client: Client) -> None:
     more = b"spec: {ports: [{port: 80, protocol: TCP, name: http}, {port: 81, protocol: TCP, name: more}]}\n"
     merged = await client.call("PATCH", f"{service}?fieldManager=me&force=true", more, **apply)
     assert [(port["port"], port["name"]) for port in merged.body["spec"]["ports"]] == [(80, "http"), (81, "more")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: [",
+        b"- a",
+        b"",
+        b"\xff",
+        b"a: 1\n---\nb: 2\n",
+        b"a: !!python/object:os.system x",
+        b"a: &a [0]\n" + b"".join(b"%c: &%c [%s]\n" % (i + 1, i + 1, b",".join([b"*%c" % i] * 9)) for i in b"abcdefg"),
+    ],
+)
+async def test_yaml_that_is_no_single_plain_object_is_refused(client: Client, body: bytes) -> None:
+    url = f"{MAPS}/x?fieldManager=me"
+    answer = await client.call("PATCH", url, body, content_type="application/apply-patch+yaml")
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
 
 
 async def test_secrets_and_workloads_get_their_defaults(client: Client) -> None:
