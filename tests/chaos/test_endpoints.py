@@ -113,7 +113,7 @@ async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, cou
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
-    assert set(answer.backend for answer in load.answers[-100:]) == {"website-v1"}
+    assert {answer.backend for answer in load.answers[-100:]} == {"website-v1"}
 
 
 async def pod_names(up: Up, version: str) -> set[str]:

@@ -437,6 +437,15 @@ async def test_a_clean_stop_ends_everything_and_a_start_begins_anew(machine):
     assert second["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+async def test_a_stop_ends_also_what_a_cancelled_run_has_let_go(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    await machine.abandon()
+    assert alive(pid_of(found))
+    assert await machine.runtime.stop() == []
+    assert not alive(pid_of(found))
+
+
 async def test_one_bad_pod_does_not_stop_the_others(machine):
     await machine.store.create(pod("bad", spec={"containers": "none"}))
     await machine.store.create(pod(ports=PORTS))

@@ -73,6 +73,8 @@ async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
             "UnsupportedMediaType",
         ),
         ("GET", f"{MAPS}?limit=many", {}, 400, "BadRequest"),
+        ("GET", f"{MAPS}?resourceVersion=1&resourceVersionMatch=Exact", {}, 410, "Expired"),
+        ("GET", f"{MAPS}?resourceVersion=9999", {}, 504, "Timeout"),
         ("GET", f"{MAPS}?continue=x", {}, 400, "BadRequest"),
         ("GET", f"{MAPS}?labelSelector=a==b==c", {}, 400, "BadRequest"),
         ("GET", f"{MAPS}?fieldSelector=data.a=b", {}, 400, "BadRequest"),
@@ -178,6 +180,22 @@ async def test_the_status_has_its_own_path(client: Client) -> None:
     assert patched.body["metadata"]["generation"] == 1
     assert (await client.call("DELETE", f"{SPLITS}/website/status")).code == 405
     assert (await client.call("GET", f"{MAPS}/x/status")).code == 404
+
+
+async def test_a_whole_split_with_its_status_can_be_written_back(client: Client) -> None:
+    """What the control plane writes is in the schema: a manifest read with `-o yaml` is not refused."""
+    condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
+    share = {"service": "website-v1", "weight": 0, "percent": "0%", "endpoints": 0, "reason": "PortMismatch"}
+    status = {
+        "observedGeneration": 1,
+        "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "proxies": {"programmed": 1, "total": 1},
+        "ports": [{"port": 8080, "backends": [share]}],
+    }
+    await client.call("POST", SPLITS, split())
+    whole = await client.call("PUT", f"{SPLITS}/website/status?fieldValidation=Strict", {**split(), "status": status})
+    assert whole.body["status"] == status
+    assert (await client.call("PUT", f"{SPLITS}/website?fieldValidation=Strict", whole.body)).code == 200
 
 
 async def test_every_version_shows_the_same_split(client: Client) -> None:
@@ -332,6 +350,24 @@ async def test_server_side_apply_creates_or_merges(client: Client) -> None:
     more = b"spec: {ports: [{port: 80, protocol: TCP, name: http}, {port: 81, protocol: TCP, name: more}]}\n"
     merged = await client.call("PATCH", f"{service}?fieldManager=me&force=true", more, **apply)
     assert [(port["port"], port["name"]) for port in merged.body["spec"]["ports"]] == [(80, "http"), (81, "more")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: [",
+        b"- a",
+        b"",
+        b"\xff",
+        b"a: 1\n---\nb: 2\n",
+        b"a: !!python/object:os.system x",
+        b"a: &a [0]\n" + b"".join(b"%c: &%c [%s]\n" % (i + 1, i + 1, b",".join([b"*%c" % i] * 9)) for i in b"abcdefg"),
+    ],
+)
+async def test_yaml_that_is_no_single_plain_object_is_refused(client: Client, body: bytes) -> None:
+    url = f"{MAPS}/x?fieldManager=me"
+    answer = await client.call("PATCH", url, body, content_type="application/apply-patch+yaml")
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
 
 
 async def test_secrets_and_workloads_get_their_defaults(client: Client) -> None:

@@ -62,6 +62,7 @@ class Envoy:
 
     def hang_up(self):
         self.inbox, self.opened = [], set()
+        self.first = {type_url for type_url in ORDER if type_url not in NAMED or self.follows[type_url]}
         self.answers = defaultdict(list)
         self.asks, self.leaves = defaultdict(set), defaultdict(set)
 
@@ -94,6 +95,10 @@ class Envoy:
             self.leaves[type_url].add(name)
             self.in_force()[type_url].pop(name, None)
             self.versions[type_url].pop(name, None)
+
+    def may_listen(self):
+        """Say whether a response may be read: a new stream begins with what Envoy wants from it."""
+        return self.inbox and not any(self.may_speak(type_url) for type_url in self.first - self.opened)
 
     def may_speak(self, type_url):
         if type_url == CLUSTER and self.warming:
@@ -225,12 +230,12 @@ class Schedule(RuleBasedStateMachine):
             self.move(next((place for place in places if self.can_move(place)), None))
 
     def can_move(self, place):
-        return bool(self.envoy.inbox) if place is None else self.envoy.may_speak(place)
+        return self.envoy.may_listen() if place is None else self.envoy.may_speak(place)
 
     def move(self, place):
         if place is not None:
             self.hear(self.envoy.speak(place))
-        elif self.envoy.inbox:
+        elif self.envoy.may_listen():
             self.envoy.take(self.envoy.inbox.pop(0))
             self.check_traffic()
 
@@ -328,8 +333,8 @@ class Schedule(RuleBasedStateMachine):
         for _ in range(ENOUGH_STEPS):
             self.envoy.drain()
             speakers = [type_url for type_url in ORDER if self.envoy.may_speak(type_url)]
-            if self.envoy.inbox or speakers:
-                self.move(None if self.envoy.inbox else speakers[0])
+            if self.envoy.may_listen() or speakers:
+                self.move(None if self.envoy.may_listen() else speakers[0])
             elif self.envoy.warming:
                 assert self.cut_off, "a cluster waits for its endpoints for 15 seconds"
                 self.envoy.warm_up()

@@ -8,10 +8,11 @@ from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.references import service_name
 from headgate.resources.meta import Object, Value
 from headgate.resources.smi import NO_ENDPOINTS
+from headgate.settings import Settings
 
 SIGMAS = 3
 DIGITS = 9  # what is shown of a share
-DOMAIN = "cluster.local"
+DOMAIN = Settings().domain
 FAILS = "(503)"
 """Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
 _UNRESOLVED = {Reason.BACKEND_NOT_FOUND.value, Reason.PORT_MISMATCH.value, Reason.REF_NOT_PERMITTED.value}

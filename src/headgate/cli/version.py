@@ -26,7 +26,7 @@ def version(output: Output = Format.TABLE, state: State = None) -> None:
         return
     console = stdout()
     console.print(f"headgate  {found['headgate']}")
-    console.print(f"envoy     {found['envoy']}")
+    console.print(f"envoy     {found['envoy']}", soft_wrap=True)
     if running:
         console.print(f"running   API {running.api}, proxy {running.proxy}, process {running.pid}", soft_wrap=True)
     else:

@@ -12,7 +12,8 @@ from headgate.settings import Settings
 
 def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
     """Compile a snapshot. Never raises for what users wrote: their mistakes are findings."""
-    frontends = {name: services.frontend(name, item, settings) for name, (_, item) in snapshot.services.items()}
+    owners = services.address_owners(snapshot.services)
+    frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
     places = [entry for name, (_, item) in snapshot.services.items() for entry in endpoints(snapshot, name, item)]
     claims = Claims(snapshot, {entry.ref: entry.ready for entry in places}, settings)
     for key, split in snapshot.splits:
@@ -20,7 +21,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
     findings = [
         finding
         for name, (key, item) in snapshot.services.items()
-        for finding in services.findings(key, item, frontends[name])
+        for finding in services.findings(key, item, frontends[name], owners)
     ]
     findings += _undecodable(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]

@@ -42,7 +42,6 @@ class Reason(enum.Enum):
     REF_NOT_PERMITTED = "RefNotPermitted"
     NO_READY_ENDPOINTS = "NoReadyEndpoints"
     ALL_WEIGHTS_ZERO = "AllWeightsZero"
-    WEIGHTS_ROUNDED = "WeightsRounded"
     PORT_NOT_BINDABLE = "PortNotBindable"
     NOT_ROUTED = "NotRouted"
     ENVOY_REJECTED = "EnvoyRejected"
@@ -72,7 +71,9 @@ EXPLAINED = {
     Reason.SELF_REFERENCE: Explained(
         _ERROR, _ACCEPTED, "The split's root is one of its own backends; the root keeps its plain behaviour."
     ),
-    Reason.CONFLICTED: Explained(_ERROR, _ACCEPTED, "An older split decides for this root service; this one does not."),
+    Reason.CONFLICTED: Explained(
+        _ERROR, _ACCEPTED, "An older object has what this one asks for: a root service, or an address."
+    ),
     Reason.SERVICE_NOT_FOUND: Explained(_WARNING, _REFS, "The root Service does not exist; there is nothing to split."),
     Reason.BACKEND_NOT_FOUND: Explained(_WARNING, _REFS, "The backend Service does not exist; it gets no traffic."),
     Reason.PORT_MISMATCH: Explained(
@@ -89,9 +90,6 @@ EXPLAINED = {
     ),
     Reason.ALL_WEIGHTS_ZERO: Explained(
         _WARNING, _READY, "No backend with a weight above 0 is left; requests are answered with 503."
-    ),
-    Reason.WEIGHTS_ROUNDED: Explained(
-        _NOTE, _PROGRAMMED, "The weights are too large for the proxy to hold exactly; they are scaled down and rounded."
     ),
     Reason.PORT_NOT_BINDABLE: Explained(
         _WARNING, _PROGRAMMED, "This user may not listen on the port; it is reachable through the HTTP proxy only."

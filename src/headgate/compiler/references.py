@@ -4,23 +4,16 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key
 
-QUALIFIED = 2  # parts of `name.namespace`
-
 
 def service_name(written: str, namespace: str, domain: str) -> str:
     """Return `namespace/name` for a Service written in any of its forms; empty when it is none of them.
 
     The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case does not matter.
     """
-    lower = written.lower().removesuffix(".")
-    for suffix in (f".svc.{domain}", ".svc"):
-        if lower.endswith(suffix):
-            lower = lower.removesuffix(suffix)
-            return "/".join(reversed(lower.split("."))) if lower.count(".") == 1 else ""
-    parts = lower.split(".")
-    if len(parts) > QUALIFIED or not all(parts):
+    parts = written.lower().removesuffix(".").split(".", 2)
+    if not all(parts) or parts[2:] not in ([], ["svc"], [f"svc.{domain.lower()}"]):
         return ""
-    return f"{parts[1] if len(parts) == QUALIFIED else namespace}/{parts[0]}"
+    return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
 
 
 def permitted(snapshot: Snapshot, about: Key, service: str) -> bool:

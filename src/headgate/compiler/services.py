@@ -1,6 +1,6 @@
 """Services to frontends: what clients can connect to, and what of a Service is not routed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
@@ -10,25 +10,56 @@ from headgate.resources.meta import Key
 from headgate.settings import Settings
 
 EXTERNAL_NAME = "ExternalName"
+HEADLESS = "None"
 
 
 def routed_ports(service: Service) -> tuple[ServicePort, ...]:
-    """Return the ports that headgate routes: the TCP ones of a Service that has endpoints of its own."""
+    """Return the ports that headgate routes: the TCP ones of a Service that has endpoints of its own.
+
+    Of two ports with one number the first counts.
+    """
     if service.spec.type == EXTERNAL_NAME:
         return ()
-    return tuple(port for port in service.spec.ports if port.protocol == "TCP")
+    found: dict[int, ServicePort] = {}
+    for port in service.spec.ports:
+        if port.protocol == "TCP":
+            found.setdefault(port.port, port)
+    return tuple(found.values())
 
 
-def frontend(name: str, service: Service, settings: Settings) -> Frontend:
-    """Describe what clients see of a Service."""
+def address_owners(services: Mapping[str, tuple[Key, Service]]) -> Mapping[str, str]:
+    """Return who has each address (clusterIP): the oldest of the Services that claim it."""
+    by_age = sorted(services.items(), key=lambda entry: (entry[1][1].metadata.creation_timestamp, entry[0]))
+    owners: dict[str, str] = {}
+    for name, (_, service) in by_age:
+        if (address := address_of(service)) and routed_ports(service):
+            owners.setdefault(address, name)
+    return owners
+
+
+def address_of(service: Service) -> str:
+    """Return the address that a Service claims; empty for a headless one."""
+    return service.spec.cluster_ip if service.spec.cluster_ip != HEADLESS else ""
+
+
+def frontend(name: str, service: Service, owners: Mapping[str, str], settings: Settings) -> Frontend:
+    """Describe what clients see of a Service; without its address when that is another's."""
     ports = tuple(sorted(port.port for port in routed_ports(service)))
-    address = service.spec.cluster_ip if service.spec.cluster_ip != "None" else ""
+    address = address_of(service) if owners.get(address_of(service)) == name else ""
     unbindable = tuple(port for port in ports if port < settings.lowest_port) if address else ()
     return Frontend(service=name, address=address, ports=ports, unbindable=unbindable)
 
 
-def findings(key: Key, service: Service, front: Frontend) -> Iterator[Finding]:
+def findings(key: Key, service: Service, front: Frontend, owners: Mapping[str, str]) -> Iterator[Finding]:
     """Tell what of a Service clients can't reach as they might expect."""
+    address = address_of(service)
+    if front.ports and address and not front.address:
+        winner = Key(key.group, key.kind, *owners[address].split("/"))
+        message = (
+            f"{winner} has the address {address} already, which is older; give one of the two another clusterIP. Until "
+            "then this one is reachable by its name through the HTTP proxy only"
+        )
+        yield Finding(about=key, reason=Reason.CONFLICTED, field="spec.clusterIP", message=message, related=(winner,))
     if service.spec.type == EXTERNAL_NAME:
         message = "an ExternalName Service is a DNS alias outside the mesh; its traffic is not routed"
         yield Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.type", message=message)

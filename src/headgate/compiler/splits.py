@@ -23,8 +23,6 @@ from headgate.resources.registry import SERVICE
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
 from headgate.settings import Settings
 
-LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
-
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
@@ -63,7 +61,11 @@ class Claims:
         candidates = [self._candidate(key, split, index) for index in range(len(split.spec.backends))]
         self.findings += [_finding(key, item) for item in candidates if item.reason]
         _, service = self.snapshot.services[root]
-        for port in sorted({port.port for port in routed_ports(service)}):
+        ports = sorted(port.port for port in routed_ports(service))
+        if not ports:
+            message = f"{split.spec.service} offers no TCP port of its own, so there is nothing to split"
+            self.findings.append(Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.service", message=message))
+        for port in ports:
             self._add_port(key, split, PortRef(root, port), candidates)
 
     def _refusals(self, key: Key, split: TrafficSplit, root: str) -> Iterator[Finding]:
@@ -106,26 +108,20 @@ class Claims:
         )
 
     def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[Candidate]) -> None:
-        on_port = [item if item.reason else self._on_port(item, root) for item in candidates]
+        keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
+        on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
         known = {item.index for item in candidates if item.reason}
         self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
-        keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
         decided = _decide(on_port, root, keep_share=keep_share)
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
             message = f"no backend with a weight above 0 is left for {root}; its requests are answered with 503"
             self.findings.append(
                 Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
             )
-        fitting = _fit(decided)
-        if fitting != decided:
-            message = f"the weights on {root} are larger than a proxy can add up; they are scaled down and rounded"
-            self.findings.append(
-                Finding(about=key, reason=Reason.WEIGHTS_ROUNDED, field="spec.backends", message=message)
-            )
-        self.tables[root] = RouteTable(ref=root, routes=(Route(split=fitting, origin=key),))
-        self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, fitting))))
+        self.tables[root] = RouteTable(ref=root, routes=(Route(split=decided, origin=key),))
+        self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
 
-    def _on_port(self, item: Candidate, root: PortRef) -> Candidate:
+    def _on_port(self, item: Candidate, root: PortRef, *, keep_share: bool) -> Candidate:
         ref = PortRef(item.service, root.port)
         if ref not in self.ready:
             _, service = self.snapshot.services[item.service]
@@ -137,7 +133,8 @@ class Claims:
             return _marked(item, Reason.PORT_MISMATCH, message)
         count = len(self.ready[ref])
         if not count and item.weight:
-            message = f"{item.written} has no ready endpoint on port {root.port}"
+            effect = "its share is answered with 503" if keep_share else "it gets no traffic until it has one"
+            message = f"{item.written} has no ready endpoint on port {root.port}; {effect}"
             return _marked(item, Reason.NO_READY_ENDPOINTS, message)
         return structs.replace(item, endpoints=count)
 
@@ -179,21 +176,6 @@ def plain(ref: PortRef) -> Split:
 
 def _total(split: Split) -> int:
     return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
-
-
-def _fit(split: Split) -> Split:
-    total = _total(split)
-    if total <= LARGEST_SUM:
-        return split
-    room = LARGEST_SUM - len(split.targets) - len(split.broken)
-
-    def scaled(weight: int) -> int:
-        return 1 + weight * room // total
-
-    return Split(
-        targets=tuple(Target(ref=item.ref, weight=scaled(item.weight)) for item in split.targets),
-        broken=tuple(Broken(reason=item.reason, weight=scaled(item.weight)) for item in split.broken),
-    )
 
 
 def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:

@@ -32,6 +32,7 @@ from headgate.local.addresses import Addresses, claim_range
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
 from headgate.local.runtime import LocalRuntime
 from headgate.local.services import admit_services, hold_services, range_of
+from headgate.local.workload_rules import admit_workloads
 from headgate.resources import decode
 from headgate.resources.meta import Key, Object, Value
 from headgate.serve import defaults
@@ -172,7 +173,13 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     stack.enter_context(guard)
     addresses = Addresses(number)
     settings = Settings(lowest_port=lowest_port())
-    hooks += [decode.admit, defaults.admit, deny_self_reference(settings), admit_services(addresses)]
+    hooks += [
+        decode.admit,
+        defaults.admit,
+        admit_workloads,
+        deny_self_reference(settings),
+        admit_services(addresses),
+    ]
     await hold_services(store, addresses)
     return _Ground(store, addresses, guard.fileno(), settings)
 

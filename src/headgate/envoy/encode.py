@@ -1,6 +1,7 @@
 """A View to the bytes that its proxy is to hold."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -10,35 +11,13 @@ from headgate.envoy import clusters, listeners, names, pb, routes
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
 from headgate.envoy.plan import plan
 from headgate.envoy.view import Node, View
-from headgate.model.routing import PortRef
+from headgate.model.routing import Frontend, PortRef
 
 DIGEST_BYTES = 12
 
 
-class Memo:
-    """Encoded resources by the value that they came from; what the last build did not use is dropped."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, Encoded] = {}
-        self._used: dict[Hashable, Encoded] = {}
-        self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
-
-    def turn(self) -> None:
-        """Begin a new build."""
-        self._kept, self._used = self._used, {}
-
-    def get(self, key: Hashable, make: Callable[[], Encoded]) -> Encoded:
-        """Return what was encoded from an equal key, or encode it now."""
-        found = self._used.get(key) or self._kept.get(key)
-        if found is None:
-            found = make()
-            self.encoded += 1
-        self._used[key] = found
-        return found
-
-
 class Part(NamedTuple):
-    """One resource to render: a function of its arguments alone, which are therefore the key of the memo."""
+    """One resource to render: a function of its arguments alone, which makes the whole a key of the memo."""
 
     type_url: TypeUrl
     name: str
@@ -47,14 +26,58 @@ class Part(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
+class Placed(NamedTuple):
+    """One encoded resource, and where in a configuration it belongs."""
+
+    type_url: TypeUrl
+    name: str
+    encoded: Encoded
+
+
+class Memo:
+    """Encoded resources by the value that they came from; what the last build did not use is dropped."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[Placed, ...]] = {}
+        self._used: dict[Hashable, tuple[Placed, ...]] = {}
+        self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
+
+    def turn(self) -> None:
+        """Begin a new build."""
+        self._kept, self._used = self._used, {}
+
+    def get(self, key: Hashable, make: Callable[[], Iterable[Part]]) -> tuple[Placed, ...]:
+        """Return what was encoded from an equal key, or encode it now."""
+        found = self._used.get(key) or self._kept.get(key)
+        if found is None:
+            found = tuple(_encode(part) for part in make())
+            self.encoded += len(found)
+        self._used[key] = found
+        return found
+
+
 def encode(view: View, memo: Memo) -> ProxyConfig:
     """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
     config: dict[TypeUrl, dict[str, Encoded]] = {
         type_url: {} for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES)
     }
-    for part in (*_of_tables(view), *_of_frontends(view), *_of_node(view.node)):
-        config[part.type_url][part.name] = memo.get(part, lambda part=part: _encode(part))  # type: ignore[misc]  # bound now
+    for group in _encoded(view, memo):
+        for type_url, name, encoded in group:
+            config[type_url][name] = encoded
     return config
+
+
+def _encoded(view: View, memo: Memo) -> Iterator[tuple[Placed, ...]]:
+    """Yield tables resource by resource, as their parts change apart, and frontends as a whole, which rarely change."""
+    for part in (*_of_tables(view), *_of_node(view.node)):
+        yield memo.get(part, partial(_alone, part))
+    for front in view.mesh.frontends:
+        key = front, view.mesh.domain, bool(view.node.proxy_port)
+        yield memo.get(key, partial(_of_frontend, *key))
+
+
+def _alone(part: Part) -> tuple[Part]:
+    return (part,)
 
 
 def _of_tables(view: View) -> Iterator[Part]:
@@ -66,16 +89,15 @@ def _of_tables(view: View) -> Iterator[Part]:
             yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 
 
-def _of_frontends(view: View) -> Iterator[Part]:
-    for front in view.mesh.frontends:
-        for port in front.ports:
-            name = names.outbound(PortRef(front.service, port))
-            if front.address and port not in front.unbindable:
-                yield Part(LISTENER, name, listeners.service_listener, (name, front.address, port))
-        for authority, port in names.authorities(front, view.mesh.domain) if view.node.proxy_port else ():
-            ref = PortRef(front.service, port)
-            name = names.host(ref, authority)
-            yield Part(SCOPES, name, routes.scope, (name, authority, names.outbound(ref)))
+def _of_frontend(front: Frontend, domain: str, proxied: bool) -> Iterator[Part]:  # noqa: FBT001  # its arguments are a key
+    for port in front.ports:
+        name = names.outbound(PortRef(front.service, port))
+        if front.address and port not in front.unbindable:
+            yield Part(LISTENER, name, listeners.service_listener, (name, front.address, port))
+    for authority, port in names.authorities(front, domain) if proxied else ():
+        ref = PortRef(front.service, port)
+        name = names.host(ref, authority)
+        yield Part(SCOPES, name, routes.scope, (name, authority, names.outbound(ref)))
 
 
 def _of_node(node: Node) -> Iterator[Part]:
@@ -85,8 +107,9 @@ def _of_node(node: Node) -> Iterator[Part]:
         yield Part(LISTENER, names.PROBE, listeners.probe_listener, (node.probe,))
 
 
-def _encode(part: Part) -> Encoded:
-    return encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
+def _encode(part: Part) -> Placed:
+    encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
+    return Placed(part.type_url, part.name, encoded)
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:

@@ -55,7 +55,7 @@ def authorities(frontend: Frontend, domain: str) -> list[tuple[str, int]]:
     if namespace == "default":
         spellings.insert(0, name)
     if frontend.address:
-        spellings.append(frontend.address)
+        spellings.append(f"[{frontend.address}]" if ":" in frontend.address else frontend.address)
     first = DEFAULT_PORT if DEFAULT_PORT in frontend.ports else frontend.ports[0]
     with_port = [(f"{spelling}:{port}", port) for spelling in spellings for port in frontend.ports]
     return [(spelling, first) for spelling in spellings] + with_port

@@ -23,6 +23,7 @@ from headgate.store.events import EventRecorder
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _KINDS = ("Deployment", "ReplicaSet", "Pod", "Service", "EndpointSlice")
+_BREATH = 200  # Services between two chances for other tasks
 _TIMED = 2.0  # seconds between looks at what only time changes: minReadySeconds, progress deadlines
 
 
@@ -37,6 +38,7 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._complaints: dict[str, str] = {}
+        self._served: dict[str, tuple[str, ...]] = {}  # per Service, what its slices were last decided on
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -59,10 +61,16 @@ class Controllers:
 
     async def _endpoints(self, namespace: str) -> None:
         slices = managed_slices((await self._store.list("discovery.k8s.io", "EndpointSlice", namespace)).items)
-        pods = [pod.typed for pod in await self._known("", "Pod", namespace, Pod)]
-        for service in await self._known("", "Service", namespace, Service):
+        pods = _by_label(await self._known("", "Pod", namespace, Pod))
+        for count, service in enumerate(await self._known("", "Service", namespace, Service)):
             mine = slices.get(service.typed.metadata.name, [])
-            await self._decide(service.object, partial(plan_slices, service, pods, mine))
+            near = pods.get(next(iter((service.typed.spec.selector or {}).items()), ("", "")), [])
+            seen = _versions([service.object, *(pod.object for pod in near), *mine])
+            if self._served.get(seen[0]) != seen:
+                await self._decide(service.object, partial(plan_slices, service, [pod.typed for pod in near], mine))
+                self._served[seen[0]] = seen
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
 
     async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> None:
         """Decide and write for one object. Its faults are told to its user and stop nobody else."""
@@ -126,6 +134,7 @@ class Controllers:
         if type == "DELETED":
             self._memo.pop(obj["metadata"]["uid"], None)
             self._complaints.pop(obj["metadata"]["uid"], None)
+            self._served.pop(obj["metadata"]["uid"], None)
 
     async def _remind(self) -> None:
         while True:
@@ -145,3 +154,18 @@ class Controllers:
         self._changed.update(namespaces)
         if self._changed:
             self._wake.set()
+
+
+def _by_label(pods: Iterable[Known[Pod]]) -> dict[tuple[str, str], list[Known[Pod]]]:
+    """Return the pods by each of their labels: what a selector may take is found by its first one."""
+    found: dict[tuple[str, str], list[Known[Pod]]] = {}
+    for pod in pods:
+        for label in pod.typed.metadata.labels.items():
+            found.setdefault(label, []).append(pod)
+    return found
+
+
+def _versions(objects: Sequence[Object]) -> tuple[str, ...]:
+    """Return the uid of the first object, and which version of what a decision was made on."""
+    versions = (f"{obj['metadata']['uid']} {obj['metadata']['resourceVersion']}" for obj in objects)
+    return (str(objects[0]["metadata"]["uid"]), *versions)

@@ -45,7 +45,7 @@ def _quantity(description: str) -> Schema:
 
 
 _CONDITIONS = _list(
-    "What holds for the object now, one entry a type: Accepted, ResolvedRefs, Programmed.",
+    "What holds for the object now, one entry a type: Accepted, ResolvedRefs, Programmed and others.",
     _record(
         "One statement about the object.",
         "type status lastTransitionTime reason message",
@@ -64,22 +64,22 @@ _CONDITIONS = _list(
 )
 _SPLIT_STATUS = _record(
     "What became of the split. Only the control plane writes it.",
+    observedGeneration=_whole("The metadata.generation that the status is about."),
     conditions=_CONDITIONS,
     ports=_list(
         "The effect on each port of the root Service.",
         _record(
             "One port of the root Service.",
             port=_whole("The port's number."),
-            name=_text("The port's name."),
             backends=_list(
                 "Who shares the port's traffic, and who was left out.",
                 _record(
                     "One backend at this port.",
                     service=_text("The Service."),
                     weight=_whole("The weight in force; 0 for a backend that is left out."),
-                    percent=_text("The share of requests in percent, for example 33.3."),
-                    state=_text("Whether the backend takes traffic, and if not, how it is kept out."),
-                    reason=_text("Why the backend is in that state; empty when all is well."),
+                    percent=_text("The share of requests in percent, for example 33.3%."),
+                    endpoints=_whole("How many endpoints are ready to serve."),
+                    reason=_text("Why the backend is left out; absent for one that takes part."),
                 ),
             ),
         ),

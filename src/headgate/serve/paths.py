@@ -78,6 +78,15 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     return int(text) if text else None
 
 
+def check_revision(query: Mapping[str, str], current: int) -> None:
+    """Check that a list as of `current` is what was asked for. Raises ApiError 410, 504: only the present is kept."""
+    wanted = number(query, "resourceVersion") or current
+    if wanted > current:
+        raise ApiError(504, f"Too large resource version: {wanted}, current: {current}", reason="Timeout")
+    if query.get("resourceVersionMatch") == "Exact" and wanted != current:
+        raise ApiError(410, f"only the list of now is kept, of resource version {current}: ask without Exact")
+
+
 class Continue(msgspec.Struct, frozen=True):
     """Where the next page of a list begins: after this object, as of this revision."""
 

@@ -73,13 +73,18 @@ class _Stream:
         self._wake = asyncio.Event()
         self._sent: dict[str, float] = {}  # nonce -> when the answer is overdue
         self._closed = False
+        self._fault = ""  # why what the proxy sends can't be read
 
     async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
         """Yield serialised responses until the proxy hangs up."""
         first = await anext(aiter(requests), None)
         if first is None:
             return
-        node_id, request = read_request(first)
+        try:
+            node_id, request = read_request(first)
+        except ProxyError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return
         proxy = self._fleet.proxies.get(node_id)
         if proxy is None:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"headgate does not know the proxy {node_id!r}")
@@ -97,6 +102,8 @@ class _Stream:
                 for response in self._due(proxy):
                     yield write_response(response)
                 await self._pause()
+            if self._fault:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self._fault)
         finally:
             for task in tasks:
                 task.cancel()
@@ -133,6 +140,8 @@ class _Stream:
                 self._sent.pop(request.nonce, None)
                 self._wake.set()
                 self._fleet.bump()
+        except ProxyError as error:
+            self._fault = str(error)
         finally:
             self._closed = True
             self._wake.set()

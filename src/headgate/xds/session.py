@@ -293,7 +293,7 @@ def _accepted(shelf: Shelf, response: Response) -> None:
         shelf.doubtful.pop(name, None)
         if shelf.asks_for(name):  # it may have left while the answer was on its way, or with the answer
             shelf.held[name] = Held(encoded.digest, encoded.needs)
-    for name in response.removed:
+    for name in response.removed if shelf.wildcard else ():  # Envoy keeps routes and endpoints until it lets go of them
         if not shelf.known.get(name):
             shelf.held.pop(name, None)
             shelf.doubtful.pop(name, None)

@@ -1,14 +1,20 @@
 """Discovery messages to and from bytes. Responses are put together from resources that are serialised already."""
 
+from google.protobuf.message import DecodeError
+
 from headgate.envoy import pb
+from headgate.errors import ProxyError
 from headgate.xds.session import Request, Response
 
 _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
 
 
 def read_request(data: bytes) -> tuple[str, Request]:
-    """Return the node's id, where the message has it (the first of a stream), and the request."""
-    message = pb.DeltaDiscoveryRequest.FromString(data)
+    """Return the node's id, where the message has it (the first of a stream), and the request. Raises ProxyError."""
+    try:
+        message = pb.DeltaDiscoveryRequest.FromString(data)
+    except DecodeError as error:
+        raise ProxyError("this is no DeltaDiscoveryRequest; send Envoy's delta xDS v3") from error
     request = Request(
         type_url=message.type_url,
         subscribe=tuple(message.resource_names_subscribe),

@@ -1,0 +1,233 @@
+"""Proxies that misbehave: one never answers, one speaks of what headgate does not know. The others don't notice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import grpc
+import grpc.aio
+import pytest
+
+from headgate.compiler.report import Outcome
+from headgate.control.conditions import progress_of
+from headgate.envoy import pb
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.latest import until
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
+from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.xds import server
+from headgate.xds.fleet import Fleet
+from headgate.xds.server import METHOD, XdsServer
+
+REF = PortRef("default/website", 8080)
+NAME = "outbound/default/website/8080"
+CHANGES = 500
+
+
+def mesh(weight: int, services: int = 1) -> Mesh:
+    """Return a split at weight/1, beside services that never change."""
+    backends = [PortRef("default/website-v1", 8080), PortRef("default/website-v2", 8080)]
+    others = [PortRef(f"default/other-{number}", 8080) for number in range(services - 1)]
+    split = Split(targets=(Target(ref=backends[0], weight=weight), Target(ref=backends[1], weight=1)))
+    places = {ref: (Endpoint(address=f"127.0.1.{index + 1}", port=80),) for index, ref in enumerate(backends)}
+    plain = [RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=ref, weight=1),))),)) for ref in others]
+    return Mesh(
+        domain="cluster.local",
+        frontends=tuple(
+            Frontend(service=ref.service, address="127.0.2.1", ports=(ref.port,)) for ref in (REF, *others)
+        ),
+        tables=(RouteTable(ref=REF, routes=(Route(split=split),)), *plain),
+        endpoints=tuple(Endpoints(ref=ref, ready=places.get(ref, ())) for ref in (*backends, *others)),
+    )
+
+
+class World:
+    """A server and its fleet; every proxy is to hold the same mesh."""
+
+    def __init__(self, address: str) -> None:
+        self.fleet = Fleet()
+        self.address = address
+        self._memo = Memo()
+
+    def apply(self, wanted: Mesh) -> None:
+        self._memo.turn()
+        config = encode(project(wanted, Node(id="any")), self._memo)
+        for proxy in self.fleet.proxies.values():
+            proxy.config.set(config)
+
+    async def settled(self, node: str) -> None:
+        async with asyncio.timeout(10):
+            await until(self.fleet.proxies[node].settled, self.fleet.news)
+
+    async def sent(self, node: str) -> None:
+        """Wait until a proxy has a stream, and its first answer is due."""
+        proxy = self.fleet.proxies[node]
+        async with asyncio.timeout(10):
+            await until(
+                lambda: proxy.session is not None and bool(proxy.session.shelves[CLUSTER].flying), self.fleet.news
+            )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    found = World(f"unix:{tmp_path}/xds.sock")
+    xds = XdsServer(found.fleet)
+    await xds.start(found.address)
+    yield found
+    await xds.stop()
+
+
+class Proxy:
+    """A client of delta ADS over the real wire; `mute` never answers what it is sent."""
+
+    def __init__(self, node: str, *, mute: bool = False) -> None:
+        self.node = node
+        self.received: list[pb.DeltaDiscoveryResponse] = []
+        self.versions: dict[tuple[str, str], str] = {}
+        self._mute = mute
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reading:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._call.cancel()
+            await self._channel.close()
+
+    async def connect(self, address: str, *, initial: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        """Open the stream as Envoy does; `initial` are the versions that it brings along, by type."""
+        self._channel = grpc.aio.insecure_channel(address)
+        self._call = self._channel.stream_stream(METHOD)()
+        for type_url in (CLUSTER, LISTENER):
+            await self.ask(type_url, initial=(initial or {}).get(type_url, {}))
+        self._reading = asyncio.create_task(self._read())
+
+    async def ask(self, type_url: str, *names: str, initial: Mapping[str, str] | None = None) -> None:
+        """Subscribe to names of a type, or to all of it."""
+        await self._send(
+            pb.DeltaDiscoveryRequest(
+                type_url=type_url, resource_names_subscribe=names, initial_resource_versions=initial or {}
+            )
+        )
+
+    async def send(self, data: bytes) -> None:
+        """Send anything."""
+        await self._call.write(data)
+
+    async def ended(self) -> grpc.StatusCode:
+        """Wait for the end of the stream."""
+        async with asyncio.timeout(10):
+            found: grpc.StatusCode = await self._call.code()
+        return found
+
+    async def _send(self, request: pb.DeltaDiscoveryRequest) -> None:
+        request.node.id = self.node
+        await self._call.write(request.SerializeToString())
+
+    async def _read(self) -> None:
+        async for data in self._call:
+            response = pb.DeltaDiscoveryResponse.FromString(data)
+            self.received.append(response)
+            names = [resource.name for resource in response.resources]
+            self.versions |= {(response.type_url, resource.name): resource.version for resource in response.resources}
+            if not self._mute:
+                await self._send(pb.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce))
+                if follows := {CLUSTER: ENDPOINTS, LISTENER: ROUTES}.get(response.type_url):
+                    await self.ask(follows, *names)
+
+
+async def test_a_proxy_that_never_answers_lags_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.01)
+    slow, good = world.fleet.expect("slow"), world.fleet.expect("good")
+    world.apply(mesh(1))
+    async with Proxy("slow", mute=True) as mute, Proxy("good") as other:
+        await mute.connect(world.address)
+        await mute.ask(ENDPOINTS, NAME)
+        await mute.ask(ROUTES, NAME)
+        await other.connect(world.address)
+        await world.sent("slow")
+        for weight in range(2, CHANGES):
+            world.apply(mesh(weight))
+            await world.settled("good")
+        outcome = Outcome(about=TRAFFIC_SPLIT.key("default", "website"), ref=REF, shares=())
+        progress = progress_of([outcome], world.fleet.connected())
+        assert progress.holding == ("good",)
+        assert progress.lagging == ("slow",)
+        assert not slow.settled()
+        assert slow.session
+        assert all(
+            len(shelf.flying) <= 17 for shelf in slow.session.shelves.values()
+        )  # what it is sent does not pile up
+        assert good.settled()
+
+
+async def test_a_proxy_that_does_not_even_read_costs_no_memory(world: World) -> None:
+    slow = world.fleet.expect("slow")
+    world.apply(mesh(1, services=1000))
+    channel = grpc.aio.insecure_channel(world.address)
+    call = channel.stream_stream(METHOD)()
+    try:
+        for type_url in (CLUSTER, LISTENER):
+            await call.write(pb.DeltaDiscoveryRequest(node=pb.Node(id="slow"), type_url=type_url).SerializeToString())
+        await world.sent("slow")
+        for weight in range(2, 50):
+            world.apply(mesh(weight, services=1000))
+            await asyncio.sleep(0)
+        assert slow.session
+        assert sum(len(shelf.flying) for shelf in slow.session.shelves.values()) <= 2
+        assert not slow.settled()
+    finally:
+        call.cancel()
+        await channel.close()
+
+
+async def test_a_proxy_that_comes_with_old_versions_gets_the_new_ones_and_loses_what_is_gone(world: World) -> None:
+    world.fleet.expect("old")
+    world.apply(mesh(1))
+    async with Proxy("old") as proxy:
+        old = {CLUSTER: {NAME: "of-another-release", "outbound/default/gone/80": "1"}, LISTENER: {}}
+        await proxy.connect(world.address, initial=old)
+        await proxy.ask(ENDPOINTS, NAME, initial={NAME: "of-another-release"})
+        await proxy.ask(ROUTES, NAME)
+        await world.settled("old")
+        assert {type_url for type_url, _ in proxy.versions} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
+        removed = [name for response in proxy.received for name in response.removed_resources]
+        assert removed == ["outbound/default/gone/80"]
+
+
+async def test_types_that_headgate_does_not_know_are_left_without_an_answer(world: World) -> None:
+    world.fleet.expect("new")
+    world.apply(mesh(1))
+    async with Proxy("new") as proxy:
+        await proxy.connect(world.address)
+        await proxy.ask("type.googleapis.com/envoy.config.future.v9.Resource", "x", initial={"x": "1"})
+        await world.settled("new")
+        assert {response.type_url for response in proxy.received} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
+
+
+async def test_what_is_no_discovery_request_ends_its_own_stream(world: World) -> None:
+    world.fleet.expect("bad")
+    world.fleet.expect("good")
+    world.apply(mesh(1))
+    async with Proxy("bad") as bad, Proxy("good") as good:
+        await bad.connect(world.address)
+        await good.connect(world.address)
+        await world.settled("bad")
+        await bad.send(b"\xff\xff\xff no protobuf")
+        assert await bad.ended() == grpc.StatusCode.INVALID_ARGUMENT
+        world.apply(mesh(2))
+        await world.settled("good")
+
+
+async def test_what_begins_with_no_discovery_request_is_told_so(world: World) -> None:
+    async with grpc.aio.insecure_channel(world.address) as channel:
+        call = channel.stream_stream(METHOD)()
+        await call.write(b"\xff\xff\xff no protobuf")
+        assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "DeltaDiscoveryRequest" in await call.details()

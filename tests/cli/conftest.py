@@ -1,0 +1,150 @@
+"""The command as a user runs it: in this process for what reads files, as a program against an API that listens."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.app import app
+from headgate.control.instance import Instance, write_instance
+from headgate.local.envoy import runtime_directory
+from headgate.resources import decode
+from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.serve.certificate import Certificate, certificate_in
+from headgate.store.memory import MemoryStore
+
+TOKEN = "a-token-for-tests"
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
+    """Run a command in an empty directory, with no cluster in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def command(*arguments: str) -> Ran:
+        result = CliRunner().invoke(app, list(arguments), prog_name="headgate")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    return command
+
+
+def service(name: str, *ports: int, namespace: str = "default", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": [{"name": f"p{port}", "port": port} for port in ports], **spec},
+    }
+
+
+def make_split(weights: Mapping[str, int], name: str = "website", **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": name, "namespace": "default", **more},
+        "spec": {
+            "service": "website",
+            "backends": [{"service": backend, "weight": weight} for backend, weight in weights.items()],
+        },
+    }
+
+
+def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None, **conditions: str) -> dict[str, Any]:
+    """Return a status with conditions such as `Programmed="False"`; `reasons` gives them words."""
+    words = reasons or {}
+    return {
+        "observedGeneration": generation,
+        "conditions": [
+            {
+                "type": type,
+                "status": status,
+                "reason": words.get(type, type).partition(":")[0],
+                "message": words.get(type, "").partition(": ")[2],
+                "observedGeneration": generation,
+            }
+            for type, status in ({"Accepted": "True", "Programmed": "True"} | conditions).items()
+        ],
+    }
+
+
+class World:
+    """An API that listens, its store, and the directory where commands find both."""
+
+    def __init__(self, store: MemoryStore, state: Path) -> None:
+        self.store = store
+        self.state = state
+        self.probe = runtime_directory(state, os.environ) / "probe.sock"
+
+    def start(self, *arguments: str) -> Any:
+        """Begin a command; the caller waits for it."""
+        command = [sys.executable, "-m", "headgate", *arguments]
+        environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        return asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=self.state.parent
+        )
+
+    async def run(self, *arguments: str) -> Ran:
+        """Run a command to its end; it finds `.headgate` in its directory."""
+        return await ended(await self.start(*arguments))
+
+    async def status(self, obj: Any, status: Mapping[str, Any]) -> None:
+        key = decode.kind_written(obj).key("default", obj["metadata"]["name"])
+        await self.store.update({**await self.store.get(key), "status": status}, subresource="status")
+
+
+async def ended(process: Any) -> Ran:
+    out, err = await process.communicate()
+    return Ran(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate_in(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World]:
+    store = MemoryStore(admit=decode.admit)
+    state = tmp_path / ".headgate"
+    state.mkdir()
+
+    async def logs(key: Any, options: Any) -> AsyncIterator[bytes]:
+        for line in range(3)[-(options.tail_lines or 3) :]:
+            yield f"{key.name} line {line}\n".encode()
+        if options.follow:
+            await asyncio.Event().wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        write_kubeconfig(state / "kubeconfig", url, TOKEN, certificate)
+        serving = asyncio.create_task(serve(create_app(store, token=TOKEN, logs=logs), listener, certificate))
+        world = World(store, state)
+        instance = Instance(
+            api=url,
+            kubeconfig=str(state / "kubeconfig"),
+            proxy="127.0.0.1:1",
+            probe=str(world.probe),
+            admin=str(state / "admin.sock"),
+            pid=os.getpid(),
+        )
+        write_instance(state, instance)
+        yield world
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving

@@ -1,0 +1,132 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cli.conftest import make_split, service
+
+Run = Callable[..., Any]
+VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+
+
+def write(path: Path, *objects: Any) -> str:
+    path.write_text(yaml.safe_dump_all(objects, sort_keys=False))
+    return str(path)
+
+
+def test_sound_manifests_are_fine_although_nothing_runs(run: Run, tmp_path: Path) -> None:
+    ended = run("check", write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10})))
+    assert ended == (0, "", "nothing wrong in 4 objects\n")
+
+
+def test_each_mistake_stands_in_a_line_with_its_place(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(
+        "apiVersion: split.smi-spec.io/v1alpha4\n"
+        "kind: TrafficSplit\n"
+        "metadata: {name: website}\n"
+        "spec:\n"
+        "  service: website\n"
+        "  backends:\n"
+        "  - {service: website-v1, weight: -1}\n"
+        "  - service: website-v2\n"
+        '    weight: "10"\n'
+    )
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    ended = run("check", "bad.yaml", "broken.yaml")
+    assert ended.code == 1
+    first, second, *_ = ended.out.splitlines()
+    assert first == "bad.yaml:7: error Invalid spec.backends[0].weight: must be 0 or more, not -1"
+    assert second.startswith("bad.yaml:9: error Invalid spec.backends[1].weight: must be a whole number, not")
+    assert "broken.yaml:2: error Invalid is not YAML" in ended.out
+    assert "3 errors" in ended.err
+
+
+def test_what_the_compiler_finds_is_named_with_its_object(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website": 1}))
+    ended = run("check", file)
+    assert ended.code == 1
+    assert "error SelfReference TrafficSplit default/website: spec.backends[1].service: website is both" in ended.out
+
+
+def test_warnings_fail_only_when_strict(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website-v3": 1}))
+    loose, strict = run("check", file), run("check", file, "--strict")
+    assert (loose.code, strict.code) == (0, 1)
+    assert "warning BackendNotFound TrafficSplit default/website: spec.backends[1].service" in loose.out
+    assert "1 warning in 4 objects" in loose.err
+
+
+def test_ports_are_compared_offline(run: Run, tmp_path: Path) -> None:
+    """R35, R39."""
+    blue = service("blue-birds", 1024, selector={"app": "blue"})
+    split = make_split({"blue-birds": 1, "website-v1": 1})
+    assert "PortMismatch" in run("check", write(tmp_path / "a.yaml", *VERSIONS, blue, split)).out
+
+
+def test_scripts_get_the_findings_as_json(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", make_split({"website-v1": 1}))
+    found = json.loads(run("check", file, "-o", "json").out)
+    assert (found["objects"], found["errors"], found["warnings"]) == (1, 0, 1)
+    assert found["findings"][0] | {"message": "", "column": 0} == {
+        "file": file,
+        "line": 7,
+        "column": 0,
+        "severity": "warning",
+        "reason": "ServiceNotFound",
+        "object": "TrafficSplit default/website",
+        "field": "spec.service",
+        "message": "",
+    }
+
+
+def test_a_directory_without_manifests_is_not_taken_for_sound(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = run("check", "empty")
+    assert ended.code == 1
+    assert "there are no objects in empty" in ended.err
+
+
+@pytest.mark.parametrize("stage", ["mesh", "report", "xds"])
+def test_every_stage_can_be_read_and_is_the_same_each_time(run: Run, tmp_path: Path, stage: str) -> None:
+    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
+    ended = run("compile", file, "--stage", stage)
+    assert ended.code == 0
+    assert ended.out == run("compile", file, "--stage", stage).out
+    assert list(yaml.safe_load_all(ended.out))
+
+
+def test_a_split_shows_its_weights_without_running_pods(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
+    resources = list(yaml.safe_load_all(run("compile", file, "--stage", "xds").out))
+    endpoints = next(
+        item["resource"]
+        for item in resources
+        if (item["type"], item["name"]) == ("ClusterLoadAssignment", "outbound/default/website/8080")
+    )
+    weights = {item["locality"]["zone"]: item["load_balancing_weight"] for item in endpoints["endpoints"]}
+    assert weights == {"website-v1": 3, "website-v2": 1}
+
+
+def test_named_target_ports_come_from_the_pods_of_the_files(run: Run, tmp_path: Path) -> None:
+    """R38."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"app": "website"}},
+        "spec": {"containers": [{"name": "web", "ports": [{"name": "http", "containerPort": 9123}]}]},
+    }
+    web = service("web", 80, selector={"app": "website"})
+    web["spec"]["ports"][0]["targetPort"] = "http"
+    mesh = yaml.safe_load(run("compile", write(tmp_path / "a.yaml", web, pod)).out)
+    assert mesh["endpoints"][0]["ready"][0]["port"] == 9123
+
+
+def test_a_mistake_does_not_hide_what_is_sound(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", *VERSIONS)
+    (tmp_path / "b.yaml").write_text("kind: [\n")
+    ended = run("compile", "a.yaml", "b.yaml", "-o", "json")
+    assert ended.code == 1
+    assert len(json.loads(ended.out)["frontends"]) == 3
+    assert "b.yaml:2: error" in ended.err

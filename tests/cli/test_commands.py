@@ -1,0 +1,83 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headgate.cli.app import COMMANDS
+
+
+def test_help_names_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
+    shown = run("--help")
+    assert shown.code == 0
+    for name, command in COMMANDS.items():
+        assert f"│ {name} " in shown.out
+        assert command.summary in shown.out
+    assert "124 timeout" in " ".join(shown.out.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> None:
+    shown = run(name, "--help")
+    assert shown.code == 0
+    assert f"Usage: headgate {name}" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["chek"], "Did you mean 'check'?"),
+        (["check"], "Missing argument"),
+        (["check", "nowhere"], "nowhere does not exist; name a directory or a file of manifests"),
+        (["check", ".", "--colour"], "No such option"),
+        (["compile", ".", "--node", "sidecar"], "there is no proxy 'sidecar'; the only one is gateway"),
+        (["wait", "website"], "write KIND/NAME"),
+        (["wait", "foo/website"], "there is no kind 'foo'"),
+        (["wait", "pod/website"], "wait for a trafficsplit or a deployment"),
+        (["wait", "ts/website", "--timeout", "soon"], "write 20s, 2m or 500ms"),
+        (["logs", "svc/website"], "a Service prints nothing"),
+        (["try", "https://website"], "https is not spoken here"),
+        (["try", "http://website:99999"], "no usable port"),
+        (["try", "http://"], "names no Service"),
+        (["try", "website", "-H", "no colon"], "write 'name: value'"),
+        (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
+        (["try", "website", "-H", "Host: other"], "Host follows from the URL"),
+        (["try", "website", "-X", "GET /"], "not a method"),
+        (["try", "website", "-n", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_two_lines(run: Callable[..., Any], arguments: list[str], told: str) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2
+    assert told in ended.err
+    assert len(ended.err.strip().splitlines()) == 2
+    assert "--help" in ended.err
+    assert not ended.out
+
+
+@pytest.mark.parametrize("command", [["wait", "ts/website"], ["try", "website"], ["logs", "web"]])
+def test_without_a_running_headgate_commands_say_how_to_start_one(run: Callable[..., Any], command: list[str]) -> None:
+    ended = run(*command)
+    assert ended.code == 3
+    assert "no headgate runs with its state in .headgate: start one with `headgate up DIR`" in ended.err
+
+
+def test_version_tells_headgate_envoy_and_that_nothing_runs(run: Callable[..., Any]) -> None:
+    found = json.loads(run("version", "-o", "json").out)
+    assert found["headgate"].count(".") == 2
+    assert found["envoy"].startswith("1.")
+    assert found["instance"] is None
+    assert "running   nothing" in run("version").out
+
+
+def test_version_goes_on_when_envoy_is_missing(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_ENVOY", "/nowhere/envoy")
+    assert "correct HEADGATE_ENVOY" in run("version").out
+
+
+def test_the_shell_can_complete_commands_and_options(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_HEADGATE_COMPLETE", "complete_bash")
+    for words, word, wanted in (("headgate w", "1", "wait"), ("headgate wait --tim", "2", "--timeout")):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", word)
+        assert wanted in run().out.split()

@@ -1,0 +1,72 @@
+from typing import Any
+
+from rich.console import Console
+from tests.cli.conftest import make_split, make_status
+
+from headgate.cli.live import History, render, sections
+from headgate.control.observed import Observed
+from headgate.model.routing import PortRef
+
+WEBSITE = PortRef("default/website", 8080)
+
+
+def seen(backend: str, requests: int, failures: int = 0) -> Observed:
+    return Observed(ref=WEBSITE, backend=f"default/{backend}", requests=requests, failures=failures, unreachable=0)
+
+
+def decided(**conditions: str) -> dict[str, Any]:
+    backends = [{"service": "v1", "weight": 3}, {"service": "v2", "weight": 1}]
+    words = {"Programmed": "Pending: 0 of 1 proxies hold it; waiting for gateway"}
+    status = make_status(reasons=words, **conditions) | {
+        "proxies": {"programmed": 1, "total": 1},
+        "ports": [{"port": 8080, "backends": backends}],
+    }
+    return {**make_split({"v1": 3, "v2": 1}), "status": status}
+
+
+def drawn(history: History, *splits: Any, trouble: str = "") -> str:
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(render(list(sections(splits, history)), trouble))
+    return captured.get()
+
+
+def row(text: str, backend: str) -> list[str]:
+    return next(line.split() for line in text.splitlines() if backend in line)
+
+
+def test_shares_count_from_the_start_of_the_table_and_of_late() -> None:
+    history = History()
+    history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the table began
+    history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
+    history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
+    history.add(20.0, [seen("v1", 1060), seen("v2", 1040, 2)])
+    text = drawn(history, decided())
+    assert row(text, "default/v1") == ["default/v1", "75.0%", "60.0%", "50.0%", "60", "2.0", "0"]
+    assert row(text, "default/v2") == ["default/v2", "25.0%", "40.0%", "50.0%", "40", "2.0", "2"]
+
+
+def test_a_table_without_traffic_shows_no_shares() -> None:
+    history = History()
+    history.add(0.0, [])
+    assert row(drawn(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "-", "0", "0.0", "0"]
+
+
+def test_what_is_wrong_stands_beneath_the_split() -> None:
+    text = drawn(History(), decided(Programmed="False"))
+    assert "Pending: 0 of 1 proxies hold it; waiting for gateway" in text
+    assert "Pending" not in drawn(History(), decided())
+
+
+def test_the_table_fits_in_80_columns() -> None:
+    split = decided(Programmed="False")
+    split["metadata"]["name"] = "a" * 60
+    assert max(map(len, drawn(History(), split).splitlines())) <= 80
+
+
+def test_nothing_to_show_is_said() -> None:
+    assert "There is no TrafficSplit" in drawn(History())
+
+
+def test_a_proxy_that_does_not_answer_is_told() -> None:
+    assert "does not answer" in drawn(History(), decided(), trouble="Envoy does not answer")

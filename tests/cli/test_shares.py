@@ -1,0 +1,89 @@
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from tests.cli.conftest import make_split, make_status
+
+from headgate.cli.shares import Wanted, fits, wanted
+
+ROOT = "default/website"
+
+
+def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """Return a split with the status that headgate writes for port 8080; `reasons` leave backends out."""
+    split = make_split(weights, **more)
+    backends = [{"service": name.split(".")[0], "weight": weight} for name, weight in weights.items()]
+    for backend in backends:
+        if reason := (reasons or {}).get(str(backend["service"])):
+            backend["reason"] = reason
+    return {**split, "status": {**make_status(), "ports": [{"port": 8080, "backends": backends}]}}
+
+
+def shares(split: Any, port: int = 8080) -> dict[str, Fraction]:
+    return dict(wanted(ROOT, port, [split]).shares)
+
+
+def test_weights_are_exact_shares() -> None:
+    """R7, R8."""
+    assert shares(decided({"v1": 1000, "v2": 500, "v3": 0})) == {
+        "default/v1": Fraction(2, 3),
+        "default/v2": Fraction(1, 3),
+        "default/v3": 0,
+    }
+
+
+def test_who_is_left_out_leaves_its_share_to_the_others() -> None:
+    """R43."""
+    split = decided({"v1": 1, "v2": 1}, {"v2": "PortMismatch"})
+    assert shares(split) == {"default/v1": 1, "default/v2": 0}
+
+
+def test_with_every_backend_unresolved_the_root_serves_itself() -> None:
+    """R42."""
+    assert shares(decided({"v1": 1}, {"v1": "BackendNotFound"})) == {ROOT: 1}
+
+
+def test_a_share_that_must_fail_is_wanted_as_503() -> None:
+    """D9."""
+    split = decided({"v1": 3, "v2": 1}, {"v2": "NoReadyEndpoints"}, annotations={"headgate.dev/no-endpoints": "fail"})
+    assert shares(split) == {"default/v1": Fraction(3, 4), "(503)": Fraction(1, 4), "default/v2": 0}
+
+
+def test_backends_of_other_namespaces_are_not_confused() -> None:
+    """D12."""
+    assert shares(decided({"web": 1, "web.other": 1})) == {"default/web": Fraction(1, 2), "other/web": Fraction(1, 2)}
+
+
+@pytest.mark.parametrize("case", ["no split", "other port", "refused"])
+def test_what_no_split_decides_goes_to_the_service_itself(case: str) -> None:
+    split = decided({"v1": 1})
+    if case == "refused":
+        split["status"]["conditions"][0]["status"] = "False"
+    found = wanted(ROOT, 9090 if case == "other port" else 8080, [] if case == "no split" else [split])
+    assert (found.split, found.shares) == ("", ((ROOT, Fraction(1)),))
+
+
+def want(**shares: Fraction | int) -> Wanted:
+    return Wanted(service=ROOT, port=8080, split="", shares=tuple((k, Fraction(v)) for k, v in shares.items()))
+
+
+@pytest.mark.parametrize(
+    ("counts", "fit"),
+    [
+        ({"v1": 900, "v2": 100}, True),
+        ({"v1": 929, "v2": 71}, False),  # 3 * sqrt(0.09 / 1000) is 2.85 %
+        ({"v1": 928, "v2": 72}, True),
+        ({"v1": 1000}, False),
+        ({}, False),
+        ({"v1": 900, "v2": 100, "stranger": 1}, False),
+    ],
+)
+def test_the_band_is_three_sigma(counts: Mapping[str, int], fit: bool) -> None:
+    assert all(row.fits for row in fits(want(v1=Fraction(9, 10), v2=Fraction(1, 10)), counts)) is fit
+
+
+def test_weight_0_gets_exactly_nothing() -> None:
+    rows = fits(want(v1=1, v2=0), {"v1": 9999, "v2": 1})
+    assert [row.fits for row in rows] == [False, False]
+    assert all(row.fits for row in fits(want(v1=1, v2=0), {"v1": 10000}))

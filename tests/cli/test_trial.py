@@ -1,0 +1,153 @@
+"""`try` against the API and a stand-in for the proxy: a socket that answers as the probe listener does."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+import pytest
+from tests.cli.conftest import World, make_split, make_status, service
+
+Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[str]]]
+
+
+@pytest.fixture
+def proxy(world: World) -> Serve:
+    """Answer one request after the other with the responses given, again and again; keep what was asked."""
+
+    @contextlib.asynccontextmanager
+    async def serve(responses: Iterable[str]) -> AsyncIterator[list[str]]:
+        asked: list[str] = []
+        answers = itertools.cycle(responses)
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    length = next((int(x[16:]) for x in head.split("\r\n") if x.startswith("content-length: ")), 0)
+                    asked.append(head + (await reader.readexactly(length)).decode())
+                    writer.write(next(answers).encode())
+            writer.close()
+
+        server = await asyncio.start_unix_server(answer, world.probe)
+        try:
+            yield asked
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    return serve
+
+
+def response(backend: str = "", status: int = 200, body: str = "ok") -> str:
+    told = f"x-headgate-backend: default/{backend}\r\nx-headgate-pod: default/{backend}-0\r\n" if backend else ""
+    return f"HTTP/1.1 {status} Any\r\ncontent-length: {len(body)}\r\n{told}\r\n{body}"
+
+
+async def split_of(world: World, weights: Mapping[str, int]) -> None:
+    await world.store.create(service("website", 8080, 9090))
+    split = make_split(weights)
+    await world.store.create(split)
+    backends = [{"service": name, "weight": weight} for name, weight in weights.items()]
+    await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": backends}]})
+
+
+async def test_a_distribution_that_fits(world: World, proxy: Serve) -> None:
+    """R1, R7."""
+    await split_of(world, {"v1": 3, "v2": 1, "v3": 0})
+    async with proxy([*[response("v1")] * 3, response("v2")]) as asked:
+        ran = await world.run("try", "http://website:8080/a?b=c", "-n", "40", "-o", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, found["fits"], found["split"], found["port"]) == (0, True, "default/website", 8080)
+    assert {row["backend"]: row["requests"] for row in found["backends"]} == {
+        "default/v1": 30,
+        "default/v2": 10,
+        "default/v3": 0,
+    }
+    assert found["pods"] == {"default/v1-0": 30, "default/v2-0": 10}
+    assert found["statuses"] == {"200": 40}
+    assert all(head.startswith("GET http://website:8080/a?b=c HTTP/1.1\r\nhost: website:8080\r\n") for head in asked)
+
+
+async def test_a_distribution_that_does_not_fit(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 3, "v2": 1})
+    async with proxy([response("v1"), response("v2")]):
+        ran = await world.run("try", "website.default.svc.cluster.local", "-n", "100", "-c", "5")
+    assert ran.code == 1
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["default/v1", "75.00%", "50.00%", "50", "62.01%", "..", "87.99%", "NO"] in rows
+    assert "does not fit" in ran.out
+
+
+async def test_a_single_request_to_a_backend_with_weight_0_does_not_fit(world: World, proxy: Serve) -> None:
+    """R8."""
+    await split_of(world, {"v1": 1, "v2": 0})
+    async with proxy([*[response("v1")] * 999, response("v2")]):
+        assert (await world.run("try", "website", "-n", "1000")).code == 1
+
+
+async def test_failures_are_shown_with_the_body_s_first_line(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy(
+        [response("v1"), response("v1", 500, "it broke\nbadly"), response("", 503, "no healthy upstream")]
+    ):
+        ran = await world.run("try", "website", "-n", "30")
+    assert ran.code == 1
+    assert "10 x 500 from default/v1: it broke\n" in ran.out
+    assert "10 x 503 from the proxy: no healthy upstream" in ran.out
+    assert "20 failed" in ran.out
+
+
+async def test_the_application_s_own_404_is_an_answer(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy([response("v1", 404)]):
+        assert (await world.run("try", "website", "-n", "5")).code == 0
+
+
+async def test_method_headers_and_body_are_sent(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy([response("v1")]) as asked:
+        assert (await world.run("try", "website", "-n", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
+    assert asked[0].startswith("POST http://website/ HTTP/1.1\r\n")
+    assert "\r\nX-User: a b\r\n" in asked[0]
+    assert asked[0].endswith("\r\n\r\nhäh")
+
+
+async def test_connections_that_end_are_replaced(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    closing = response("v1").replace("\r\n", "\r\nconnection: close\r\n", 1)
+    async with proxy([closing]):
+        assert (await world.run("try", "website", "-n", "20", "-c", "3")).code == 0
+
+
+async def test_a_service_without_a_split_serves_itself(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy([response("website")]):
+        ran = await world.run("try", "http://website:9090", "-n", "5")
+    assert ran.code == 0
+    assert "Service default/website (no split), port 9090: fits" in ran.out
+
+
+async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy([""]):
+        ran = await world.run("try", "website", "-n", "2", "--timeout", "0.2")
+    assert ran.code == 1
+    assert "2 x no answer: no answer within 0.2 s; allow more with --timeout" in ran.out
+
+
+async def test_what_can_not_be_called_is_told_before_anything_is_sent(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 1})
+    async with proxy([response("v1")]) as asked:
+        unknown, closed = await world.run("try", "nobody"), await world.run("try", "http://website:81")
+    assert (unknown.code, closed.code, asked) == (1, 1, [])
+    assert "no Service answers to nobody" in unknown.err
+    assert "the Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
+
+
+async def test_a_proxy_that_is_gone_ends_with_3(world: World) -> None:
+    await split_of(world, {"v1": 1})
+    ran = await world.run("try", "website")
+    assert ran.code == 3
+    assert "can't be reached" in ran.err

@@ -1,0 +1,150 @@
+"""`wait` and `logs` against an API that listens; what the control plane writes, the tests write."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from tests.cli.conftest import World, ended, make_split, make_status
+
+WAITING = "Pending: 0 of 1 proxies hold it; waiting for gateway"
+
+
+async def test_a_split_that_every_proxy_holds_is_done_at_once(world: World) -> None:
+    split = make_split({"v1": 1})
+    await world.store.create(split)
+    await world.status(split, make_status(reasons={"Programmed": "Programmed: 1 of 1 proxies hold it"}))
+    ran = await world.run("wait", "trafficsplit/website")
+    assert ran == (0, "trafficsplit/website: 1 of 1 proxies hold it\n", "")
+    told = json.loads((await world.run("wait", "ts/website", "-o", "json")).out)
+    assert (told["name"], told["generation"]) == ("website", 1)
+
+
+async def test_it_waits_for_the_object_to_appear_and_for_its_own_generation(world: World) -> None:
+    process = await world.start("wait", "TrafficSplits.split.smi-spec.io/website", "-n", "default", "-o", "json")
+    split = make_split({"v1": 1})
+    created = await world.store.create(split)
+    await world.status(split, make_status(1, Programmed="False", reasons={"Programmed": WAITING}))
+    created = await world.store.update(
+        {**created, "spec": make_split({"v1": 2})["spec"], "metadata": split["metadata"]}
+    )
+    assert created["metadata"]["generation"] == 2
+    await world.status(split, make_status(1))  # of the generation before: no answer to the question
+    await world.status(split, make_status(2, reasons={"Programmed": "Programmed: at last"}))
+    ran = await ended(process)
+    told = json.loads(ran.out)
+    assert (ran.code, told["generation"], told["message"]) == (0, 2, "at last")
+
+
+async def test_a_timeout_names_who_lags_in_the_words_of_the_condition(world: World) -> None:
+    split = make_split({"v1": 1})
+    await world.store.create(split)
+    await world.status(split, make_status(Programmed="False", reasons={"Programmed": WAITING}))
+    ran = await world.run("wait", "ts/website", "--timeout", "500ms")
+    assert ran.code == 124
+    assert f"TrafficSplit default/website is not ready after 0.5 s: {WAITING}" in ran.err
+    assert "it does not exist" in (await world.run("wait", "ts/other", "--timeout", "500ms")).err
+
+
+async def test_a_refused_split_is_not_waited_for(world: World) -> None:
+    split = make_split({"v1": 1})
+    await world.store.create(split)
+    words = {"Accepted": "SelfReference: website is both the root and a backend"}
+    await world.status(split, make_status(Accepted="False", Programmed="False", reasons=words))
+    ran = await world.run("wait", "ts/website", "--timeout", "1m")
+    assert ran.code == 1
+    assert "SelfReference: website is both the root and a backend" in ran.err
+
+
+async def test_a_deployment_is_waited_for_until_it_is_available(world: World) -> None:
+    deployment: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 2},
+    }
+    await world.store.create(deployment)
+    counts = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}
+    await world.status(deployment, counts)
+    ran = await world.run("wait", "deploy/web", "--timeout", "500ms")
+    assert (ran.code, "1 of 2 pods are available" in ran.err) == (124, True)
+    await world.status(deployment, counts | {"availableReplicas": 2})
+    assert (await world.run("wait", "deploy/web")).code == 0
+
+
+async def test_an_api_that_is_gone_ends_with_3_and_the_next_step(world: World) -> None:
+    kubeconfig = world.state / "kubeconfig"
+    config = json.loads(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    kubeconfig.write_text(json.dumps(config))
+    ran = await world.run("wait", "ts/website")
+    assert ran.code == 3
+    assert "no API answers at https://127.0.0.1:1" in ran.err
+    assert "headgate up DIR" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a: [", "is not YAML"),
+        ("", "is empty or no object"),
+        ("current-context: here", "has no context 'here'"),
+        ("{}", "has no current context"),
+    ],
+)
+async def test_a_kubeconfig_that_can_not_be_used_is_named(world: World, content: str, told: str) -> None:
+    (world.state / "other").write_text(content)
+    ran = await world.run("wait", "ts/website", "--kubeconfig", str(world.state / "other"))
+    assert ran.code == 1
+    assert told in ran.err
+    assert str(world.state / "other") in ran.err
+
+
+async def test_a_wrong_token_is_explained(world: World) -> None:
+    kubeconfig = world.state / "kubeconfig"
+    kubeconfig.write_text(kubeconfig.read_text().replace("a-token-for-tests", "another"))
+    ran = await world.run("wait", "ts/website")
+    assert ran.code == 1
+    assert "the API refuses" in ran.err
+
+
+def pod(name: str, ready: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "app", "image": "none"}]},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+async def test_logs_of_a_pod_and_of_a_deployment_s_ready_pod(world: World) -> None:
+    for one in (pod("web-1", "False"), pod("web-2", "True")):
+        await world.store.create(one)
+        await world.status(one, one["status"])
+    await world.store.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        }
+    )
+    assert (await world.run("logs", "web-1")).out == "web-1 line 0\nweb-1 line 1\nweb-1 line 2\n"
+    ran = await world.run("logs", "deployment/web", "--tail", "1")
+    assert (ran.out, ran.err) == ("web-2 line 2\n", "found 2 pods, showing web-2\n")
+
+
+async def test_logs_of_nothing_say_so(world: World) -> None:
+    ran = await world.run("logs", "web-1")
+    assert ran.code == 1
+    assert 'pods "web-1" not found' in ran.err
+
+
+async def test_ctrl_c_ends_a_command_without_a_word(world: World) -> None:
+    await world.store.create(pod("web-1", "True"))
+    process = await world.start("logs", "web-1", "-f")
+    assert await process.stdout.readline() == b"web-1 line 0\n"
+    process.send_signal(signal.SIGINT)
+    ran = await ended(process)
+    assert (ran.code, ran.err) == (130, "")

@@ -1,0 +1,114 @@
+"""Each directory here is a case: objects in, mesh, report and Envoy's configuration out, as `headgate compile` prints.
+
+`notes.md` says which requirement the case is about, and which of Envoy's resources it shows. After a change that is
+meant, `pytest tests/golden --update-golden` writes the files anew; the diff is what the change does.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from headgate.cli.compile import Stage, documents
+from headgate.cli.output import yaml_text
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import EXPLAINED, Reason
+from headgate.compiler.report import Compiled
+from headgate.control.feed import snapshot_of
+from headgate.envoy import names
+from headgate.model.check import check
+from headgate.resources.decode import validate
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import find_written
+from headgate.resources.versions import to_hub
+from headgate.settings import Settings
+
+HERE = Path(__file__).parent
+REASONS_PAGE = HERE.parents[1] / "docs" / "reasons.md"
+CASES = sorted(path.parent.name for path in HERE.glob("*/in.yaml"))
+TYPES = {
+    "clusters": "Cluster",
+    "endpoints": "ClusterLoadAssignment",
+    "listeners": "Listener",
+    "routes": "RouteConfiguration",
+    "scopes": "ScopedRouteConfiguration",
+}
+SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
+
+
+def read(path: Path) -> Mapping[Key, Object]:
+    """Return the objects of a file, those with mistakes too."""
+    objects = {}
+    for obj in yaml.load_all(path.read_text(), yaml.CSafeLoader):
+        kind = find_written(obj["apiVersion"], obj["kind"])
+        assert kind is not None, obj
+        whole = {**obj, "metadata": {"namespace": "default", **obj["metadata"]}}
+        key = kind.key(whole["metadata"]["namespace"], whole["metadata"]["name"])
+        objects[key] = whole if validate(whole) else to_hub(whole)
+    return objects
+
+
+def compiled(case: Path) -> Compiled:
+    file = case / "settings.yaml"
+    settings = msgspec.convert(yaml.safe_load(file.read_text()), Settings) if file.exists() else Settings()
+    return compile_mesh(snapshot_of(read(case / "in.yaml")), settings)
+
+
+def shown(case: Path, result: Compiled) -> Iterator[object]:
+    """Yield the resources that the case is about."""
+    found = SHOWN.search((case / "notes.md").read_text())
+    assert found, f"{case.name}/notes.md must end with a line such as 'Shown: endpoints, routes of default/website.'"
+    types = {TYPES[word] for word in found["types"].split(", ")}
+    services = set((found["services"] or "").split(", ")) - {""}
+    for document in documents(result, Stage.XDS):
+        ref = names.parse(document["name"])
+        if document["type"] in types and (not services or (ref and ref.service in services)):
+            del document["version"]  # a digest of what follows
+            yield document
+
+
+def printed(case: Path) -> Mapping[str, str]:
+    result = compiled(case)
+    assert check(result.mesh) == ()
+    stages = {
+        "mesh.yaml": documents(result, Stage.MESH),
+        "report.yaml": documents(result, Stage.REPORT),
+        "xds/gateway.yaml": shown(case, result),
+    }
+    return {name: "---\n".join(map(yaml_text, stage)) for name, stage in stages.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name, pytestconfig):
+    case = HERE / name
+    for file, text in printed(case).items():
+        path = case / file
+        if pytestconfig.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; run make golden"
+        assert path.read_text() == text, f"{path} differs; if that is meant, run make golden and read the diff"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_notes_name_a_requirement(name):
+    assert re.search(r"\b[RD]\d+\b", (HERE / name / "notes.md").read_text())
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.ENVOY_REJECTED])
+def test_every_reason_has_a_case(reason):
+    reports = [yaml.safe_load(path.read_text()) for path in HERE.glob("*/report.yaml")]
+    given = {finding["reason"] for report in reports for finding in report["findings"]}
+    assert reason.value in given
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_explained_to_users(reason):
+    rows = [line for line in REASONS_PAGE.read_text().splitlines() if line.startswith(f"| `{reason.value}` ")]
+    assert len(rows) == 1
+    assert f"| {reason.condition.value} |" in rows[0]
+    assert f"| {reason.severity.value} |" in rows[0]
+    assert EXPLAINED[reason].meaning in rows[0]
