@@ -5,8 +5,8 @@ from headgate.compiler.endpoints import endpoints
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.splits import Claims, plain
-from headgate.model.routing import Mesh, PortRef, Route, RouteTable
+from headgate.compiler.splits import Claims
+from headgate.model.routing import Mesh, PortRef
 from headgate.settings import Settings
 
 
@@ -28,7 +28,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
     mesh = Mesh(
         domain=settings.domain,
         frontends=tuple(front for front in frontends.values() if front.ports),
-        tables=tuple(claims.tables.get(ref) or RouteTable(ref=ref, routes=(Route(split=plain(ref)),)) for ref in refs),
+        tables=tuple(claims.table(ref) for ref in refs),
         endpoints=tuple(places),
     )
     report = Report(

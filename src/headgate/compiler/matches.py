@@ -6,7 +6,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.matching import Header, Match, Path, Text
 from headgate.resources.meta import Key
 from headgate.resources.registry import ROUTE_GROUP
-from headgate.resources.smi import HTTPRouteGroup, HttpMatch
+from headgate.resources.smi import HttpMatch, HTTPRouteGroup
 
 ANY_METHOD = "*"
 

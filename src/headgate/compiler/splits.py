@@ -7,15 +7,18 @@ Cases on one port of the root, first that holds (D9, D10; docs/traffic-split.md)
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
+from headgate.compiler.matches import group_key, named_matches
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_name
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.matching import ANY, Match
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.meta import Key, Value
@@ -46,18 +49,20 @@ class Claims:
         self.ready = ready
         self.settings = settings
         self.winners: dict[str, Key] = {}
-        self.tables: dict[PortRef, RouteTable] = {}
+        self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
         self.outcomes: list[Outcome] = []
 
     def add(self, key: Key, split: TrafficSplit) -> None:
         """Give the split its root, if it may have it, and say what keeps it from it."""
         root = service_name(split.spec.service, key.namespace, self.settings.domain)
+        matches = self._matches(key, split)
         refusals = list(self._refusals(key, split, root))
         self.findings += refusals
-        if refusals:
+        if refusals or not matches:
             return
-        self.winners[root] = key
+        if not split.spec.matches:
+            self.winners[root] = key
         candidates = [self._candidate(key, split, index) for index in range(len(split.spec.backends))]
         self.findings += [_finding(key, item) for item in candidates if item.reason]
         _, service = self.snapshot.services[root]
@@ -66,20 +71,39 @@ class Claims:
             message = f"{split.spec.service} offers no TCP port of its own, so there is nothing to split"
             self.findings.append(Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.service", message=message))
         for port in ports:
-            self._add_port(key, split, PortRef(root, port), candidates)
+            decided = self._add_port(key, split, PortRef(root, port), candidates)
+            routes = (Route(match=match, name=name, split=decided, origin=key) for name, match in matches)
+            self.routes[PortRef(root, port)] += routes
+
+    def table(self, ref: PortRef) -> RouteTable:
+        """Return what happens on a Service port: the splits' routes in their order, then its plain behaviour."""
+        routes = self.routes.get(ref, [])
+        if not routes or routes[-1].match != ANY:
+            routes = [*routes, Route(split=plain(ref))]
+        return RouteTable(ref=ref, routes=tuple(routes))
+
+    def _matches(self, key: Key, split: TrafficSplit) -> list[tuple[str, Match]]:
+        """Return the requests that the split is for: all, or those of its groups that exist (R13, R16, D6)."""
+        if not split.spec.matches:
+            return [("", ANY)]
+        found: list[tuple[str, Match]] = []
+        for index, reference in enumerate(split.spec.matches):
+            group = group_key(key.namespace, reference.name)
+            found += named_matches(self.snapshot, group)
+            if group not in self.snapshot.objects:
+                what = "is not valid" if group in self.snapshot.undecodable else "does not exist"
+                message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
+                finding = Finding(
+                    about=key, reason=Reason.MATCH_NOT_FOUND, field=f"spec.matches[{index}].name", message=message
+                )
+                self.findings.append(finding)
+        return found
 
     def _refusals(self, key: Key, split: TrafficSplit, root: str) -> Iterator[Finding]:
         def refuse(reason: Reason, field: str, message: str, *related: Key) -> Finding:
             return Finding(about=key, reason=reason, field=field, message=message, related=related)
 
         written = split.spec.service
-        for index, match in enumerate(split.spec.matches):
-            message = (
-                f"the {match.kind} {match.name} does not exist; it matches nothing, so {written} keeps its traffic"
-            )
-            yield refuse(Reason.MATCH_NOT_FOUND, f"spec.matches[{index}].name", message)
-        if split.spec.matches:
-            return
         if root not in self.snapshot.services:
             message = f"there is no Service {written} yet, so there is nothing to split; create it or mend the name"
             yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message)
@@ -88,7 +112,7 @@ class Claims:
             yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))
         elif (own := self_reference(key, split, self.settings.domain)) is not None:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
-        elif root in self.winners:
+        elif root in self.winners and not split.spec.matches:
             winner = self.winners[root]
             message = f"{written} is split by {winner} already, which is older; delete one of the two"
             yield refuse(Reason.CONFLICTED, "spec.service", message, winner)
@@ -107,7 +131,7 @@ class Claims:
             index=index, written=backend.service, service=name, weight=backend.weight, reason=reason, message=message
         )
 
-    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[Candidate]) -> None:
+    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[Candidate]) -> Split:
         keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
         on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
         known = {item.index for item in candidates if item.reason}
@@ -118,8 +142,8 @@ class Claims:
             self.findings.append(
                 Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
             )
-        self.tables[root] = RouteTable(ref=root, routes=(Route(split=decided, origin=key),))
         self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
+        return decided
 
     def _on_port(self, item: Candidate, root: PortRef, *, keep_share: bool) -> Candidate:
         ref = PortRef(item.service, root.port)

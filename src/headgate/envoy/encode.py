@@ -83,7 +83,7 @@ def _alone(part: Part) -> tuple[Part]:
 def _of_tables(view: View) -> Iterator[Part]:
     for table in view.mesh.tables:
         route, wanted = plan(table, view.ready)
-        yield Part(ROUTES, route.name, routes.routes, (route,), tuple(item.cluster for item in route.clusters))
+        yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
         for item in wanted:
             yield Part(CLUSTER, item.name, clusters.cluster, (item.name,))
             yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))

@@ -2,12 +2,14 @@
 
 outbound/<namespace>/<service>/<port>                  listener, routes, cluster and endpoints of a Service port
 split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, where a split needs one for each
+match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
 none/<namespace>/<service>/<port>                      cluster that never has endpoints: a share that must fail
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 """
 
 from headgate.model.routing import Frontend, PortRef
+from headgate.resources.meta import Key
 
 PROXY = "proxy"
 PROBE = "probe"
@@ -23,6 +25,12 @@ def outbound(ref: PortRef) -> str:
 def backend(ref: PortRef, target: str) -> str:
     """Name the cluster of one backend (`namespace/name`) of the split on `ref`."""
     return f"split/{ref.service}/{ref.port}/{target}"
+
+
+def matched(ref: PortRef, origin: Key | None) -> str:
+    """Name the cluster for the requests to `ref` that an object's groups match."""
+    owner = f"{origin.namespace}/{origin.name}" if origin else ""
+    return f"match/{ref.service}/{ref.port}/{owner}"
 
 
 def none(ref: PortRef) -> str:

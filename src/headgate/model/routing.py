@@ -5,6 +5,7 @@ A service is named `namespace/name`; a port is its number. Everything is sorted,
 
 from typing import NamedTuple
 
+from headgate.model.matching import ANY, Match
 from headgate.resources.meta import Key, Value
 
 
@@ -55,9 +56,14 @@ class Split(Value, frozen=True, kw_only=True):
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour."""
+    """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour.
+
+    `name` is what the user calls the match: `group/match` of an HTTPRouteGroup.
+    """
 
     split: Split
+    match: Match = ANY
+    name: str = ""
     origin: Key | None = None
 
 

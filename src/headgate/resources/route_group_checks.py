@@ -85,7 +85,7 @@ def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> list[
     causes: list[Cause] = []
     for name, pattern in headers.items():
         place = f"{where}.{name}"
-        if not isinstance(name, str) or not _HEADER.fullmatch(name):
+        if not _HEADER.fullmatch(str(name)):
             causes.append(Cause(place, f"{name!r} is not the name of a header"))
             continue
         if name.lower() in seen:
