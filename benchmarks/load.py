@@ -5,6 +5,7 @@ on who drives it.
 """
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
@@ -56,13 +57,17 @@ async def serve_backend(name: str) -> None:
 class Backend:
     """A backend in its own process, for `with`; it answers with its name of two letters."""
 
-    def __init__(self, name: str = "ok") -> None:
+    def __init__(self, name: str = "ok", *, processor: int | None = None) -> None:
         self.name = name
+        self.processor = processor
 
     def __enter__(self) -> int:
         self.process = subprocess.Popen([sys.executable, __file__, self.name], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
-        return int(self.process.stdout.readline())
+        port = int(self.process.stdout.readline())
+        if self.processor is not None:
+            pin(self.process.pid, self.processor)
+        return port
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
@@ -78,11 +83,12 @@ class Answered(NamedTuple):
 
 
 class Client(asyncio.Protocol):
-    """One connection in a closed loop, while `go_on` says so; `done` ends with it."""
+    """One connection in a closed loop, while `go_on` says so; it rests `pause` seconds after each answer."""
 
-    def __init__(self, host: str, go_on: Callable[[], bool]) -> None:
+    def __init__(self, host: str, go_on: Callable[[], bool], pause: float) -> None:
         self.request = f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
         self.go_on = go_on
+        self.pause = pause
         self.seen: list[Answered] = []
         self.failed = 0
         self.waiting = False
@@ -107,10 +113,12 @@ class Client(asyncio.Protocol):
         self.waiting = False
         self.seen.append(Answered(self.sent, time.perf_counter(), self.answer[-NAME_BYTES:].decode()))
         self.answer = b""
-        if self.go_on():
-            self._ask()
-        else:
+        if not self.go_on():
             self.transport.close()
+        elif self.pause:
+            asyncio.get_running_loop().call_later(self.pause, self._ask)
+        else:
+            self._ask()
 
     def connection_lost(self, _: Exception | None) -> None:
         self.failed += self.waiting
@@ -124,17 +132,19 @@ async def drive(port: int, *, connections: int, seconds: float) -> Load:
     return await _drive(port, connections, seconds)
 
 
-async def connect(port: int, connections: int, go_on: Callable[[], bool]) -> list[Client]:
-    """Start clients; each sends its next request when it has the answer to the one before."""
+async def connect(address: str, connections: int, go_on: Callable[[], bool], *, pause: float = 0) -> list[Client]:
+    """Start clients of `host:port`; each sends its next request when it has the answer to the one before."""
     loop = asyncio.get_running_loop()
-    host = f"127.0.0.1:{port}"
-    pairs = [await loop.create_connection(lambda: Client(host, go_on), "127.0.0.1", port) for _ in range(connections)]
+    host, _, port = address.rpartition(":")
+    pairs = [
+        await loop.create_connection(lambda: Client(address, go_on, pause), host, int(port)) for _ in range(connections)
+    ]
     return [client for _, client in pairs]
 
 
 async def _drive(port: int, connections: int, seconds: float) -> Load:
     began = time.perf_counter()
-    clients = await connect(port, connections, lambda: time.perf_counter() < began + seconds)
+    clients = await connect(f"127.0.0.1:{port}", connections, lambda: time.perf_counter() < began + seconds)
     for client in clients:
         await client.done
     times = sorted((one.answered - one.sent) * 1000 for client in clients for one in client.seen)
@@ -158,6 +168,18 @@ def _latency(text: str, mark: str) -> float:
     found = re.search(rf"{mark}\s+([\d.]+)(us|ms|s)", text)
     assert found, text
     return float(found[1]) * WRK_UNITS[found[2]]
+
+
+def generator() -> str:
+    """Return what `drive` sends requests with."""
+    return "wrk" if shutil.which("wrk") else "Python clients (wrk is not installed)"
+
+
+def pin(pid: int, processor: int) -> None:
+    """Keep a process, with all of its threads, on one processor where the machine has several."""
+    if processor < (os.cpu_count() or 1):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {processor})
 
 
 def cpu_seconds(pid: int) -> float:

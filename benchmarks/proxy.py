@@ -1,27 +1,29 @@
 """What headgate's configuration costs, against the least configuration that does the same split.
 
-usage: proxy.py [--rounds 7] [--seconds 2] [--connections 32]
-
-Two Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, the other by a few lines
-written by hand. They take turns in random order, so that what disturbs the machine disturbs both. The ratio is what
-counts; rates depend on the machine. Aim: at least 0.97.
+Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two by a few lines written by
+hand, with the split as weighted localities (as headgate has it) and as weighted clusters. They take turns in random
+order, so that what disturbs the machine disturbs all. The ratios are what counts; rates depend on the machine. CPU time
+per request says what a proxy costs when the clients are slower than it is. Aim: at least 0.97.
 """
 
-import argparse
 import json
 import random
 import statistics
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import uvloop
-
-from lab import free_port, start_envoy, start_gateway, website
-from load import Backend, cpu_seconds, drive
+from benchmarks.lab import free_port, start_envoy, start_gateway, website
+from benchmarks.load import Backend, cpu_seconds, drive, generator, pin
 
 WEIGHTS = (90, 10)
+ROUNDS = 15
+SECONDS = 2.0
+CONNECTIONS = 32
+PROXIES, CLIENTS = 0, 1
+"""Processors: one for the proxies, which take turns, and one for clients and backends."""
+Json = dict[str, Any]
 
 
 class Result(NamedTuple):
@@ -41,56 +43,48 @@ class Contender(NamedTuple):
     results: list[Result]
 
 
-def minimal(port: int, backends: list[int], admin: str) -> bytes:
-    """Return the configuration that somebody would write by hand for this split."""
-    names = [f"v{number}" for number in range(len(backends))]
-    weighted = [{"name": name, "weight": weight} for name, weight in zip(names, WEIGHTS, strict=True)]
-    manager = {
-        "@type": "type.googleapis.com/"
-        "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "minimal",
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": "all",
-                    "domains": ["*"],
-                    "routes": [{"match": {"prefix": "/"}, "route": {"weighted_clusters": {"clusters": weighted}}}],
-                }
-            ]
-        },
-        "http_filters": [
-            {
-                "name": "envoy.filters.http.router",
-                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-            }
-        ],
-    }
-    listener = {
-        "address": _address(port),
-        "filter_chains": [
-            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-        ],
-    }
-    clusters = [
-        {
-            "name": name,
-            "type": "STATIC",
-            "load_assignment": {
-                "cluster_name": name,
-                "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(backend)}}]}],
-            },
-        }
-        for name, backend in zip(names, backends, strict=True)
+def minimal(port: int, backends: list[int], admin: str, *, localities: bool) -> bytes:
+    """Return the configuration that somebody would write by hand for this split, in one of two ways."""
+    places = [{"lb_endpoints": [{"endpoint": {"address": _address(backend)}}]} for backend in backends]
+    if localities:
+        clusters = [_by_localities(places)]
+        action: Json = {"cluster": "all"}
+    else:
+        clusters = [_cluster(f"v{number}", [place]) for number, place in enumerate(places)]
+        weights = [{"name": f"v{number}", "weight": weight} for number, weight in enumerate(WEIGHTS)]
+        action = {"weighted_clusters": {"clusters": weights}}
+    resources = {"listeners": [_listener(port, action)], "clusters": clusters}
+    return json.dumps({"admin": {"address": {"pipe": {"path": admin}}}, "static_resources": resources}).encode()
+
+
+def _by_localities(places: list[Json]) -> Json:
+    weighted = [
+        {**place, "load_balancing_weight": weight, "locality": {"zone": f"v{number}"}}
+        for number, (place, weight) in enumerate(zip(places, WEIGHTS, strict=True))
     ]
-    return json.dumps(
-        {
-            "admin": {"address": {"pipe": {"path": admin}}},
-            "static_resources": {"listeners": [listener], "clusters": clusters},
-        }
-    ).encode()
+    return _cluster("all", weighted) | {"common_lb_config": {"locality_weighted_lb_config": {}}}
 
 
-def _address(port: int) -> dict[str, object]:
+def _cluster(name: str, endpoints: list[Json]) -> Json:
+    return {"name": name, "type": "STATIC", "load_assignment": {"cluster_name": name, "endpoints": endpoints}}
+
+
+def _listener(port: int, action: Json) -> Json:
+    hosts = [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": action}]}]
+    types = "type.googleapis.com/envoy.extensions.filters"
+    manager = {
+        "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "minimal",
+        "route_config": {"virtual_hosts": hosts},
+        "http_filters": [
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": f"{types}.http.router.v3.Router"}}
+        ],
+    }
+    filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
+    return {"address": _address(port), "filter_chains": [{"filters": filters}]}
+
+
+def _address(port: int) -> Json:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
@@ -105,47 +99,39 @@ async def measure(contender: Contender, *, connections: int, seconds: float) -> 
 
 
 def report(contenders: list[Contender]) -> None:
-    """Print a row for each proxy, and the ratios of the first to the second within each round."""
-    print(f"{'':10} {'req/s':>8} {'p99 ms':>8} {'CPU us/req':>11}   medians of {len(contenders[0].results)} slices")
+    """Print a row for each proxy, and the ratios of the first to the others within each round."""
+    print(
+        f"{len(contenders[0].results)} slices of {SECONDS:g} s each, {CONNECTIONS} connections, load by {generator()}"
+    )
+    print(f"{'medians':20} {'req/s':>8} {'p99 ms':>8} {'CPU us/req':>11}")
     for contender in contenders:
-        middle = [statistics.median(values) for values in zip(*contender.results, strict=True)]
-        print(f"{contender.name:10} {middle[0]:8.0f} {middle[1]:8.2f} {middle[2]:11.1f}")
-    pairs = list(zip(contenders[0].results, contenders[1].results, strict=True))
-    rate = statistics.median(one.rate / other.rate for one, other in pairs)
-    cpu = statistics.median(other.cpu / one.cpu for one, other in pairs)
-    p99 = statistics.median(one.p99 / other.p99 for one, other in pairs)
-    print(f"{contenders[0].name} / {contenders[1].name}: requests {rate:.3f}, p99 {p99:.3f}; by CPU {cpu:.3f}")
+        rate, p99, cpu = (statistics.median(values) for values in zip(*contender.results, strict=True))
+        print(f"{contender.name:20} {rate:8.0f} {p99:8.2f} {cpu:11.1f}")
+    mine = contenders[0]
+    print(f"{'medians of ratios':20} {'req/s':>8} {'p99':>8} {'req per CPU':>11}")
+    for other in contenders[1:]:
+        pairs = list(zip(mine.results, other.results, strict=True))
+        rate = statistics.median(one.rate / two.rate for one, two in pairs)
+        p99 = statistics.median(one.p99 / two.p99 for one, two in pairs)
+        cpu = statistics.median(two.cpu / one.cpu for one, two in pairs)
+        print(f"{'to ' + other.name:20} {rate:8.3f} {p99:8.3f} {cpu:11.3f}")
 
 
-async def compare(*, rounds: int, seconds: float, connections: int) -> None:
+async def compare() -> None:
     """Run the comparison and print it."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
-        backends = [stack.enter_context(Backend()) for _ in WEIGHTS]
-        port = free_port()
-        by_hand = minimal(port, backends, f"{directory}/minimal.sock")
+        backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]
         gateway = await start_gateway(stack, directory, website(free_port(), backends, WEIGHTS))
-        contenders = [
-            Contender("generated", gateway.port, gateway.pid, []),
-            Contender("minimal", port, await start_envoy(stack, directory / "minimal", by_hand), []),
-        ]
+        contenders = [Contender("generated", gateway.port, gateway.pid, [])]
+        for name in ("localities", "clusters"):
+            port, place = free_port(), directory / name
+            by_hand = minimal(port, backends, f"{place}.sock", localities=name == "localities")
+            contenders.append(Contender(f"minimal, {name}", port, await start_envoy(stack, place, by_hand), []))
         for contender in contenders:
-            await measure(contender, connections=connections, seconds=1)  # connections to the backends, warm caches
-        for _ in range(rounds):
+            pin(contender.pid, PROXIES)
+            await measure(contender, connections=CONNECTIONS, seconds=1)  # connections to the backends, warm caches
+        for _ in range(ROUNDS):
             for contender in random.sample(contenders, len(contenders)):
-                contender.results.append(await measure(contender, connections=connections, seconds=seconds))
+                contender.results.append(await measure(contender, connections=CONNECTIONS, seconds=SECONDS))
         report(contenders)
-
-
-def main() -> None:
-    """Read the arguments and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--connections", type=int, default=32)
-    arguments = parser.parse_args()
-    uvloop.run(compare(rounds=arguments.rounds, seconds=arguments.seconds, connections=arguments.connections))
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from headgate.control.machine import Machine
 from headgate.control.observed import Counters
 from headgate.errors import HeadgateError
 from headgate.store.applied import apply
-from headgate.store.files import Manifests, read, watch
+from headgate.store.files import Manifests, Problem, read, watch
 
 READY_SECONDS = 30.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -103,14 +104,16 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool
     machine = current.machine
     reading = read([directory])
     applied = await apply(machine.store, reading)
-    voice.problems((*reading.problems, *applied.problems))
+    problems = (*reading.problems, *applied.problems)
+    if problems:
+        voice.problems(problems)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_SECONDS):
             await _available(machine)
     await machine.in_force(machine.store.revision)
     voice.ready(current)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_follow_files(directory, reading, machine, voice), name="files")
+        tasks.create_task(_follow_files(directory, machine, voice, reading=reading, told=problems), name="files")
         tasks.create_task(_follow_changes(machine, voice), name="changes")
         tasks.create_task(_follow_envoy(current, voice), name="envoy")
         if table:
@@ -131,14 +134,19 @@ def _is_available(deployment: Any) -> bool:
     return bool(observed and status.get("availableReplicas", 0) >= deployment["spec"].get("replicas", 1))
 
 
-async def _follow_files(directory: Path, reading: Manifests, machine: Machine, voice: Voice) -> None:
+async def _follow_files(
+    directory: Path, machine: Machine, voice: Voice, *, reading: Manifests, told: Sequence[Problem]
+) -> None:
     async for current in watch(directory):
         if current == reading:
             continue
         reading = current
         applied = await apply(machine.store, current)
         voice.applied(applied)
-        voice.problems((*current.problems, *applied.problems))
+        problems = (*current.problems, *applied.problems)
+        if problems or told:
+            voice.problems(problems)
+        told = problems
 
 
 async def _follow_envoy(current: Running, voice: Voice) -> None:

@@ -27,7 +27,7 @@ class Voice(Protocol):
         """Say that the end begins."""
 
     def problems(self, problems: Sequence[Problem]) -> None:
-        """Name mistakes in files; what they describe stays as it was."""
+        """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
 
     def trouble(self, message: str) -> None:
         """Tell what went wrong with headgate's own parts."""
@@ -62,6 +62,8 @@ class TextVoice:
             note(f"{problem}")
         if problems:
             note("What these describe stays as it was; everything else goes on.")
+        else:
+            note("Every file is sound again.")
 
     def trouble(self, message: str) -> None:
         """Print it."""
@@ -104,9 +106,8 @@ class JsonVoice:
         _line({"stopping": True})
 
     def problems(self, problems: Sequence[Problem]) -> None:
-        """Print the problems, when there are some."""
-        if problems:
-            _line({"problems": [problem._asdict() for problem in problems]})
+        """Print the problems; an empty list says that they are mended."""
+        _line({"problems": [problem._asdict() for problem in problems]})
 
     def trouble(self, message: str) -> None:
         """Print it as one line."""

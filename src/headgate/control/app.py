@@ -103,6 +103,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         state = _state_directory(options, stack)
         ground = await _ground(options, stack)
         sockets = runtime_directory(state, os.environ)
+        stack.callback(shutil.rmtree, sockets, ignore_errors=True)  # after all that use them have ended
         before = read_instance(state)
         api = stack.enter_context(listen(options.api_address, before.api.removeprefix("https://") if before else ""))
         orphan = await _answers(sockets / "admin.sock")

@@ -1,0 +1,137 @@
+"""How long a build takes, what a change of one weight costs, and how much of it a proxy is sent.
+
+Nothing but the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two
+others. Aims: one resource encoded and sent for a change of weights, whatever the number of Services.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.snapshot import Snapshot
+from headgate.control.feed import read_object, snapshot_of
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, ProxyConfig
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.resources.meta import Resource
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+from headgate.xds.session import Request, Response, Session
+from headgate.xds.wire import write_response
+
+SIZES = (10, 100, 1000)
+CHANGES = 15
+SPLIT_EVERY = 10
+NODE = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """What one build took, in milliseconds, and what it made: resources encoded, and bytes on the stream."""
+
+    compile: float
+    encode: float
+    session: float
+    encoded: int
+    resources: int
+    sent: int
+
+    @property
+    def total(self) -> float:
+        """All of the time."""
+        return self.compile + self.encode + self.session
+
+
+class Pipeline:
+    """Everything between the objects and the bytes for one proxy, which takes all that it is sent."""
+
+    def __init__(self, services: int) -> None:
+        self._objects = dict(snapshot_of({key_of(item): item for item in objects(services)}).objects)
+        self._memo = Memo()
+        self._session = Session()
+        self._session.receive(Request(CLUSTER))
+        self._session.receive(Request(LISTENER))
+        self._session.receive(Request(SCOPES))
+
+    def build(self, change: Mapping[str, Any]) -> Cost:
+        """Take in one object and bring the proxy up to date."""
+        read = read_object(change)
+        assert isinstance(read, Resource), read
+        self._objects[key_of(change)] = read
+        snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
+        compiled, compiling = _timed(lambda: compile_mesh(snapshot, Settings()))
+        self._memo.turn()
+        config, encoding = _timed(lambda: encode(project(compiled.mesh, NODE), self._memo))
+        responses, answering = _timed(lambda: self._deliver(config))
+        sent = sum(len(write_response(response)) for response in responses)
+        resources = sum(len(response.resources) for response in responses)
+        return Cost(compiling, encoding, answering, self._memo.encoded - before, resources, sent)
+
+    def _deliver(self, config: ProxyConfig) -> list[Response]:
+        """Answer as Envoy does until nothing more is sent; return all that was."""
+        self._session.offer(config)
+        sent: list[Response] = []
+        while responses := self._session.advance():
+            sent += responses
+            for response in responses:
+                names = tuple(name for name, _ in response.resources)
+                self._session.receive(Request(response.type_url, nonce=response.nonce))
+                if follows := {CLUSTER: ENDPOINTS, LISTENER: ROUTES}.get(response.type_url):
+                    self._session.receive(Request(follows, subscribe=names))
+        return sent
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    began = time.perf_counter()
+    result = work()
+    return result, (time.perf_counter() - began) * 1000
+
+
+def objects(services: int) -> Iterator[dict[str, Any]]:
+    """Yield that many Services with an endpoint each, and the splits among them."""
+    for number in range(services):
+        third, fourth = divmod(number, 250)
+        name = f"service-{number}"
+        yield _object("v1", "Service", name, {"clusterIP": f"127.80.{third}.{fourth + 1}", "ports": [{"port": 8080}]})
+        yield {
+            **_object("discovery.k8s.io/v1", "EndpointSlice", name, None),
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [f"127.80.{128 + third}.{fourth + 1}"]}],
+            "ports": [{"port": 8080}],
+        }
+        if number % SPLIT_EVERY == 0:
+            yield split(number, 90)
+
+
+def split(number: int, weight: int) -> dict[str, Any]:
+    """Return the split of a Service over the two that follow it."""
+    weights = {f"service-{number + 1}": weight, f"service-{number + 2}": 100 - weight}
+    backends = [{"service": service, "weight": share} for service, share in weights.items()]
+    spec = {"service": f"service-{number}", "backends": backends}
+    return _object("split.smi-spec.io/v1alpha4", "TrafficSplit", f"service-{number}", spec)
+
+
+def _object(version: str, kind: str, name: str, spec: Mapping[str, Any] | None) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    if kind == "EndpointSlice":
+        metadata["labels"] = {"kubernetes.io/service-name": name}
+    found = {"apiVersion": version, "kind": kind, "metadata": metadata}
+    return {**found, "spec": spec} if spec else found
+
+
+def _row(what: str, cost: Cost) -> None:
+    times = f"{cost.total:9.1f} {cost.compile:9.1f} {cost.encode:8.1f} {cost.session:9.1f}"
+    print(f"{what:26} {times} {cost.encoded:9} {cost.resources:6} {cost.sent:9}")
+
+
+def measure() -> None:
+    """Print a row for the first build and one for a change of weights, for each size of the mesh."""
+    print(
+        f"{'milliseconds':26} {'total':>9} {'compile':>9} {'encode':>8} {'session':>9} {'encoded':>9} {'sent':>6} {'bytes':>9}"
+    )
+    for size in SIZES:
+        pipeline = Pipeline(size)
+        _row(f"{size} Services, first build", pipeline.build(split(0, 90)))
+        changes = [pipeline.build(split(0, weight)) for weight in range(1, CHANGES + 1)]
+        _row(f"{size} Services, one weight", sorted(changes, key=lambda cost: cost.total)[CHANGES // 2])

@@ -1,0 +1,113 @@
+"""How soon a weight that is written to the API counts, through a real `headgate up`.
+
+The split is flipped between 100/0 and 0/100 while clients keep asking: at their ease (each rests between requests), and
+as fast as they can (then they take the processors from headgate and Envoy). Times are from before the write is sent: to
+its acknowledgement, to the first answer of the new backend, and to the last request that the old backend still
+answers. Aim: p99 under 50 ms at ease.
+"""
+
+import asyncio
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.load import Backend, Client, connect
+from tests.chaos.machine import Up
+
+NAMES = ("v0", "v1")
+PORT = 8080
+CONNECTIONS = 8
+FLIPS = 100
+EASE_S = 0.004
+"""With eight connections about 1500 requests a second."""
+SETTLED_S = 0.1
+"""Load goes on this long after a change, several times longer than a change takes."""
+
+
+class Flip(NamedTuple):
+    """One change, in milliseconds after its write was begun."""
+
+    acknowledged: float
+    first_new: float
+    last_old: float
+
+
+def manifests(backends: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a split over Services that lead to processes of this machine."""
+    names = [f"website-{name}" for name in NAMES]
+    found = [_object("v1", "Service", name, {"ports": [{"port": PORT}]}) for name in ("website", *names)]
+    for name, port in zip(names, backends, strict=True):
+        labels = {"kubernetes.io/service-name": name}
+        found.append(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": name, "labels": labels},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["127.0.0.1"]}],
+                "ports": [{"port": port}],
+            }
+        )
+    shares = [{"service": name, "weight": weight} for name, weight in zip(names, (100, 0), strict=True)]
+    split = {"service": "website", "backends": shares}
+    return [*found, _object("split.smi-spec.io/v1alpha4", "TrafficSplit", "website", split)]
+
+
+def _object(version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def flip(up: Up, clients: Sequence[Client], new: str) -> Flip:
+    """Move all traffic to one backend while the clients go on. Raises SystemExit when that does not happen."""
+    for client in clients:
+        client.seen.clear()
+    changed = time.perf_counter()
+    await up.weights(**{name: 100 * (name == new) for name in NAMES})
+    acknowledged = time.perf_counter()
+    await asyncio.sleep(SETTLED_S)
+    seen = [answer for client in clients for answer in client.seen]
+    mine = [answer.answered for answer in seen if answer.name == new and answer.answered > changed]
+    if not mine:
+        raise SystemExit(f"no answer of {new} within {SETTLED_S} s of the change")
+    last = max((answer.sent for answer in seen if answer.name != new), default=changed)
+    return Flip(*(1000 * max(moment - changed, 0) for moment in (acknowledged, min(mine), last)))
+
+
+def _report(what: str, flips: Sequence[Flip], requests: int, failed: int) -> None:
+    print(f"{what}: {len(flips)} changes, {requests} requests, {failed} failed")
+    for name, values in zip(
+        ("write acknowledged", "first new answer", "last old request"), zip(*flips, strict=True), strict=True
+    ):
+        p99 = sorted(values)[math.ceil(len(values) * 0.99) - 1]
+        print(f"  {name:20} median {statistics.median(values):6.1f} ms   p99 {p99:6.1f} ms")
+
+
+async def _flips(up: Up, what: str, pause: float) -> None:
+    going, requests = True, 0
+    clients = await connect(up.address("website", PORT), CONNECTIONS, lambda: going, pause=pause)
+    found = []
+    for number in range(FLIPS):
+        found.append(await flip(up, clients, NAMES[(number + 1) % 2]))
+        requests += sum(len(client.seen) for client in clients)
+    going = False
+    await asyncio.gather(*(client.done for client in clients))
+    _report(what, found, requests, sum(client.failed for client in clients))
+
+
+async def measure() -> None:
+    """Flip with both kinds of load and print what happened."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
+        backends = [stack.enter_context(Backend(name)) for name in NAMES]
+        up = Up(directory)
+        (up.manifests / "mesh.json").write_text(json.dumps({"kind": "List", "items": manifests(backends)}))
+        await up.start()
+        stack.push_async_callback(up.stop)
+        await _flips(up, "clients at ease", EASE_S)
+        await _flips(up, "clients at full speed", 0)

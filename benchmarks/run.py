@@ -1,0 +1,50 @@
+"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about three minutes in all.
+
+Ratios are taken within one run. Seconds are reported and never asserted: they depend on the machine, and on what else it
+does (docs/performance.md).
+"""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code with the tests
+
+from benchmarks import build, changes, proxy, spread
+
+
+async def _build() -> None:
+    build.measure()
+
+
+BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
+    "build": ("a build, and a change of one weight", _build),
+    "changes": ("from the write of a weight to the requests", changes.measure),
+    "spread": ("how exact the shares are", spread.measure),
+    "proxy": ("the generated configuration against minimal ones", proxy.compare),
+}
+
+
+def main() -> None:
+    """Run the benchmarks that the arguments name, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; all by default")
+    names = parser.parse_args().names or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
+    for name in names:
+        what, work = BENCHMARKS[name]
+        print(f"\n== {name}: {what}", flush=True)
+        uvloop.run(work())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""How far the share of a backend in 100 requests is from what was wanted: headgate's split and a random pick.
+
+Both Envoys split 90/10 over the same backends; one is configured by headgate (weighted localities, taken in turn), the
+other by hand with weighted clusters (a random number for each request). Theory for the latter: a deviation of 3.
+"""
+
+import math
+import statistics
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from benchmarks.lab import free_port, start_envoy, start_gateway, website
+from benchmarks.load import Backend, connect
+from benchmarks.proxy import WEIGHTS, minimal
+
+NAMES = ("v0", "v1")
+RUNS = 100
+RUN = 100
+
+
+async def shares(port: int) -> list[int]:
+    """Return how many requests of each run the backend with the smaller weight got."""
+    clients = await connect(f"127.0.0.1:{port}", 1, lambda: len(clients[0].seen) < RUNS * RUN)
+    await clients[0].done
+    names = [answer.name for answer in clients[0].seen]
+    if len(names) != RUNS * RUN:
+        raise SystemExit(f"{RUNS * RUN - len(names)} of {RUNS * RUN} requests failed")
+    return [names[start : start + RUN].count(NAMES[1]) for start in range(0, RUNS * RUN, RUN)]
+
+
+async def measure() -> None:
+    """Print a row for each way to split."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
+        backends = [stack.enter_context(Backend(name)) for name in NAMES]
+        gateway = await start_gateway(stack, directory, website(free_port(), backends, WEIGHTS))
+        port, place = free_port(), directory / "clusters"
+        by_hand = minimal(port, backends, f"{place}.sock", localities=False)
+        await start_envoy(stack, place, by_hand)
+        theory = math.sqrt(RUN * WEIGHTS[1] / 100 * WEIGHTS[0] / 100)
+        print(f"share of 10 % in {RUNS} runs of {RUN} requests (a random pick has a deviation of {theory:.2f})")
+        for name, where in (("generated", gateway.port), ("weighted clusters", port)):
+            counts = await shares(where)
+            print(f"  {name:20} {min(counts):3} to {max(counts):3}   deviation {statistics.pstdev(counts):5.2f}")
