@@ -19,6 +19,13 @@ class Header(Value, frozen=True, kw_only=True, order=True):
     text: Text
 
 
+class Query(Value, frozen=True, kw_only=True, order=True):
+    """A query parameter; of several with the name, the first counts."""
+
+    name: str
+    text: Text
+
+
 class Path(Value, frozen=True, kw_only=True, order=True):
     """The path without the query: equal, beginning with whole segments, or matched as a whole by an expression (RE2)."""
 
@@ -32,6 +39,7 @@ class Match(Value, frozen=True, kw_only=True, order=True):
     path: Path | None = None
     methods: tuple[str, ...] = ()
     headers: tuple[Header, ...] = ()
+    query: tuple[Query, ...] = ()
 
 
 ANY = Match()
