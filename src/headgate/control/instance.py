@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from headgate.errors import HeadgateError
+from headgate.private import write_private
 from headgate.resources.meta import Value
-from headgate.serve.certificate import write_private
 
 LOOPBACK = "127.0.0.1"
 INSTANCE = "instance.json"

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from headgate.errors import HeadgateError
+from headgate.private import write_private
 from headgate.resources.meta import Value
 
 Part = Literal["services", "pods"]
@@ -115,7 +116,8 @@ def claim_range(preferred: int | None = None, *, record: Path | None = None) -> 
         guard = _guard(a, known)
         if guard is not None:
             if record:
-                _write(record, (known & _listeners(a)) | {os.fstat(guard.fileno()).st_ino})
+                inodes = (known & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
+                write_private(record, msgspec.json.encode(_Guards(boot=_boot(), inodes=tuple(sorted(inodes)))))
             return a, guard
     raise NoAddress(
         f"no range from 127.{FIRST_RANGE}.0.0/16 to 127.{LAST_RANGE}.0.0/16 is free: "
@@ -155,13 +157,6 @@ def _recorded(record: Path | None) -> frozenset[int]:
     except (OSError, msgspec.DecodeError):
         return frozenset()
     return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
-
-
-def _write(record: Path, inodes: frozenset[int]) -> None:
-    fresh = record.with_suffix(".new")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(msgspec.json.encode(_Guards(boot=_boot(), inodes=tuple(sorted(inodes)))))
-    fresh.replace(record)
 
 
 def _boot() -> str:

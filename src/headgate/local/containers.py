@@ -15,6 +15,7 @@ from headgate.local.health import Severity, watch_health
 from headgate.local.logs import begin_log
 from headgate.local.probes import Target, tcp_ports
 from headgate.local.processes import Identity, Launch, Process, StartError, adopt, spawn
+from headgate.private import write_private
 from headgate.resources.meta import Value
 from headgate.resources.workloads import Container
 
@@ -297,10 +298,7 @@ class ContainerRun:
             self.owner.changed()
 
     def _write(self, record: Record) -> None:
-        path = self.plan.directory / "run.new"
-        path.touch(mode=0o600)
-        path.write_bytes(msgspec.json.encode(record))
-        path.replace(self._record_path)
+        write_private(self._record_path, msgspec.json.encode(record))
 
 
 class _Patient:

@@ -19,6 +19,7 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.local.envoy_admin import Admin
 from headgate.local.processes import Identity, Launch, Process, StartError, adopt, spawn
+from headgate.private import write_private
 from headgate.resources.meta import Value
 
 LOG_BYTES = 4 << 20
@@ -207,12 +208,12 @@ class EnvoyProcess:
         except (OSError, StartError) as error:
             raise ProxyError(f"Envoy can't be started: {error}") from error
         self._process = process
-        _write_private(self._record_path, msgspec.json.encode(record))
+        write_private(self._record_path, msgspec.json.encode(record))
         self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
 
     def _launch(self) -> tuple[Process, _Record]:
         bootstrap = self._directory / "bootstrap.json"
-        _write_private(bootstrap, self._bootstrap)
+        write_private(bootstrap, self._bootstrap)
         self._trim_log()
         digest = self._digest()
         launch = Launch(
@@ -273,16 +274,3 @@ class EnvoyProcess:
         except FileNotFoundError:
             lines = []
         return "\n".join([f"The end of {self.log}:", *lines]) if lines else f"{self.log} is empty."
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Replace a file in one step; only its owner may read it."""
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with open(fresh, "wb", opener=_private) as file:
-        file.write(content)
-    fresh.replace(path)

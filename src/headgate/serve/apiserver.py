@@ -19,8 +19,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.private import write_private
 from headgate.serve import discovery, media, openapi, paths, reviews
-from headgate.serve.certificate import Certificate, write_private
+from headgate.serve.certificate import Certificate
 from headgate.serve.kinds import groups
 from headgate.serve.logs import LogSource
 from headgate.serve.objects import Advise, Objects

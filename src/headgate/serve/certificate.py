@@ -1,9 +1,6 @@
 """The embedded API's own certificate: kubectl sends its token over TLS only."""
 
-import contextlib
 import ipaddress
-import os
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +9,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from headgate.private import write_private
 
 NAME = "headgate"
 LIFETIME = timedelta(days=3650)
@@ -34,21 +33,6 @@ def certificate_in(directory: Path) -> Certificate:
         write_private(key_path, key)
         write_private(path, certificate)
     return Certificate(path, key_path, path.read_bytes())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read (0600), all of it or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def self_signed() -> tuple[bytes, bytes]:

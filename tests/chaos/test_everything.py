@@ -1,0 +1,55 @@
+"""Everything at once: weights change, pods are replaced, and the control plane is killed, all under load."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.chaos.backend import counts as counted
+from tests.chaos.load import Load
+from tests.chaos.machine import PODS, Up
+
+SECONDS = 12.0
+KILLS = 3
+LIVE = ("v1", "v2")
+
+
+async def ready(up: Up) -> list[str]:
+    """Return the pods of the live versions that take traffic."""
+    pods = (await up.api.get(f"{PODS}?labelSelector=version+in+%28{'%2C'.join(LIVE)}%29"))["items"]
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(
+            item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", ())
+        )
+    ]
+
+
+async def disturb(up: Up, rng: random.Random) -> None:
+    """Change the weights of the live versions, and delete a pod while enough of them are left."""
+    first = rng.randint(1, 99)
+    await up.weights(v1=first, v2=100 - first, v3=0)
+    names = await ready(up)
+    if len(names) > len(LIVE) + 1:
+        await up.api.delete(f"{PODS}/{rng.choice(names)}")
+    await asyncio.sleep(rng.uniform(0, 0.1))  # the next disturbance meets this one half done
+
+
+@pytest.mark.e2e
+async def test_everything_at_once(up: Up, load: Load, counts: Path) -> None:
+    rng = random.Random(11)
+    for _ in range(KILLS):
+        until = time.monotonic() + SECONDS / KILLS
+        while time.monotonic() < until:
+            await disturb(up, rng)
+        await up.kill()
+        await up.start()
+    await up.in_force()
+    await load.stop()
+    assert load.failed == []
+    assert Counter(counted(counts)) == load.backends
+    assert set(load.backends) == {"website-v1", "website-v2"}

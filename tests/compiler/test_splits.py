@@ -1,0 +1,132 @@
+"""Who gets which share of a root's traffic (R7, R8, R22, R28, R34 to R43, D8 to D10)."""
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.routing import Broken, PortRef, Target
+from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
+from headgate.resources.meta import Key, Metadata
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.smi import Backend, TrafficSplit, TrafficSplitSpec
+from headgate.settings import Settings
+
+ROOT = PortRef("default/web", 80)
+
+
+def service(*ports):
+    return Service(spec=ServiceSpec(ports=tuple(ServicePort(port=port, name=f"p{port}") for port in ports)))
+
+
+def endpoints(name, number, *ports):
+    return EndpointSlice(
+        metadata=Metadata(labels={"kubernetes.io/service-name": name}),
+        endpoints=(Endpoint(addresses=(f"10.1.0.{number}",)),),
+        ports=tuple(EndpointPort(name=f"p{port}", port=port) for port in ports),
+    )
+
+
+def world(weights, *, dead=(), ports=None, **annotations):
+    """A root `web` and backends by weight; the `dead` have no endpoints, `ports` are those of single backends."""
+    objects = {SERVICE.key("default", "web"): service(80)}
+    for number, name in enumerate(weights):
+        offered = (ports or {}).get(name, (80,))
+        objects[SERVICE.key("default", name)] = service(*offered)
+        if name not in dead:
+            key = Key("discovery.k8s.io", "EndpointSlice", "default", name)
+            objects[key] = endpoints(name, number, *offered)
+    backends = tuple(Backend(service=name, weight=weight) for name, weight in weights.items())
+    objects[TRAFFIC_SPLIT.key("default", "web")] = TrafficSplit(
+        metadata=Metadata(annotations={f"headgate.dev/{name.replace('_', '-')}": v for name, v in annotations.items()}),
+        spec=TrafficSplitSpec(service="web", backends=backends),
+    )
+    return objects
+
+
+def compiled(objects):
+    return compile_mesh(Snapshot(objects=objects), Settings())
+
+
+def root_split(result):
+    (table,) = (table for table in result.mesh.tables if table.ref == ROOT)
+    return table.routes[0].split
+
+
+def targets(result):
+    return {item.ref.service.partition("/")[2]: item.weight for item in root_split(result).targets}
+
+
+def reasons(result):
+    return [finding.reason for finding in result.report.findings]
+
+
+@given(
+    weights=st.lists(st.integers(0, 2**26), min_size=1, max_size=8),
+    dead=st.sets(st.integers(0, 7)),
+    fail=st.booleans(),
+)
+def test_the_live_share_everything_by_their_weights(weights, dead, fail):
+    named = {f"v{index}": weight for index, weight in enumerate(weights)}
+    gone = {f"v{index}" for index in dead}
+    result = compiled(world(named, dead=gone, no_endpoints="fail" if fail else "skip"))
+    live = {name: weight for name, weight in named.items() if weight and name not in gone}
+    lost = sum(weight for name, weight in named.items() if fail and name in gone)
+    (outcome,) = result.report.outcomes
+    total = sum(live.values()) + lost
+    assert {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares} == {
+        f"default/{name}": Fraction(live.get(name, 0), total or 1) for name in named
+    }
+    split = root_split(result)
+    told = sum(item.weight for item in split.targets) + sum(item.weight for item in split.broken)
+    assert {name: Fraction(weight, told) for name, weight in targets(result).items()} == {
+        name: Fraction(weight, total) for name, weight in live.items()
+    }
+    assert sum(Fraction(item.weight, told) for item in split.broken) == (Fraction(lost, total) if lost else 0)
+
+
+def test_weights_are_reduced_so_that_equal_ratios_are_equal_configurations():
+    assert root_split(compiled(world({"a": 900, "b": 100}))) == root_split(compiled(world({"a": 9, "b": 1})))
+
+
+def test_a_share_that_must_fail_says_why():
+    result = compiled(world({"a": 9, "b": 1}, dead={"b"}, no_endpoints="fail"))
+    assert root_split(result).broken == (Broken(weight=1, reason="NoReadyEndpoints"),)
+    assert reasons(result) == [Reason.NO_READY_ENDPOINTS]
+
+
+def test_a_backend_without_weight_needs_no_endpoints():
+    result = compiled(world({"a": 1, "b": 0}, dead={"b"}))
+    assert targets(result) == {"a": 1}
+    assert reasons(result) == []
+
+
+def test_nobody_with_a_weight_is_left_so_nobody_gets_anything():
+    result = compiled(world({"a": 0, "b": 1}, ports={"b": (81,)}))
+    assert targets(result) == {}
+    assert reasons(result) == [Reason.ALL_WEIGHTS_ZERO, Reason.PORT_MISMATCH]
+
+
+def test_no_backend_offers_the_port_so_the_root_serves_itself():
+    result = compiled(world({"a": 1, "b": 0}, ports={"a": (81,), "b": (82,)}))
+    assert root_split(result).targets == (Target(ref=ROOT, weight=1),)
+    assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
+
+
+def test_a_port_mismatch_is_told_once_for_each_port():
+    objects = world({"a": 1, "b": 1}, ports={"a": (80, 90), "b": (80,)})
+    objects[SERVICE.key("default", "web")] = service(80, 90)
+    (finding,) = compiled(objects).report.findings
+    assert finding.message.startswith("traffic will not be split for b on port 90: it offers 80; ")
+    assert finding.field == "spec.backends[1].service"
+
+
+def test_an_unrelated_split_of_the_same_root_in_another_namespace_does_not_count():
+    objects = world({"a": 1})
+    objects[TRAFFIC_SPLIT.key("blue", "web")] = objects[TRAFFIC_SPLIT.key("default", "web")]
+    result = compiled(objects)
+    assert targets(result) == {"a": 1}
+    assert reasons(result) == [Reason.SERVICE_NOT_FOUND]

@@ -1,0 +1,60 @@
+"""Names of Envoy's resources can be read back, and no two Services share a spelling (R2)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.envoy import names
+from headgate.model.routing import Frontend, PortRef
+
+LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True) | st.sampled_from(("svc", "default", "10"))
+REFS = st.builds(lambda ns, name, port: PortRef(f"{ns}/{name}", port), LABELS, LABELS, st.integers(1, 65535))
+FRONTENDS = st.builds(
+    lambda ns, name, ports: Frontend(service=f"{ns}/{name}", ports=tuple(sorted(ports))),
+    LABELS,
+    LABELS,
+    st.sets(st.integers(1, 65535), min_size=1, max_size=3),
+)
+
+
+@given(ref=REFS, target=REFS, authority=st.text())
+def test_a_name_is_read_back(ref, target, authority):
+    made = (names.outbound(ref), names.backend(ref, target.service), names.none(ref), names.host(ref, authority))
+    assert [names.parse(name) for name in made] == [ref] * 4
+    assert len(set(made)) == 4
+
+
+@pytest.mark.parametrize("name", [names.PROXY, names.PROBE])
+def test_the_proxys_own_listeners_belong_to_no_service(name):
+    assert names.parse(name) is None
+
+
+@given(st.lists(FRONTENDS, max_size=8, unique_by=lambda front: front.service), LABELS)
+def test_no_two_services_share_a_spelling(frontends, domain):
+    spelled = [item for front in frontends for item in names.authorities(front, domain)]
+    assert len(dict(spelled)) == len(spelled)
+
+
+def test_the_spellings_of_a_service():
+    web = Frontend(service="default/web", address="10.0.0.1", ports=(80, 8080))
+    assert dict(names.authorities(web, "cluster.local")) == {
+        f"{spelling}{suffix}": port
+        for spelling in ("web", "web.default", "web.default.svc", "web.default.svc.cluster.local", "10.0.0.1")
+        for suffix, port in (("", 80), (":80", 80), (":8080", 8080))
+    }
+
+
+def test_only_services_of_the_default_namespace_have_a_short_name():
+    spellings = dict(names.authorities(Frontend(service="blue/web", ports=(80,)), "cluster.local"))
+    assert "web" not in spellings
+    assert spellings["web.blue"] == 80
+
+
+def test_a_spelling_without_a_port_means_the_first_port_where_there_is_no_80():
+    assert dict(names.authorities(Frontend(service="blue/web", ports=(8080, 9090)), "c.l"))["web.blue"] == 8080
+
+
+def test_an_ipv6_address_stands_in_brackets():
+    spellings = dict(names.authorities(Frontend(service="blue/web", address="fd00::1", ports=(8080,)), "c.l"))
+    assert {"[fd00::1]", "[fd00::1]:8080"} <= spellings.keys()
+    assert "fd00::1" not in spellings

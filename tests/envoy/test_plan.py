@@ -1,0 +1,62 @@
+"""A split becomes one cluster with weighted localities, or a cluster for each backend where it must."""
+
+import pytest
+
+from headgate.envoy.plan import ClusterPlan, Locality, RoutePlan, WeightedName, plan
+from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+
+WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
+ONE, TWO, THREE = (Endpoint(address=f"10.0.0.{number}", port=80) for number in (1, 2, 3))
+SHARES = (Target(ref=BLUE, weight=9), Target(ref=GREEN, weight=1))
+
+
+def planned(ready, *targets, broken=()):
+    return plan(RouteTable(ref=WEB, routes=(Route(split=Split(targets=targets, broken=broken)),)), ready)
+
+
+def test_a_split_is_one_cluster_with_a_locality_for_each_backend():
+    route, clusters = planned({BLUE: (ONE, TWO), GREEN: (THREE,)}, *SHARES)
+    assert route == RoutePlan(
+        name="outbound/default/web/80", clusters=(WeightedName(cluster="outbound/default/web/80", weight=1),)
+    )
+    assert clusters == (
+        ClusterPlan(
+            name="outbound/default/web/80",
+            localities=(
+                Locality(backend="default/blue", weight=9, endpoints=(ONE, TWO)),
+                Locality(backend="default/green", weight=1, endpoints=(THREE,)),
+            ),
+        ),
+    )
+
+
+def test_a_change_of_weights_changes_no_route_and_no_cluster():
+    ready = {BLUE: (ONE,), GREEN: (TWO,)}
+    before, after = planned(ready, *SHARES), planned(ready, *reversed(SHARES))
+    assert before[0] == after[0]
+    assert [item.name for item in before[1]] == [item.name for item in after[1]]
+
+
+def test_nothing_left_is_a_cluster_without_endpoints():
+    _, clusters = planned({})
+    assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
+
+
+def test_a_service_without_endpoints_is_a_cluster_without_localities():
+    _, clusters = planned({WEB: ()}, Target(ref=WEB, weight=1))
+    assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
+
+
+def test_backends_that_share_an_endpoint_are_a_cluster_each():
+    route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
+    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.clusters] == [("blue", 9), ("green", 1)]
+    assert [item.localities[0].endpoints for item in clusters] == [(ONE, TWO), (TWO,)]
+
+
+@pytest.mark.parametrize("targets", [SHARES, ()])
+def test_a_share_that_must_fail_is_a_cluster_without_endpoints(targets):
+    broken = (Broken(weight=2, reason="NoReadyEndpoints"), Broken(weight=3, reason="NoReadyEndpoints"))
+    route, clusters = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets, broken=broken)
+    assert route.clusters[-1] == WeightedName(cluster="none/default/web/80", weight=5)
+    assert clusters[-1] == ClusterPlan(name="none/default/web/80")
+    assert len(clusters) == len(targets) + 1

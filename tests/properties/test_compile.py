@@ -1,0 +1,177 @@
+"""What holds for whatever users write: the compiler and the rendering over random worlds."""
+
+from collections import Counter
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.properties.worlds import key_of, named, worlds
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason
+from headgate.control.feed import snapshot_of
+from headgate.envoy import names, pb
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.model.check import check
+from headgate.settings import Settings
+
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")
+LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
+CLASSES = {
+    CLUSTER: pb.Cluster,
+    ENDPOINTS: pb.ClusterLoadAssignment,
+    LISTENER: pb.Listener,
+    ROUTES: pb.RouteConfiguration,
+    SCOPES: pb.ScopedRouteConfiguration,
+}
+UNRELATED = {
+    key_of(obj): obj
+    for obj in (
+        named("Service", "zoo", "ape", spec={"clusterIP": "10.9.0.1", "ports": [{"port": 80}]}),
+        named("Service", "zoo", "bear", spec={"clusterIP": "10.9.0.2", "ports": [{"port": 80}]}),
+        named("TrafficSplit", "zoo", "ape", spec={"service": "ape", "backends": [{"service": "bear", "weight": 1}]}),
+    )
+}
+
+
+def compiled(world):
+    return compile_mesh(snapshot_of(world), Settings())
+
+
+def rendered(mesh, memo=None):
+    return encode(project(mesh, GATEWAY), memo or Memo())
+
+
+def decoded(config, type_url):
+    resources = {name: pb.Resource.FromString(item.body) for name, item in config[type_url].items()}
+    return {name: CLASSES[type_url].FromString(item.resource.value) for name, item in resources.items()}
+
+
+def told_shares(config, ref):
+    """Return the share of each backend as Envoy is told it; what must fail has the name of its own cluster."""
+    action = decoded(config, ROUTES)[names.outbound(ref)].virtual_hosts[0].routes[0].route
+    clusters = {action.cluster: 1} if action.cluster else {}
+    clusters |= {item.name: item.weight.value for item in action.weighted_clusters.clusters}
+    assert sum(clusters.values()) <= LARGEST_SUM
+    assignments = decoded(config, ENDPOINTS)
+    shares = Counter()
+    for cluster, weight in clusters.items():
+        share = Fraction(weight, sum(clusters.values()))
+        localities = assignments[cluster].endpoints
+        total = sum(locality.load_balancing_weight.value for locality in localities)
+        assert total <= LARGEST_SUM
+        for item in localities:
+            backend = f"{item.locality.region}/{item.locality.zone}"
+            shares[backend] += share * Fraction(item.load_balancing_weight.value, total)
+        if not localities:
+            shares[cluster] += share
+    return shares
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_objects_does_not_matter(world, random):
+    items = list(world.items())
+    random.shuffle(items)
+    one, two = compiled(world), compiled(dict(items))
+    assert one == two
+    assert rendered(one.mesh) == rendered(two.mesh)
+
+
+@given(worlds())
+def test_every_mesh_is_sound(world):
+    result = compiled(world)
+    assert check(result.mesh) == ()
+    assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
+    assert all(finding.message and finding.field for finding in result.report.findings)
+
+
+@given(worlds())
+def test_weights_are_conserved(world):
+    """D9, D24: who is left shares everything by the weights as written; who has weight 0 gets nothing, ever."""
+    result = compiled(world)
+    for outcome in result.report.outcomes:
+        live = {item.service: item.weight for item in outcome.shares if item.weight and not item.left_out}
+        got = {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares if item.numerator}
+        (table,) = (table for table in result.mesh.tables if table.ref == outcome.ref)
+        split = table.routes[0].split
+        broken = sum(item.weight for item in split.broken)
+        total = broken + sum(item.weight for item in split.targets)
+        assert got.keys() == live.keys()
+        if live:
+            assert sum(got.values()) + Fraction(broken, total) == 1
+        assert len({got[service] / weight for service, weight in live.items()}) <= 1
+
+
+@given(worlds())
+def test_envoy_is_told_exactly_these_shares(world):
+    result = compiled(world)
+    config = rendered(result.mesh)
+    for outcome in result.report.outcomes:
+        told = told_shares(config, outcome.ref)
+        wanted = {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares if item.numerator}
+        assert sum(told.values()) == 1
+        if wanted:
+            assert {name: share for name, share in told.items() if name.count("/") == 1} == wanted
+        else:
+            refused = {item.left_out for item in outcome.shares}
+            unresolved = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
+            fails = {names.outbound(outcome.ref), names.none(outcome.ref)}
+            assert told.keys() <= ({outcome.ref.service} | fails if refused <= unresolved else fails)
+
+
+@given(worlds())
+def test_a_route_names_only_clusters_that_are_there_with_their_endpoints(world):
+    config = rendered(compiled(world).mesh)
+    assert config[CLUSTER].keys() == config[ENDPOINTS].keys()
+    for routes in config[ROUTES].values():
+        assert routes.needs <= config[CLUSTER].keys()
+    for scope in decoded(config, SCOPES).values():
+        assert scope.route_configuration_name in config[ROUTES]
+
+
+@given(worlds())
+def test_no_address_and_no_authority_means_two_services(world):
+    mesh = compiled(world).mesh
+    spelled = [item for front in mesh.frontends for item in names.authorities(front, mesh.domain)]
+    authorities = Counter(authority for authority, _ in spelled)
+    assert all(count == 1 for count in authorities.values()), authorities
+    taken = Counter((front.address, port) for front in mesh.frontends if front.address for port in front.ports)
+    assert all(count == 1 for count in taken.values()), taken
+
+
+@given(worlds())
+def test_every_name_is_read_back(world):
+    mesh = compiled(world).mesh
+    refs = {table.ref for table in mesh.tables}
+    config = rendered(mesh)
+    for resources in config.values():
+        for name in resources:
+            assert (names.parse(name) in refs) != (name in {names.PROXY, names.PROBE})
+
+
+@given(st.lists(worlds(), max_size=4))
+def test_a_memo_gives_what_a_fresh_encoding_gives(history):
+    memo = Memo()
+    for world in history:
+        mesh = compiled(world).mesh
+        memo.turn()
+        assert rendered(mesh, memo) == rendered(mesh)
+
+
+@given(worlds())
+def test_a_second_build_of_the_same_world_encodes_nothing(world):
+    memo = Memo()
+    rendered(compiled(world).mesh, memo)
+    before = memo.encoded
+    memo.turn()
+    rendered(compiled(world).mesh, memo)
+    assert memo.encoded == before
+
+
+@given(worlds())
+def test_unrelated_objects_change_no_digest(world):
+    before, after = rendered(compiled(world).mesh), rendered(compiled(world | UNRELATED).mesh)
+    for type_url, resources in before.items():
+        assert resources.items() <= after[type_url].items()

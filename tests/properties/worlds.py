@@ -1,0 +1,100 @@
+"""Random worlds: few names, so that objects meet each other, and every oddity that a user may write."""
+
+from hypothesis import strategies as st
+
+from headgate.resources.registry import KINDS, find_written
+
+PLACES = (("default", "a"), ("default", "b"), ("default", "c"), ("blue", "a"), ("svc", "b"), ("default", "svc"))
+NAMESPACES = st.sampled_from(("default",) * 8 + ("blue", "svc"))
+NAMES = st.sampled_from(("a", "b", "c", "svc"))
+PORTS = st.sampled_from((8080, 8080, 80))
+TIMES = st.sampled_from(("", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"))
+WEIGHTS = st.one_of(st.integers(0, 3), st.integers(0, 2**30))
+QUANTITIES = st.sampled_from((0, "0m", "10m", "1500m", 1, "1.5", "2k"))
+ADDRESSES = st.sampled_from(("", "None", "10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::1:8080"))
+ROOTS = st.sampled_from(
+    ("a", "a", "a", "a", "b", "c", "a.default", "b.default.svc", "c.default.svc.cluster.local", "b.svc", "a.blue")
+)
+BACKENDS = st.sampled_from(("b", "c", "svc", "b", "c", "svc", "a", "a.blue", "b.svc", "gone"))
+MOSTLY = st.integers(0, 7).map(lambda drawn: drawn != 3)
+SELDOM = st.integers(0, 15).map(lambda drawn: drawn == 7)
+
+
+def named(kind, namespace, name, **more):
+    known = next(item for item in KINDS if item.kind == kind)
+    metadata = {"name": name, "namespace": namespace, **more.pop("metadata", {})}
+    return {"apiVersion": known.hub, "kind": kind, "metadata": metadata, **more}
+
+
+@st.composite
+def services(draw, namespace, name):
+    numbers = draw(st.sampled_from(((8080,), (8080,), (8080,), (8080,), (80, 8080), (80,), (8080, 8080), ())))
+    ports = [
+        {"name": f"p{index}", "port": port, "protocol": "UDP" if draw(SELDOM) else "TCP"}
+        for index, port in enumerate(numbers)
+    ]
+    spec = {
+        "clusterIP": draw(ADDRESSES),
+        "type": "ExternalName" if draw(SELDOM) else "ClusterIP",
+        "ports": ports,
+    }
+    return named("Service", namespace, name, spec=spec, metadata={"creationTimestamp": draw(TIMES)})
+
+
+@st.composite
+def slices(draw, namespace, name):
+    ready = st.sampled_from(({}, {}, {"ready": True}, {"ready": False}, {"ready": None}))
+    endpoints = [
+        {"addresses": [f"10.1.0.{draw(st.integers(1, 9))}"], "conditions": draw(ready)}
+        for _ in range(draw(st.sampled_from((0, 1, 1, 2, 3))))
+    ]
+    return named(
+        "EndpointSlice",
+        namespace,
+        f"{name}-{draw(st.integers(0, 1))}",
+        metadata={"labels": {"kubernetes.io/service-name": name}},
+        addressType="IPv4",
+        endpoints=endpoints,
+        ports=[{"name": f"p{index}", "port": draw(PORTS)} for index in range(3)],
+    )
+
+
+@st.composite
+def splits(draw):
+    old = draw(SELDOM)
+    backends = draw(st.lists(BACKENDS, min_size=1, max_size=4, unique=True))
+    annotations = {}
+    if draw(st.booleans()):
+        annotations["headgate.dev/no-endpoints"] = "fail"
+    if draw(st.booleans()):
+        annotations["headgate.dev/allow-self-reference"] = "true"
+    spec = {
+        "service": draw(ROOTS),
+        "backends": [{"service": item, "weight": draw(QUANTITIES if old else WEIGHTS)} for item in backends],
+    }
+    if not old and draw(SELDOM):
+        spec["matches"] = [{"kind": "HTTPRouteGroup", "name": "g"}]
+    metadata = {"annotations": annotations, "creationTimestamp": draw(TIMES)}
+    obj = named("TrafficSplit", draw(NAMESPACES), draw(NAMES), spec=spec, metadata=metadata)
+    return obj | {"apiVersion": "split.smi-spec.io/v1alpha1"} if old else obj
+
+
+@st.composite
+def grants(draw):
+    source = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": draw(NAMESPACES)}
+    target = {"group": "", "kind": "Service"} | draw(st.sampled_from(({}, {"name": "a"})))
+    return named("ReferenceGrant", draw(NAMESPACES), "g", spec={"from": [source], "to": [target]})
+
+
+@st.composite
+def worlds(draw):
+    """Objects by key, in no particular order."""
+    found = [draw(services(*place)) for place in PLACES if draw(MOSTLY)]
+    found += [draw(slices(*place)) for place in PLACES for _ in range(2) if draw(MOSTLY)]
+    found += draw(st.lists(splits(), min_size=1, max_size=4)) + draw(st.lists(grants(), max_size=2))
+    return {key_of(obj): obj for obj in draw(st.permutations(found))}
+
+
+def key_of(obj):
+    kind = find_written(obj["apiVersion"], obj["kind"])
+    return kind.key(obj["metadata"]["namespace"], obj["metadata"]["name"])

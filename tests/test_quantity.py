@@ -1,0 +1,85 @@
+"""Quantities and weights are exact (R9, R10, D24)."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.quantity import parse_quantity, whole_weights
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("1", 1),
+        ("0m", 0),
+        ("10m", Fraction(1, 100)),
+        ("500m", Fraction(1, 2)),
+        ("1500m", Fraction(3, 2)),
+        ("1.5", Fraction(3, 2)),
+        ("1.", 1),
+        (".5", Fraction(1, 2)),
+        ("+2", 2),
+        ("-1", -1),
+        ("3n", Fraction(3, 10**9)),
+        ("3u", Fraction(3, 10**6)),
+        ("2k", 2000),
+        ("2Ki", 2048),
+        ("1Ei", 2**60),
+        ("1E", 10**18),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("1e-3", Fraction(1, 1000)),
+    ],
+)
+def test_a_quantity_is_exact(text, value):
+    assert parse_quantity(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a quantity"),
+        ("m", "is not a quantity"),
+        ("one", "is not a quantity"),
+        ("1 m", "is not a quantity"),
+        ("1,5", "is not a quantity"),
+        ("0x10", "is not a quantity"),
+        ("1K", "unknown suffix 'K'"),
+        ("1e99", "unknown suffix 'e99'"),
+        ("1e", "unknown suffix 'e'"),
+        ("9" * 41, "at most 40 characters"),
+        ("\u0661m", "is not a quantity"),
+        ("1\n", "is not a quantity"),
+    ],
+)
+def test_what_is_no_quantity_is_told_in_words(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_quantity(text)
+
+
+@given(st.text(max_size=50))
+def test_any_text_is_a_quantity_or_a_message(text):
+    try:
+        assert isinstance(parse_quantity(text), Fraction)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 - either is right
+
+
+def test_weights_are_the_smallest_whole_numbers():
+    assert whole_weights([Fraction(1), Fraction(1, 2)]) == (2, 1)
+    assert whole_weights([1000, 500]) == (2, 1)
+    assert whole_weights([0, 7]) == (0, 1)
+    assert whole_weights([0, 0]) == (0, 0)
+    assert whole_weights([]) == ()
+
+
+@given(st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**6), max_size=6))
+def test_whole_weights_keep_the_proportion(values):
+    weights = whole_weights(values)
+    for one, first in zip(values, weights, strict=True):
+        for two, second in zip(values, weights, strict=True):
+            assert one * second == two * first
+            assert (one == 0) == (first == 0)
