@@ -5,7 +5,7 @@ from tests.cli.conftest import make_split, make_status
 
 from headgate.cli.live import History, render, sections
 from headgate.control.observed import Observed
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 
 WEBSITE = PortRef("default/website", 8080)
 

@@ -1,7 +1,7 @@
 from typing import Any
 
 from headgate.control.observed import Observed, Totals
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 
 WEB = PortRef("default/web", 8080)
 OUTBOUND = "outbound/default/web/8080"

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy import names
-from headgate.model.routing import Frontend, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Frontend
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True) | st.sampled_from(("svc", "default", "10"))
 REFS = st.builds(lambda ns, name, port: PortRef(f"{ns}/{name}", port), LABELS, LABELS, st.integers(1, 65535))

@@ -3,7 +3,8 @@
 import pytest
 
 from headgate.envoy.plan import ClusterPlan, Locality, RoutePlan, WeightedName, plan
-from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
 ONE, TWO, THREE = (Endpoint(address=f"10.0.0.{number}", port=80) for number in (1, 2, 3))
@@ -49,7 +50,7 @@ def test_a_service_without_endpoints_is_a_cluster_without_localities():
 
 def test_backends_that_share_an_endpoint_are_a_cluster_each():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
-    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.clusters] == [("blue", 9), ("green", 1)]
+    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.draws[0].clusters] == [("blue", 9), ("green", 1)]
     assert [item.localities[0].endpoints for item in clusters] == [(ONE, TWO), (TWO,)]
 
 
@@ -57,6 +58,6 @@ def test_backends_that_share_an_endpoint_are_a_cluster_each():
 def test_a_share_that_must_fail_is_a_cluster_without_endpoints(targets):
     broken = (Broken(weight=2, reason="NoReadyEndpoints"), Broken(weight=3, reason="NoReadyEndpoints"))
     route, clusters = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets, broken=broken)
-    assert route.clusters[-1] == WeightedName(cluster="none/default/web/80", weight=5)
+    assert route.draws[0].clusters[-1] == WeightedName(cluster="none/default/web/80", weight=5)
     assert clusters[-1] == ClusterPlan(name="none/default/web/80")
     assert len(clusters) == len(targets) + 1

@@ -1,7 +1,8 @@
 """The checker of meshes finds what no compiler may write."""
 
 from headgate.model.check import check
-from headgate.model.routing import Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
 
 WEB = PortRef("default/web", 80)
 GONE = PortRef("default/gone", 80)

@@ -16,7 +16,7 @@ from headgate.cli.shares import Fit, fits, root_of, wanted
 from headgate.control.machine import Machine
 from headgate.control.observed import Count, Counters, Observed
 from headgate.errors import ProxyError
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 from headgate.resources.meta import Object, Value
 from headgate.resources.registry import TRAFFIC_SPLIT
 

@@ -6,7 +6,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims
-from headgate.model.routing import Mesh, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Mesh
 from headgate.settings import Settings
 
 

@@ -2,7 +2,8 @@
 
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.routing import Endpoint, Endpoints, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Endpoints
 from headgate.resources import core
 
 

@@ -19,7 +19,8 @@ from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.matching import ANY, Match
-from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE

@@ -7,7 +7,7 @@ from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, ROUTES, TypeUrl
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
 from headgate.xds.fleet import Proxy
 

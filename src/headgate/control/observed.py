@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from headgate.envoy import names
 from headgate.local.envoy_admin import Admin
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
 
 PAGE = "/clusters?format=json"

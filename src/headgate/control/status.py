@@ -17,7 +17,7 @@ from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest
-from headgate.model.routing import PortRef
+from headgate.model.refs import PortRef
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT

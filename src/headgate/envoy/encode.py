@@ -11,7 +11,8 @@ from headgate.envoy import clusters, listeners, names, pb, routes
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
 from headgate.envoy.plan import plan
 from headgate.envoy.view import Node, View
-from headgate.model.routing import Frontend, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Frontend
 
 DIGEST_BYTES = 12
 

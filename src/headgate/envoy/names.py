@@ -8,7 +8,8 @@ host/<namespace>/<service>/<port>/<authority>          one spelling of a host fo
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 """
 
-from headgate.model.routing import Frontend, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Frontend
 from headgate.resources.meta import Key
 
 PROXY = "proxy"

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from headgate.envoy import names
 from headgate.model.matching import ANY, Match
-from headgate.model.routing import Endpoint, PortRef, Route, RouteTable, Split
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Route, RouteTable, Split
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]

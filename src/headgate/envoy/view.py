@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
-from headgate.model.routing import Endpoint, Mesh, PortRef
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Mesh
 from headgate.resources.meta import Value
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from headgate.model.routing_refs import PortRef
+from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
 
 

@@ -3,20 +3,28 @@
 A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
 """
 
-from typing import NamedTuple
+import enum
 
+from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import ANY, Match
+from headgate.model.refs import PortRef
+from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key, Value
 
 
-class PortRef(NamedTuple):
-    """One port of one service; what clients connect to and what splits are made of."""
+class Protocol(enum.Enum):
+    """What is spoken on a port (003, D16): it decides what a proxy may look at, and how it calls the backend."""
 
-    service: str
-    port: int
+    HTTP = "http"  # HTTP/1.1 to the backend; clients may speak HTTP/2
+    HTTP2 = "http2"  # HTTP/2 to the backend, gRPC too
+    TCP = "tcp"
+    TCP_SERVER_FIRST = "tcp-server-first"
+    TLS = "tls"  # opaque, passed through
 
-    def __str__(self) -> str:
-        return f"{self.service}:{self.port}"
+    @property
+    def is_http(self) -> bool:
+        """Whether requests are seen one by one; else connections are."""
+        return self in {Protocol.HTTP, Protocol.HTTP2}
 
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
@@ -35,43 +43,58 @@ class Endpoints(Value, frozen=True, kw_only=True):
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """A share of the traffic: relative weight, at least 1."""
+    """A share of the traffic: relative weight, at least 1; `filters` are for this share only."""
 
     ref: PortRef
     weight: int
+    filters: Filters = NO_FILTERS
 
 
 class Broken(Value, frozen=True, kw_only=True):
-    """A share that keeps its weight and is answered with 503 (D9 `fail`); `reason` names the cause."""
+    """A share that keeps its weight and is answered with an error (D9 `fail`, D11); `reason` names the cause."""
 
     weight: int
     reason: str
+    status: int = 503
 
 
 class Split(Value, frozen=True, kw_only=True):
-    """Where requests go, by relative weight; with nothing in it, every request is answered with 503."""
+    """Where requests go, by relative weight; with nothing in it, every request is answered with 503.
+
+    With `sticky`, a user stays on one side (docs/traffic-split.md); the order of targets is then part of the decision.
+    """
 
     targets: tuple[Target, ...]
     broken: tuple[Broken, ...] = ()
+    sticky: Sticky | None = None
 
 
 class Route(Value, frozen=True, kw_only=True):
     """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour.
 
-    `name` is what the user calls the match: `group/match` of an HTTPRouteGroup.
+    `name` tells the routes of one origin apart: `group/match` of an HTTPRouteGroup, the rule's number of an HTTPRoute.
+    With `redirect` the request gets no backend.
     """
 
     split: Split
     match: Match = ANY
     name: str = ""
     origin: Key | None = None
+    redirect: Redirect | None = None
+    filters: Filters = NO_FILTERS
+    mirrors: tuple[Mirror, ...] = ()
+    timeouts: Timeouts = Timeouts()
 
 
 class RouteTable(Value, frozen=True, kw_only=True):
-    """What happens to requests for one port of a service; the first route that matches decides."""
+    """What happens to requests for one port of a service; the first route that matches decides.
+
+    On a port that is not HTTP there is one route, and its split is for connections.
+    """
 
     ref: PortRef
     routes: tuple[Route, ...]
+    protocol: Protocol = Protocol.HTTP
 
 
 class Frontend(Value, frozen=True, kw_only=True):
@@ -86,6 +109,37 @@ class Frontend(Value, frozen=True, kw_only=True):
     unbindable: tuple[int, ...] = ()
 
 
+class HostRoutes(Value, frozen=True, kw_only=True):
+    """Routes for requests to a host: `*`, `*.example.com` or a full name. Nothing matches: 404."""
+
+    host: str
+    routes: tuple[Route, ...]
+
+
+class Certificate(Value, frozen=True, kw_only=True):
+    """What a listener shows its clients; `secret` (`namespace/name`) names it. The key is never printed."""
+
+    secret: str
+    chain: str
+    key: PrivateText
+
+
+class GatewayPort(Value, frozen=True, kw_only=True):
+    """One port of a Gateway (`namespace/name`) on its own address.
+
+    HTTP and HTTPS ports have `hosts`; each certificate is shown to clients that ask for one of its names in `tls`.
+    TCP ports have one route, for connections.
+    """
+
+    gateway: str
+    address: str
+    port: int
+    protocol: Protocol = Protocol.HTTP
+    hosts: tuple[HostRoutes, ...] = ()
+    tls: tuple[tuple[str, Certificate], ...] = ()
+    connections: Route | None = None
+
+
 class Mesh(Value, frozen=True, kw_only=True):
     """Everything that proxies need to know. `domain` ends every full name (`cluster.local`)."""
 
@@ -93,3 +147,4 @@ class Mesh(Value, frozen=True, kw_only=True):
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
+    gateways: tuple[GatewayPort, ...] = ()

@@ -9,7 +9,7 @@ Object: TypeAlias = Mapping[str, Any]
 """An object as JSON, whole, as the user sees it. Never changed in place once another part has it: copy, then change."""
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An immutable value: compares and hashes by content."""
 
 
