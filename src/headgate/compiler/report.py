@@ -38,12 +38,59 @@ class Outcome(Value, frozen=True, kw_only=True):
     shares: tuple[Share, ...]
 
 
+class Verdict(Value, frozen=True, kw_only=True):
+    """One condition of a status, in the words of the Gateway API: type, True or False, reason, message."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str = ""
+
+
+class ParentStatus(Value, frozen=True, kw_only=True):
+    """What `spec.parentRefs[index]` of a route came to, for parents that are headgate's own.
+
+    `ports` are the Service ports that the route decides for, `gateway_ports` the ports of the Gateway (the parent).
+    """
+
+    about: Key
+    index: int
+    parent: Key
+    verdicts: tuple[Verdict, ...]
+    ports: tuple[PortRef, ...] = ()
+    gateway_ports: tuple[int, ...] = ()
+
+
+class ListenerOutcome(Value, frozen=True, kw_only=True):
+    """What a listener came to; `kinds` are the kinds of routes that it takes, as (group, kind), `attached` how many."""
+
+    name: str
+    attached: int
+    kinds: tuple[tuple[str, str], ...]
+    verdicts: tuple[Verdict, ...]
+
+
+class GatewayOutcome(Value, frozen=True, kw_only=True):
+    """What a Gateway came to; `ports` are those that proxies serve. Programmed is for whoever knows the proxies."""
+
+    about: Key
+    address: str
+    ports: tuple[int, ...]
+    listeners: tuple[ListenerOutcome, ...]
+    verdicts: tuple[Verdict, ...]
+
+
 class Report(Value, frozen=True, kw_only=True):
-    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations."""
+    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations.
+
+    `parents` and `gateways` are what the statuses of routes and Gateways say.
+    """
 
     seen: dict[Key, int]
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
+    parents: tuple[ParentStatus, ...] = ()
+    gateways: tuple[GatewayOutcome, ...] = ()
 
     def about(self, key: Key) -> tuple[Finding, ...]:
         """Return the findings of one object."""
