@@ -1,5 +1,8 @@
 """Kubernetes' own kinds, as far as headgate reads them."""
 
+import base64
+import binascii
+
 from msgspec import field
 
 from headgate.resources.meta import Input, Resource
@@ -70,3 +73,36 @@ class EndpointSlice(Resource, frozen=True, kw_only=True):
     address_type: str = "IPv4"
     endpoints: tuple[Endpoint, ...] | None = ()
     ports: tuple[EndpointPort, ...] | None = ()
+
+
+class Namespace(Resource, frozen=True, kw_only=True):
+    """A room for objects; its labels decide whose routes a listener takes."""
+
+
+class CertificateData(Input, frozen=True, kw_only=True):
+    """The part of a Secret's `data` that headgate reads, in base64 as stored; never printed."""
+
+    chain: str = field(name="tls.crt", default="")
+    key: str = field(name="tls.key", default="")
+
+    def __repr__(self) -> str:
+        return "CertificateData([redacted])"
+
+
+class Secret(Resource, frozen=True, kw_only=True):
+    """A certificate and its key, when `type` is `kubernetes.io/tls`; other Secrets have nothing that is read here."""
+
+    type: str = "Opaque"
+    data: CertificateData = CertificateData()
+
+    @property
+    def certificate(self) -> tuple[bytes, bytes]:
+        """Return chain and key as PEM; each is empty when it is absent or not base64."""
+        return _from_base64(self.data.chain), _from_base64(self.data.key)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

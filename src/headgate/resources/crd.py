@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from headgate.resources.registry import GATEWAY, SPLIT
+from headgate.resources.registry import GATEWAY, KINDS, SPLIT
 
 Schema: TypeAlias = Mapping[str, Any]
 GroupVersionKind: TypeAlias = tuple[str, str, str]
@@ -176,6 +176,12 @@ def _mesh() -> dict[str, Schema]:
     }
     kinds["", "v1beta1", "TrafficSplit"] = _split("v1beta1")
     kinds |= {(GATEWAY, version, "ReferenceGrant"): _grant() for version in ("v1beta1", "v1")}
+    kinds |= {
+        (GATEWAY, version, kind.kind): _kind(f"A {kind.kind} of the Gateway API.", spec={"type": "object"})
+        for kind in KINDS
+        if kind.group == GATEWAY and kind.kind != "ReferenceGrant"
+        for version in kind.versions
+    }
     return {
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
         for gvk, schema in kinds.items()

@@ -1,13 +1,14 @@
 """The kinds that headgate knows: one table, read by the store, the API server, the compiler and the command line."""
 
-from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.gateway import ReferenceGrant
+from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
+from headgate.resources.gateway import GROUP, Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.meta import Key, Object, Resource, Value
+from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
 from headgate.resources.smi import HTTPRouteGroup, TrafficSplit
 
 SPLIT = "split.smi-spec.io"
 SPECS = "specs.smi-spec.io"
-GATEWAY = "gateway.networking.k8s.io"
+GATEWAY = GROUP
 
 
 class Kind(Value, frozen=True, kw_only=True):
@@ -46,12 +47,19 @@ def split_api_version(text: str) -> tuple[str, str]:
 
 KINDS = (
     Kind(
-        group="", kind="Namespace", plural="namespaces", versions=("v1",), short=("ns",), namespaced=False, status=True
+        group="",
+        kind="Namespace",
+        plural="namespaces",
+        versions=("v1",),
+        short=("ns",),
+        namespaced=False,
+        status=True,
+        shape=Namespace,
     ),
     Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, shape=Service),
     Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True),
     Kind(group="", kind="ServiceAccount", plural="serviceaccounts", versions=("v1",), short=("sa",)),
-    Kind(group="", kind="Secret", plural="secrets", versions=("v1",)),
+    Kind(group="", kind="Secret", plural="secrets", versions=("v1",), shape=Secret),
     Kind(group="", kind="ConfigMap", plural="configmaps", versions=("v1",), short=("cm",)),
     Kind(group="", kind="Event", plural="events", versions=("v1",), short=("ev",)),
     Kind(group="apps", kind="Deployment", plural="deployments", versions=("v1",), short=("deploy",), status=True),
@@ -63,6 +71,35 @@ KINDS = (
         versions=("v1", "v1beta1"),
         shape=EndpointSlice,
     ),
+    Kind(
+        group=GATEWAY,
+        kind="GatewayClass",
+        plural="gatewayclasses",
+        versions=("v1", "v1beta1"),
+        short=("gc",),
+        namespaced=False,
+        status=True,
+        shape=GatewayClass,
+    ),
+    Kind(
+        group=GATEWAY,
+        kind="Gateway",
+        plural="gateways",
+        versions=("v1", "v1beta1"),
+        short=("gtw",),
+        status=True,
+        shape=Gateway,
+    ),
+    Kind(
+        group=GATEWAY,
+        kind="HTTPRoute",
+        plural="httproutes",
+        versions=("v1", "v1beta1"),
+        status=True,
+        shape=HTTPRoute,
+    ),
+    Kind(group=GATEWAY, kind="GRPCRoute", plural="grpcroutes", versions=("v1",), status=True, shape=GRPCRoute),
+    Kind(group=GATEWAY, kind="TCPRoute", plural="tcproutes", versions=("v1alpha2",), status=True, shape=TCPRoute),
     Kind(
         group=GATEWAY,
         kind="ReferenceGrant",
