@@ -23,8 +23,8 @@ from headgate.cli.probe import Failure, Probe, Request, Tally
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
 from headgate.cli.wire import Header
 from headgate.compiler.references import service_name
-from headgate.envoy.names import DEFAULT_PORT
 from headgate.errors import HeadgateError, NotFound
+from headgate.model.authorities import DEFAULT_PORT
 from headgate.resources.meta import Object
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 

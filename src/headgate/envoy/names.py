@@ -8,13 +8,12 @@ host/<namespace>/<service>/<port>/<authority>          one spelling of a host fo
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 """
 
+from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # names are looked up here
 from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend
 from headgate.resources.meta import Key
 
 PROXY = "proxy"
 PROBE = "probe"
-DEFAULT_PORT = 80
 _PARTS_OF_A_PORT = 4
 
 
@@ -51,20 +50,3 @@ def parse(name: str) -> PortRef | None:
         return None
     _, namespace, service, port = parts[:_PARTS_OF_A_PORT]
     return PortRef(f"{namespace}/{service}", int(port))
-
-
-def authorities(frontend: Frontend, domain: str) -> list[tuple[str, int]]:
-    """Return every spelling under which proxy clients may call a Service, with the port that it means (R2).
-
-    A spelling without a port means port 80, and the first port of a Service that has no port 80. The short name stands
-    for the namespace `default`: a proxy that serves everybody can't know its client's namespace.
-    """
-    namespace, name = frontend.service.split("/")
-    spellings = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{domain}"]
-    if namespace == "default":
-        spellings.insert(0, name)
-    if frontend.address:
-        spellings.append(f"[{frontend.address}]" if ":" in frontend.address else frontend.address)
-    first = DEFAULT_PORT if DEFAULT_PORT in frontend.ports else frontend.ports[0]
-    with_port = [(f"{spelling}:{port}", port) for spelling in spellings for port in frontend.ports]
-    return [(spelling, first) for spelling in spellings] + with_port

@@ -1,0 +1,31 @@
+"""The spellings of a host under which clients of the HTTP proxy reach a Service (R2)."""
+
+from headgate.model.refs import PortRef
+from headgate.model.routing import Frontend, Mesh
+
+DEFAULT_PORT = 80
+
+
+def authorities(frontend: Frontend, domain: str) -> list[tuple[str, int]]:
+    """Return every spelling under which proxy clients may call a Service, with the port that it means (R2).
+
+    A spelling without a port means port 80, and the first port of a Service that has no port 80. The short name stands
+    for the namespace `default`: a proxy that serves everybody can't know its client's namespace.
+    """
+    namespace, name = frontend.service.split("/")
+    spellings = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{domain}"]
+    if namespace == "default":
+        spellings.insert(0, name)
+    if frontend.address:
+        spellings.append(f"[{frontend.address}]" if ":" in frontend.address else frontend.address)
+    first = DEFAULT_PORT if DEFAULT_PORT in frontend.ports else frontend.ports[0]
+    with_port = [(f"{spelling}:{port}", port) for spelling in spellings for port in frontend.ports]
+    return [(spelling, first) for spelling in spellings] + with_port
+
+
+def resolve(mesh: Mesh, authority: str) -> PortRef | None:
+    """Return the Service port that an authority means to the HTTP proxy; none when no Service answers to it."""
+    for frontend in mesh.frontends:
+        if port := dict(authorities(frontend, mesh.domain)).get(authority):
+            return PortRef(frontend.service, port)
+    return None

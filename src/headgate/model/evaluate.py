@@ -1,0 +1,252 @@
+"""What a mesh does with a request, with the precedence of the proxies that hold it: the oracle behind `headgate explain`.
+
+Everything is read off the model, by the same rules as the rendering: the most specific host, then the first route that
+matches, then the shares of its split. Nothing is drawn; shares are exact fractions.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+from msgspec import structs
+
+from headgate.model.authorities import resolve
+from headgate.model.filters import Filters, Mirror
+from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Protocol, Route, RouteTable, Split, Target
+from headgate.resources.meta import Value
+from headgate.resources.regexes import matches
+
+NOT_FOUND = 404
+UNAVAILABLE = 503
+NO_ENDPOINTS = "NoReadyEndpoints"
+NO_BACKEND = "NoBackend"
+
+Place = PortRef | GatewayPort
+
+
+class Request(Value, frozen=True, kw_only=True):
+    """A request as a client sends it: `target` is the path with its query, names of headers are in any case."""
+
+    authority: str = ""
+    method: str = "GET"
+    target: str = "/"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Unmet(Value, frozen=True, kw_only=True):
+    """The first condition of a route that a request does not fit; `found` is None where the request has no such part."""
+
+    part: Literal["host", "path", "method", "header", "query"]
+    wanted: str
+    found: str | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Tell it in a line, for people."""
+        about = f"{self.part} {self.name}" if self.name else self.part
+        return f"{about} is {'absent' if self.found is None else repr(self.found)}, wanted {self.wanted}"
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A route that was looked at; `unmet` says why it is not for the request, and is None for the one that is."""
+
+    route: Route
+    unmet: Unmet | None = None
+
+
+class Portion(Value, frozen=True, kw_only=True):
+    """A part of the requests: to the ready endpoints of `ref`, or, where `status` is not 0, answered by the proxy."""
+
+    share: Fraction
+    ref: PortRef | None = None
+    endpoints: int = 0
+    status: int = 0
+    reason: str = ""
+    filters: Filters = Filters()
+
+
+class Decision(Value, frozen=True, kw_only=True):
+    """What becomes of a request. Without a route the proxy answers 404.
+
+    `trail` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
+    Gateway that the request's host chose.
+    """
+
+    place: Place | None
+    protocol: Protocol = Protocol.HTTP
+    host: str = ""
+    route: Route | None = None
+    shares: tuple[Portion, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
+    trail: tuple[Candidate, ...] = ()
+
+    @property
+    def receivers(self) -> Mapping[PortRef | int, Fraction]:
+        """Return the shares by who answers: a backend, or a status of the proxy's own."""
+        found: dict[PortRef | int, Fraction] = {}
+        for portion in self.shares:
+            who = portion.status or portion.ref or UNAVAILABLE
+            found[who] = found.get(who, Fraction()) + portion.share
+        return found
+
+
+class Asked:
+    """A request, with the parts that conditions are about."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.path, _, self._query = request.target.partition("?")
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Headers by lower-case name; several values count as one, joined by commas."""
+        found: dict[str, list[str]] = {":authority": [self.request.authority]}
+        for name, value in self.request.headers:
+            found.setdefault(name.lower(), []).append(value)
+        return {name: ",".join(values) for name, values in found.items()}
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """Query parameters as they stand in the request, not decoded; of several with a name the first counts."""
+        found: dict[str, str] = {}
+        for pair in self._query.split("&") if self._query else ():
+            name, _, value = pair.partition("=")
+            found.setdefault(name, value)
+        return found
+
+
+def decide(mesh: Mesh, where: Place | str, request: Request) -> Decision:
+    """Say what the mesh does with a request that arrives at a Service port, a Gateway port, or the HTTP proxy.
+
+    A text is the authority (`website.default:8080`) that a client of the HTTP proxy asks for.
+    """
+    place = resolve(mesh, where) if isinstance(where, str) else where
+    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+    if isinstance(place, GatewayPort):
+        return _at_gateway(place, request, ready)
+    table = next((item for item in mesh.tables if item.ref == place), None)
+    if table is None:
+        return Decision(place=None, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
+    return structs.replace(_at_service(table, request, ready), place=place)
+
+
+def _at_service(table: RouteTable, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    if not table.protocol.is_http:  # nobody looks at a request there: its one route is for connections
+        route = table.routes[0]
+        found = Decision(place=None, route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
+    else:
+        found = _first(table.routes, request, ready)
+    return structs.replace(found, protocol=table.protocol)
+
+
+def _at_gateway(port: GatewayPort, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    if port.connections is not None:
+        route = port.connections
+        trail = (Candidate(route=route),)
+        return Decision(place=port, protocol=port.protocol, route=route, shares=shares(route, ready), trail=trail)
+    entry = best_host(port.hosts, request.authority)
+    found = _first(entry.routes if entry else (), request, ready)
+    return structs.replace(found, place=port, protocol=port.protocol, host=entry.host if entry else "")
+
+
+def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    asked = Asked(request)
+    trail: list[Candidate] = []
+    for route in routes:
+        unmet = first_unmet(route.match, asked)
+        trail.append(Candidate(route=route, unmet=unmet))
+        if unmet is None:
+            found = shares(route, ready)
+            return Decision(place=None, route=route, shares=found, mirrors=route.mirrors, trail=tuple(trail))
+    nobody = Portion(share=Fraction(1), status=NOT_FOUND)
+    return Decision(place=None, shares=(nobody,), trail=tuple(trail))
+
+
+def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
+    """Return the entry for a host: its full name, else the longest wildcard, else `*`; ports and case don't matter."""
+    host = without_port(authority).lower()
+    fitting = [entry for entry in hosts if host_fits(entry.host.lower(), host)]
+    return max(fitting, key=lambda entry: (not entry.host.startswith("*"), len(entry.host)), default=None)
+
+
+def host_fits(pattern: str, host: str) -> bool:
+    """Say whether a host is `pattern`, or one of the names that `*` or `*.example.com` stand for."""
+    if not pattern.startswith("*"):
+        return pattern == host
+    return len(host) >= len(pattern) and host.endswith(pattern[1:]) if pattern != "*" else True
+
+
+def without_port(authority: str) -> str:
+    """Return the host of an authority."""
+    host, colon, port = authority.rpartition(":")
+    return host if colon and port.isdigit() else authority
+
+
+def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple[Portion, ...]:
+    """Return who answers the requests of a route, with exact shares; they add up to 1."""
+    if route.redirect is not None:
+        return (Portion(share=Fraction(1), status=route.redirect.status),)
+    split = route.split
+    total = total_weight(split)
+    if not total:
+        return (Portion(share=Fraction(1), status=UNAVAILABLE, reason=NO_BACKEND),)
+    return tuple(_portion(target, total, len(ready.get(target.ref, ()))) for target in split.targets) + tuple(
+        Portion(share=Fraction(item.weight, total), status=item.status, reason=item.reason) for item in split.broken
+    )
+
+
+def _portion(target: Target, total: int, endpoints: int) -> Portion:
+    found = Portion(share=Fraction(target.weight, total), ref=target.ref, endpoints=endpoints, filters=target.filters)
+    return found if endpoints else structs.replace(found, status=UNAVAILABLE, reason=NO_ENDPOINTS)
+
+
+def total_weight(split: Split) -> int:
+    """Return the sum of all weights, those that fail included."""
+    return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
+
+
+def first_unmet(match: Match, asked: Asked) -> Unmet | None:
+    """Return the first condition that a request does not fit: path, method, headers, query; none when it fits all."""
+    found = _path_unmet(match.path, asked.path)
+    if found is None and match.methods and asked.request.method not in match.methods:
+        found = Unmet(part="method", wanted=" or ".join(match.methods), found=asked.request.method)
+    if found is None:
+        found = _unmet_among(match.headers, asked.headers, "header")
+    if found is None:
+        found = _unmet_among(match.query, asked.query, "query")
+    return found
+
+
+def _path_unmet(wanted: Path | None, path: str) -> Unmet | None:
+    if wanted is None:
+        return None if path.startswith("/") else Unmet(part="path", wanted="a path that begins with /", found=path)
+    return None if path_fits(wanted, path) else Unmet(part="path", wanted=f"{wanted.kind} {wanted.value}", found=path)
+
+
+def path_fits(wanted: Path, path: str) -> bool:
+    """Say whether a path, without its query, fits."""
+    if wanted.kind == "exact":
+        return path == wanted.value
+    if wanted.kind == "regex":
+        return matches(wanted.value, path)
+    prefix = wanted.value.rstrip("/")
+    return path == prefix or path.startswith(f"{prefix}/")
+
+
+def _unmet_among(
+    wanted: Iterable[Header | Query], found: Mapping[str, str], part: Literal["header", "query"]
+) -> Unmet | None:
+    for item in wanted:
+        value = found.get(item.name)
+        if value is None or not text_fits(item.text, value):
+            kind = "regex" if item.text.regex else "exact"
+            return Unmet(part=part, name=item.name, wanted=f"{kind} {item.text.value}", found=value)
+    return None
+
+
+def text_fits(wanted: Text, value: str) -> bool:
+    """Say whether a value is the text, or all of it matches the expression."""
+    return matches(wanted.value, value) if wanted.regex else value == wanted.value

@@ -1,0 +1,168 @@
+"""What a mesh does with a request: hosts, conditions, precedence and exact shares (R11 to R16, D5, D9)."""
+
+from fractions import Fraction
+
+import pytest
+
+from headgate.model.authorities import resolve
+from headgate.model.evaluate import Request, Unmet, best_host, decide
+from headgate.model.filters import Redirect
+from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.refs import PortRef
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    GatewayPort,
+    HostRoutes,
+    Mesh,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+)
+
+WEB = PortRef("default/web", 80)
+V1 = PortRef("default/web-v1", 80)
+V2 = PortRef("default/web-v2", 80)
+
+
+def to(*refs):
+    return Split(targets=tuple(Target(ref=ref, weight=weight) for ref, weight in refs))
+
+
+def mesh(*routes, ready=(WEB, V1, V2), **more):
+    entries = tuple(
+        Endpoints(ref=ref, ready=(Endpoint(address="10.0.0.1", port=1),) if ref in ready else ())
+        for ref in (WEB, V1, V2)
+    )
+    tables = (RouteTable(ref=WEB, routes=(*routes, Route(split=to((WEB, 1)))), **more),)
+    front = Frontend(service="default/web", address="10.9.0.1", ports=(80, 90))
+    return Mesh(domain="cluster.local", frontends=(front,), tables=tables, endpoints=entries)
+
+
+def asked(match, **request):
+    """Say whether a route with this match gets the request."""
+    decision = decide(mesh(Route(match=match, split=to((V1, 1)))), WEB, Request(**request))
+    return decision.receivers == {V1: 1}
+
+
+def test_shares_are_exact_fractions():
+    decision = decide(mesh(Route(split=to((V1, 2), (V2, 1)))), WEB, Request())
+    assert decision.receivers == {V1: Fraction(2, 3), V2: Fraction(1, 3)}
+    assert [portion.endpoints for portion in decision.shares] == [1, 1]
+
+
+def test_the_first_route_that_matches_decides_and_the_others_say_why_not():
+    fails = Route(match=Match(methods=("PUT",), headers=(Header(name="a", text=Text(value="b")),)), split=to((V1, 1)))
+    fits = Route(match=Match(methods=("GET",)), split=to((V2, 1)))
+    decision = decide(mesh(fails, fits, fails), WEB, Request())
+    assert decision.route == fits
+    assert [item.unmet for item in decision.trail] == [Unmet(part="method", wanted="PUT", found="GET"), None]
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "fits"),
+    [
+        (Path(kind="exact", value="/a"), "/a?b=c", True),
+        (Path(kind="exact", value="/a"), "/a/", False),
+        (Path(kind="prefix", value="/a"), "/a", True),
+        (Path(kind="prefix", value="/a"), "/a/b", True),
+        (Path(kind="prefix", value="/a/"), "/a", True),
+        (Path(kind="prefix", value="/a"), "/ab", False),
+        (Path(kind="prefix", value="/"), "/anything", True),
+        (Path(kind="regex", value="/a.c"), "/abc?d", True),
+        (Path(kind="regex", value="/a.c"), "/abcd", False),
+    ],
+)
+def test_paths(path, target, fits):
+    assert asked(Match(path=path), target=target) == fits
+
+
+def test_headers_ignore_case_in_names_and_join_values():
+    match = Match(headers=(Header(name="x-user", text=Text(value="a,b")),))
+    assert asked(match, headers=(("X-User", "a"), ("x-uSER", "b")))
+    assert not asked(match, headers=(("X-User", "b"),))
+
+
+def test_an_absent_header_fits_no_expression():
+    match = Match(headers=(Header(name="x-user", text=Text(value=".*", regex=True)),))
+    assert asked(match, headers=(("x-user", ""),))
+    assert not asked(match)
+
+
+def test_of_two_query_parameters_the_first_counts():
+    match = Match(query=(Query(name="a", text=Text(value="1")),))
+    assert asked(match, target="/?a=1&a=2")
+    assert not asked(match, target="/?a=2&a=1")
+    assert not asked(match, target="/")
+
+
+def test_shares_that_fail_keep_their_weight():
+    split = Split(targets=(Target(ref=V1, weight=3),), broken=(Broken(weight=1, reason="X", status=500),))
+    assert decide(mesh(Route(split=split)), WEB, Request()).receivers == {V1: Fraction(3, 4), 500: Fraction(1, 4)}
+
+
+def test_nobody_left_is_503():
+    assert decide(mesh(Route(split=to())), WEB, Request()).receivers == {503: 1}
+    assert decide(mesh(ready=()), WEB, Request()).receivers == {503: 1}
+
+
+def test_a_redirect_gets_no_backend():
+    route = Route(split=to((V1, 1)), redirect=Redirect(status=301))
+    assert decide(mesh(route), WEB, Request()).receivers == {301: 1}
+
+
+def test_on_a_port_that_is_not_http_nobody_looks_at_the_request():
+    decision = decide(mesh(protocol=Protocol.TCP), WEB, Request())
+    assert decision.receivers == {WEB: 1}
+    assert decision.protocol is Protocol.TCP
+
+
+@pytest.mark.parametrize(
+    ("authority", "port"),
+    [
+        ("web", 80),
+        ("web:90", 90),
+        ("web.default.svc.cluster.local:80", 80),
+        ("10.9.0.1", 80),
+        ("web:91", None),
+        ("gone", None),
+    ],
+)
+def test_a_host_means_a_service_port(authority, port):
+    assert resolve(mesh(), authority) == (PortRef("default/web", port) if port else None)
+
+
+def test_an_unknown_host_is_404():
+    assert decide(mesh(), "gone", Request()).receivers == {404: 1}
+
+
+@pytest.mark.parametrize(
+    ("authority", "host"),
+    [
+        ("a.example.com", "a.example.com"),
+        ("A.example.com:8080", "a.example.com"),
+        ("b.example.com", "*.example.com"),
+        ("c.b.example.com", "*.b.example.com"),
+        ("example.com", "*"),
+    ],
+)
+def test_the_most_specific_host_of_a_gateway_counts(authority, host):
+    hosts = [HostRoutes(host=name, routes=()) for name in ("*", "*.example.com", "a.example.com", "*.b.example.com")]
+    found = best_host(hosts, authority)
+    assert found is not None
+    assert found.host == host
+
+
+def test_a_gateway_does_not_fall_back_to_a_less_specific_host():
+    hosts = (
+        HostRoutes(host="*", routes=(Route(split=to((V1, 1))),)),
+        HostRoutes(host="a.b", routes=(Route(match=Match(methods=("PUT",)), split=to((V2, 1))),)),
+    )
+    port = GatewayPort(gateway="default/g", address="10.9.0.2", port=80, hosts=hosts)
+    assert decide(mesh(), port, Request(authority="a.b")).receivers == {404: 1}
+    assert decide(mesh(), port, Request(authority="a.b", method="PUT")).receivers == {V2: 1}
+    assert decide(mesh(), port, Request(authority="other")).receivers == {V1: 1}
