@@ -7,97 +7,71 @@ schemas (explain, client-side checks) and checks what is written with them.
 import functools
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from headgate.resources.registry import GATEWAY, KINDS, SPLIT
+from headgate.resources import crd_gateway, crd_routes
+from headgate.resources.registry import GATEWAY, KINDS, ROUTE_GROUP, SPECS, SPLIT
+from headgate.resources.schema_parts import CONDITIONS, REF, Schema, choice, kind, listing, record, text, whole
+from headgate.resources.smi import METHODS
 
-Schema: TypeAlias = Mapping[str, Any]
+__all__ = ["REF", "GroupVersionKind", "Schema", "definition_name", "definitions", "names", "resolved", "schema"]
+
 GroupVersionKind: TypeAlias = tuple[str, str, str]
 
-REF = "#/definitions/"
-META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _GVK = "x-kubernetes-group-version-kind"
-
-
-def _record(description: str, required: str = "", /, **properties: Schema) -> Schema:
-    record = {"type": "object", "description": description, "properties": properties}
-    return {**record, "required": required.split()} if required else record
-
-
-def _list(description: str, items: Schema, *, key: str = "") -> Schema:
-    found = {"type": "array", "description": description, "items": items}
-    return {**found, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else found
-
-
-def _text(description: str) -> Schema:
-    return {"type": "string", "description": description}
-
-
-def _whole(description: str, **limits: int) -> Schema:
-    return {"type": "integer", "format": "int64", "description": description, **limits}
+_GATEWAY_API = {
+    "GatewayClass": crd_gateway.gateway_class,
+    "Gateway": crd_gateway.gateway,
+    "HTTPRoute": crd_routes.http_route,
+    "GRPCRoute": crd_routes.grpc_route,
+    "TCPRoute": crd_routes.tcp_route,
+    "ReferenceGrant": crd_gateway.reference_grant,
+}
 
 
 def _quantity(description: str) -> Schema:
     return {"$ref": REF + QUANTITY, "description": description}
 
 
-_CONDITIONS = _list(
-    "What holds for the object now, one entry a type: Accepted, ResolvedRefs, Programmed and others.",
-    _record(
-        "One statement about the object.",
-        "type status lastTransitionTime reason message",
-        type=_text("What the statement is about, for example Programmed."),
-        status=_text("True, False or Unknown."),
-        observedGeneration=_whole("The metadata.generation that the statement was made about."),
-        lastTransitionTime={
-            "type": "string",
-            "format": "date-time",
-            "description": "When the status last changed.",
-        },
-        reason=_text("One word that programs can rely on."),
-        message=_text("The same for people, with what to do next."),
-    ),
-    key="type",
-)
-_SPLIT_STATUS = _record(
+_SPLIT_STATUS = record(
     "What became of the split. Only the control plane writes it.",
-    observedGeneration=_whole("The metadata.generation that the status is about."),
-    conditions=_CONDITIONS,
-    ports=_list(
+    observedGeneration=whole("The metadata.generation that the status is about."),
+    conditions=CONDITIONS,
+    ports=listing(
         "The effect on each port of the root Service.",
-        _record(
+        record(
             "One port of the root Service.",
-            port=_whole("The port's number."),
-            backends=_list(
+            port=whole("The port's number."),
+            backends=listing(
                 "Who shares the port's traffic, and who was left out.",
-                _record(
+                record(
                     "One backend at this port.",
-                    service=_text("The Service."),
-                    weight=_whole("The weight in force; 0 for a backend that is left out."),
-                    percent=_text("The share of requests in percent, for example 33.3%."),
-                    endpoints=_whole("How many endpoints are ready to serve."),
-                    reason=_text("Why the backend is left out; absent for one that takes part."),
+                    service=text("The Service."),
+                    weight=whole("The weight in force; 0 for a backend that is left out."),
+                    percent=text("The share of requests in percent, for example 33.3%."),
+                    endpoints=whole("How many endpoints are ready to serve."),
+                    reason=text("Why the backend is left out; absent for one that takes part."),
                 ),
             ),
         ),
     ),
-    proxies=_record(
+    proxies=record(
         "How far the split has come.",
-        programmed=_whole("How many proxies confirmed it."),
-        total=_whole("How many proxies must hold it."),
+        programmed=whole("How many proxies confirmed it."),
+        total=whole("How many proxies must hold it."),
     ),
 )
-_MATCHES = _list(
+_MATCHES = listing(
     "Only requests that match one of these groups are split; the others go to the root Service itself.",
-    _record(
+    record(
         "Names a group of matches.",
         "kind name",
-        apiGroup=_text("The API group of the kind; specs.smi-spec.io when absent."),
-        kind=_text("The kind: HTTPRouteGroup."),
-        name=_text("The name, in the split's own namespace."),
+        apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
+        kind=text("The kind: HTTPRouteGroup."),
+        name=text("The name, in the split's own namespace."),
     ),
 )
 
@@ -106,66 +80,44 @@ def _split(version: str) -> Schema:
     quantities = version in ("v1alpha1", "v1beta1")
     weight = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
     spec = {
-        "service": _text("The root: the Service that clients call, as a short name or a full domain name."),
-        "backends": _list(
+        "service": text("The root: the Service that clients call, as a short name or a full domain name."),
+        "backends": listing(
             "The Services that share the root's traffic.",
-            _record(
+            record(
                 "One Service and its share.",
                 "service weight",
-                service=_text("The Service; name.namespace when it is in another namespace that grants this."),
-                weight=_quantity(f"{weight} A quantity: 1 is 1000m.") if quantities else _whole(weight, minimum=0),
+                service=text("The Service; name.namespace when it is in another namespace that grants this."),
+                weight=_quantity(f"{weight} A quantity: 1 is 1000m.") if quantities else whole(weight, minimum=0),
             ),
         ),
     }
     if version in ("v1alpha3", "v1alpha4"):
         spec["matches"] = _MATCHES
-    return _kind(
+    return kind(
         "Shares the traffic of a root Service between backend Services by weight.",
-        spec=_record("What is wanted.", "service backends", **spec),
+        spec=record("What is wanted.", "service backends", **spec),
         status=_SPLIT_STATUS,
     )
 
 
-def _grant() -> Schema:
-    return _kind(
-        "Consent of this namespace to be referred to from other namespaces.",
-        spec=_record(
-            "Any of `from` may refer to any of `to`.",
-            "from to",
-            **{
-                "from": _list(
-                    "Who may refer.",
-                    _record(
-                        "One kind in one namespace.",
-                        "group kind namespace",
-                        group=_text("The API group of the kind; empty for Kubernetes' core."),
-                        kind=_text("The kind, for example TrafficSplit."),
-                        namespace=_text("The namespace that the reference comes from."),
-                    ),
-                ),
-                "to": _list(
-                    "What may be referred to, in this namespace.",
-                    _record(
-                        "One kind or one object.",
-                        "group kind",
-                        group=_text("The API group of the kind; empty for Kubernetes' core."),
-                        kind=_text("The kind, for example Service."),
-                        name=_text("The object; all of the kind when absent."),
-                    ),
-                ),
-            },
-        ),
+def _route_group() -> Schema:
+    """Return one schema for all four shapes of D4: `matches` under `spec` or at top level, headers as a map or a list."""
+    regex = "RE2 expressions by header name, as a map or a list of maps; each must fit the whole value."
+    match = record(
+        "Requests: everything that is given must fit.",
+        "name",
+        name=text("The match's name, another for each match."),
+        methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
+        pathRegex=text("An RE2 expression for the path, anchored at its start."),
+        headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
     )
-
-
-def _kind(description: str, **fields: Schema) -> Schema:
-    return _record(
-        description,
-        "spec",
-        apiVersion=_text("The API group and version that the object is written in."),
-        kind=_text("The kind of the object."),
-        metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and the like."},
-        **fields,
+    matches = listing("A request belongs to the group when it fits one of these.", match, key="name", minItems=1)
+    return kind(
+        "Names requests, for splits and access rules.",
+        "",
+        spec=record("What is wanted.", matches=matches),
+        matches=matches,
+        status=record("What became of the group. Only the control plane writes it.", conditions=CONDITIONS),
     )
 
 
@@ -175,12 +127,12 @@ def _mesh() -> dict[str, Schema]:
         for version in ("v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4")
     }
     kinds["", "v1beta1", "TrafficSplit"] = _split("v1beta1")
-    kinds |= {(GATEWAY, version, "ReferenceGrant"): _grant() for version in ("v1beta1", "v1")}
+    kinds |= {(SPECS, version, "HTTPRouteGroup"): _route_group() for version in ROUTE_GROUP.versions}
     kinds |= {
-        (GATEWAY, version, kind.kind): _kind(f"A {kind.kind} of the Gateway API.", spec={"type": "object"})
-        for kind in KINDS
-        if kind.group == GATEWAY and kind.kind != "ReferenceGrant"
-        for version in kind.versions
+        (GATEWAY, version, found.kind): _GATEWAY_API[found.kind]()
+        for found in KINDS
+        if found.kind in _GATEWAY_API and found.group == GATEWAY
+        for version in found.versions
     }
     return {
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
