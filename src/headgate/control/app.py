@@ -30,6 +30,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.view import Node
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
+from headgate.local.gateways import GatewayAddresses, ensure_class
 from headgate.local.runtime import LocalRuntime
 from headgate.local.services import admit_services, hold_services, range_of
 from headgate.local.workload_rules import admit_workloads
@@ -182,6 +183,7 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
         admit_services(addresses),
     ]
     await hold_services(store, addresses)
+    await ensure_class(store)
     return _Ground(store, addresses, guard.fileno(), settings)
 
 
@@ -195,6 +197,9 @@ async def _control(
     feed = Feed(ground.store)
     loop = Loop(feed.snapshot, fleet, [node], ground.settings)
     machine = Machine(ground.store, feed, loop, fleet)
+    gateways = GatewayAddresses(ground.store, ground.addresses)
+    await gateways.reconcile()
+    tasks.start(gateways.run(), name="gateways")
     tasks.start(feed.run(), name="feed")
     tasks.start(loop.run(), name="loop")
     tasks.start(StatusWriter(ground.store, loop.compiled, fleet).run(), name="status")
