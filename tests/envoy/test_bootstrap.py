@@ -6,6 +6,7 @@ from google.protobuf import json_format
 
 from headgate.envoy import messages, pb
 from headgate.envoy.bootstrap import bootstrap
+from headgate.resources.regexes import LARGEST_PROGRAM
 
 
 def started():
@@ -34,3 +35,8 @@ def test_it_finds_headgate_on_a_socket_of_its_own_user():
 def test_only_its_user_can_open_the_admin_socket():
     pipe = started().admin.address.pipe
     assert (pipe.path, pipe.mode) == ("/run/admin.sock", 0o600)
+
+
+def test_it_takes_every_expression_that_an_object_may_have():
+    (layer,) = started().layered_runtime.layers
+    assert layer.static_layer.fields["re2.max_program_size.error_level"].number_value > LARGEST_PROGRAM

@@ -4,6 +4,7 @@ from google.protobuf import json_format
 
 from headgate.envoy import messages, pb
 from headgate.envoy.sources import ads
+from headgate.resources.regexes import LARGEST_PROGRAM
 
 XDS_CLUSTER = "xds"
 KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest is left out
@@ -15,6 +16,9 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
     pb.StringMatcher(suffix=".upstream_rq_total"),
 )
 CONNECTIONS = 100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
+
+
+REGEX_MARGIN = 2  # Envoy compiles a pattern a little differently than the check of an object did
 
 
 def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
@@ -37,6 +41,7 @@ def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
         stats_config=pb.StatsConfig(
             stats_matcher=pb.StatsMatcher(inclusion_list=pb.ListStringMatcher(patterns=KEPT_STATS))
         ),
+        layered_runtime=_runtime(),
         overload_manager=pb.OverloadManager(
             resource_monitors=[
                 pb.ResourceMonitor(
@@ -51,6 +56,13 @@ def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
     return json_format.MessageToJson(
         message, descriptor_pool=messages.pool(), preserving_proto_field_name=True
     ).encode()
+
+
+def _runtime() -> pb.LayeredRuntime:
+    """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps."""
+    limit = pb.Value(number_value=LARGEST_PROGRAM * REGEX_MARGIN)
+    layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields={"re2.max_program_size.error_level": limit}))
+    return pb.LayeredRuntime(layers=[layer])
 
 
 def _xds_cluster(path: str) -> pb.Cluster:
