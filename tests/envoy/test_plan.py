@@ -2,7 +2,8 @@
 
 import pytest
 
-from headgate.envoy.plan import ClusterPlan, Locality, RoutePlan, WeightedName, plan
+from headgate.envoy.plan import ClusterPlan, Draw, Locality, RoutePlan, WeightedName, plan
+from headgate.model.matching import ANY
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
 
@@ -17,9 +18,8 @@ def planned(ready, *targets, broken=()):
 
 def test_a_split_is_one_cluster_with_a_locality_for_each_backend():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (THREE,)}, *SHARES)
-    assert route == RoutePlan(
-        name="outbound/default/web/80", clusters=(WeightedName(cluster="outbound/default/web/80", weight=1),)
-    )
+    whole = WeightedName(cluster="outbound/default/web/80", weight=1)
+    assert route == RoutePlan(name="outbound/default/web/80", draws=(Draw(match=ANY, clusters=(whole,)),))
     assert clusters == (
         ClusterPlan(
             name="outbound/default/web/80",
@@ -50,7 +50,10 @@ def test_a_service_without_endpoints_is_a_cluster_without_localities():
 
 def test_backends_that_share_an_endpoint_are_a_cluster_each():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
-    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.draws[0].clusters] == [("blue", 9), ("green", 1)]
+    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.draws[0].clusters] == [
+        ("blue", 9),
+        ("green", 1),
+    ]
     assert [item.localities[0].endpoints for item in clusters] == [(ONE, TWO), (TWO,)]
 
 

@@ -3,10 +3,17 @@
 outbound/<namespace>/<service>/<port>                  listener, routes, cluster and endpoints of a Service port
 split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, where a split needs one for each
 match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
+route/<namespace>/<service>/<port>/<rule>              cluster of a rule of an HTTPRoute or the like on a Service port
+gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
+gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule there; a rule is <kind>/<namespace>/<name>/<number>
+mirror/<namespace>/<service>/<port>                    cluster for copies of requests
 none/<namespace>/<service>/<port>                      cluster that never has endpoints: a share that must fail
+missing                                                cluster that never exists: a share that is answered with 500
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 """
+
+from typing import NamedTuple, TypeAlias
 
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # names are looked up here
 from headgate.model.refs import PortRef
@@ -14,7 +21,23 @@ from headgate.resources.meta import Key
 
 PROXY = "proxy"
 PROBE = "probe"
+MISSING = "missing"
+TRAFFIC_SPLIT = "TrafficSplit"
+ROUTE_GROUP = "gateway.networking.k8s.io"
+_GATEWAY = "gateway"
+_PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
+
+
+class GatewayRef(NamedTuple):
+    """One port of a Gateway (`namespace/name`)."""
+
+    gateway: str
+    port: int
+
+
+Place: TypeAlias = PortRef | GatewayRef
+"""What has routes: a Service port, or a port of a Gateway."""
 
 
 def outbound(ref: PortRef) -> str:
@@ -33,9 +56,9 @@ def matched(ref: PortRef, origin: Key | None) -> str:
     return f"match/{ref.service}/{ref.port}/{owner}"
 
 
-def none(ref: PortRef) -> str:
-    """Name the cluster without endpoints that fails a share of the split on `ref`."""
-    return f"none/{ref.service}/{ref.port}"
+def none(ref: Place) -> str:
+    """Name the cluster without endpoints that fails a share of a split on `ref`."""
+    return f"{gateway(ref)}/none" if isinstance(ref, GatewayRef) else f"none/{ref.service}/{ref.port}"
 
 
 def host(ref: PortRef, authority: str) -> str:
@@ -43,10 +66,52 @@ def host(ref: PortRef, authority: str) -> str:
     return f"host/{ref.service}/{ref.port}/{authority}"
 
 
-def parse(name: str) -> PortRef | None:
-    """Return the Service port that a resource belongs to; none for the listeners of the HTTP proxy."""
+def gateway(ref: GatewayRef) -> str:
+    """Name what belongs to a port of a Gateway."""
+    return f"{_GATEWAY}/{ref.gateway}/{ref.port}"
+
+
+def place(ref: Place) -> str:
+    """Name the routes of a Service port or of a port of a Gateway."""
+    return gateway(ref) if isinstance(ref, GatewayRef) else outbound(ref)
+
+
+def of_rule(ref: Place, origin: Key, number: str) -> str:
+    """Name the cluster of one rule of a route object."""
+    first = gateway(ref) if isinstance(ref, GatewayRef) else f"route/{ref.service}/{ref.port}"
+    return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}"
+
+
+def mirror(ref: PortRef) -> str:
+    """Name the cluster for the copies of requests that go to a Service port."""
+    return f"mirror/{ref.service}/{ref.port}"
+
+
+def is_mirror(name: str) -> bool:
+    """Say whether a cluster gets copies of requests only."""
+    return name.startswith("mirror/")
+
+
+def parse_gateway(name: str) -> GatewayRef | None:
+    """Return the port of a Gateway that a resource belongs to, if it does."""
     parts = name.split("/", maxsplit=_PARTS_OF_A_PORT)
-    if len(parts) < _PARTS_OF_A_PORT:
+    if len(parts) < _PARTS_OF_A_PORT or parts[0] != _GATEWAY:
+        return None
+    return GatewayRef(f"{parts[1]}/{parts[2]}", int(parts[3]))
+
+
+def parse_rule(name: str) -> Key | None:
+    """Return the route object whose rule a cluster belongs to, if it does."""
+    parts = name.split("/")
+    if len(parts) < _PARTS_OF_A_RULE or parts[0] not in {_GATEWAY, "route"}:
+        return None
+    return Key(ROUTE_GROUP, *parts[_PARTS_OF_A_PORT : _PARTS_OF_A_RULE - 1])
+
+
+def parse(name: str) -> PortRef | None:
+    """Return the Service port that a resource belongs to; none for Gateways and the listeners of the HTTP proxy."""
+    parts = name.split("/", maxsplit=_PARTS_OF_A_PORT)
+    if len(parts) < _PARTS_OF_A_PORT or parts[0] == _GATEWAY:
         return None
     _, namespace, service, port = parts[:_PARTS_OF_A_PORT]
     return PortRef(f"{namespace}/{service}", int(port))

@@ -1,19 +1,29 @@
 """How a route's split becomes clusters: decided here, from the model alone (ADR 0003).
 
 A split is one cluster with a weighted locality for each backend: exact to the request, and a change of weights or
-endpoints is one small resource. Where a share must fail, or backends share an endpoint (Envoy keeps only one of two
-equal addresses in a cluster), it is one cluster for each backend, and the route draws between them.
+endpoints is one small resource. Where a share must fail, where backends have filters or protocols of their own, or where
+they share an endpoint (Envoy keeps only one of two equal addresses in a cluster), it is one cluster for each backend, and
+the route draws between them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from headgate.envoy import names
+from headgate.envoy.names import Place
+from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Timeouts
 from headgate.model.matching import ANY, Match
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Route, RouteTable, Split
+from headgate.model.routing import Endpoint, Protocol, Route, RouteTable, Split, Target
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
+Protocols = Mapping[PortRef, Protocol]
+"""What is spoken on the Service ports that are not plain HTTP."""
+
+NO_PROTOCOLS: Protocols = MappingProxyType({})
+UNAVAILABLE = 503
+_HTTP2_ROUTE = "GRPCRoute"  # its requests are HTTP/2, whatever the backend's port says of itself
 
 
 class Locality(Value, frozen=True, kw_only=True):
@@ -25,24 +35,38 @@ class Locality(Value, frozen=True, kw_only=True):
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
-    """One cluster and what is in it."""
+    """One cluster and what is in it. `copies`: it gets only copies of requests."""
 
     name: str
     localities: tuple[Locality, ...] = ()
+    protocol: Protocol = Protocol.HTTP
+    copies: bool = False
 
 
 class WeightedName(Value, frozen=True, kw_only=True):
-    """A cluster and its share of a route."""
+    """A cluster and its share of a route; `filters` are for this share only."""
 
     cluster: str
     weight: int
+    filters: Filters = NO_FILTERS
 
 
 class Draw(Value, frozen=True, kw_only=True):
-    """Requests, and the clusters that they are drawn between."""
+    """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer."""
 
     match: Match
-    clusters: tuple[WeightedName, ...]
+    clusters: tuple[WeightedName, ...] = ()
+    status: int = 0
+    redirect: Redirect | None = None
+    filters: Filters = NO_FILTERS
+    mirrors: tuple[Mirror, ...] = ()
+    timeouts: Timeouts = Timeouts()
+
+    @property
+    def needs(self) -> Iterator[str]:
+        """Yield every cluster that a proxy must hold before it gets the route."""
+        yield from (item.cluster for item in self.clusters if item.cluster != names.MISSING)
+        yield from (names.mirror(item.ref) for item in self.mirrors)
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):
@@ -54,49 +78,122 @@ class RoutePlan(Value, frozen=True, kw_only=True):
     @property
     def clusters(self) -> tuple[str, ...]:
         """Return every cluster that the routes name."""
-        return tuple(dict.fromkeys(item.cluster for draw in self.draws for item in draw.clusters))
+        return tuple(dict.fromkeys(name for draw in self.draws for name in draw.needs))
 
 
-def plan(table: RouteTable, ready: Ready) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
+class Planner:
+    """Plans the routes of one place; `clusters` are those that they need, by name."""
+
+    def __init__(self, place: Place, ready: Ready, protocols: Protocols = NO_PROTOCOLS) -> None:
+        self.clusters: dict[str, ClusterPlan] = {}
+        self._place = place
+        self._ready = ready
+        self._protocols = protocols
+
+    def draw(self, route: Route) -> Draw:
+        """Plan one route. Its redirect is left as the model has it: who knows the listener completes it."""
+        if route.redirect:
+            return Draw(match=route.match, redirect=route.redirect, filters=route.filters)
+        weighted, status = self._weighted(route)
+        return Draw(
+            match=route.match,
+            clusters=weighted,
+            status=status,
+            filters=route.filters,
+            mirrors=tuple(self._mirrors(route)) if weighted else (),
+            timeouts=route.timeouts,
+        )
+
+    def _weighted(self, route: Route) -> tuple[tuple[WeightedName, ...], int]:
+        """Return the clusters that a route draws between, or the status that answers every request."""
+        split = route.split
+        statuses = {share.status for share in split.broken}
+        if not split.targets and statuses and UNAVAILABLE not in statuses:
+            return (), min(statuses)
+        if split.broken or _filtered(split) or self._overlap(split) or len(self._spoken(route)) > 1:
+            return tuple(self._separate(route)), 0
+        cluster = ClusterPlan(
+            name=_name(self._place, route),
+            localities=tuple(self._localities(split.targets)),
+            protocol=next(iter(self._spoken(route)), Protocol.HTTP),
+        )
+        filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
+        return (WeightedName(cluster=self._need(cluster), weight=1, filters=filters),), 0
+
+    def _separate(self, route: Route) -> Iterator[WeightedName]:
+        for target in route.split.targets:
+            cluster = ClusterPlan(
+                name=_of_backend(self._place, route, target),
+                localities=tuple(self._localities([Target(ref=target.ref, weight=1)])),
+                protocol=self._protocol(route, target.ref),
+            )
+            yield WeightedName(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
+        weights = {True: 0, False: 0}
+        for share in route.split.broken:
+            weights[share.status == UNAVAILABLE] += share.weight
+        if weight := weights[True]:
+            none = ClusterPlan(name=names.none(self._place))
+            yield WeightedName(cluster=self._need(none), weight=weight)
+        if weight := weights[False]:
+            yield WeightedName(cluster=names.MISSING, weight=weight)
+
+    def _mirrors(self, route: Route) -> Iterator[Mirror]:
+        for mirror in route.mirrors:
+            if mirror.numerator:
+                cluster = ClusterPlan(
+                    name=names.mirror(mirror.ref),
+                    localities=tuple(self._localities([Target(ref=mirror.ref, weight=1)])),
+                    protocol=self._protocols.get(mirror.ref, Protocol.HTTP),
+                    copies=True,
+                )
+                self._need(cluster)
+                yield mirror
+
+    def _need(self, cluster: ClusterPlan) -> str:
+        self.clusters[cluster.name] = cluster
+        return cluster.name
+
+    def _spoken(self, route: Route) -> set[Protocol]:
+        return {self._protocol(route, target.ref) for target in route.split.targets}
+
+    def _protocol(self, route: Route, ref: PortRef) -> Protocol:
+        if route.origin and route.origin.kind == _HTTP2_ROUTE:
+            return Protocol.HTTP2
+        return self._protocols.get(ref, Protocol.HTTP)
+
+    def _overlap(self, split: Split) -> bool:
+        places = [(item.address, item.port) for target in split.targets for item in self._ready.get(target.ref, ())]
+        return len(places) != len(set(places))
+
+    def _localities(self, targets: Iterable[Target]) -> Iterator[Locality]:
+        for target in targets:
+            if endpoints := self._ready.get(target.ref):
+                yield Locality(backend=target.ref.service, weight=target.weight, endpoints=endpoints)
+
+
+def plan(
+    table: RouteTable, ready: Ready, protocols: Protocols = NO_PROTOCOLS
+) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
     """Decide which clusters the routes of a Service port need."""
-    clusters: dict[str, ClusterPlan] = {}
-    draws: list[Draw] = []
-    for route in table.routes:
-        weighted, needed = _clusters(table.ref, route, ready)
-        clusters |= {cluster.name: cluster for cluster in needed}
-        draws.append(Draw(match=route.match, clusters=weighted))
-    return RoutePlan(name=names.outbound(table.ref), draws=tuple(draws)), tuple(clusters.values())
+    planner = Planner(table.ref, ready, protocols)
+    draws = tuple(planner.draw(route) for route in table.routes)
+    return RoutePlan(name=names.outbound(table.ref), draws=draws), tuple(planner.clusters.values())
 
 
-def _clusters(ref: PortRef, route: Route, ready: Ready) -> tuple[tuple[WeightedName, ...], tuple[ClusterPlan, ...]]:
-    split = route.split
-    if not split.broken and not _overlap(split, ready):
-        name = names.outbound(ref) if route.match == ANY else names.matched(ref, route.origin)
-        cluster = ClusterPlan(name=name, localities=tuple(_localities(split, ready)))
-        return (WeightedName(cluster=name, weight=1),), (cluster,)
-    clusters = tuple(_separate(ref, split, ready))
-    weights = [target.weight for target in split.targets]
-    if split.broken:
-        weights.append(sum(share.weight for share in split.broken))
-    weighted = zip(clusters, weights, strict=True)
-    return tuple(WeightedName(cluster=cluster.name, weight=weight) for cluster, weight in weighted), clusters
+def _filtered(split: Split) -> bool:
+    return len(split.targets) > 1 and any(target.filters != NO_FILTERS for target in split.targets)
 
 
-def _overlap(split: Split, ready: Ready) -> bool:
-    places = [(item.address, item.port) for target in split.targets for item in ready[target.ref]]
-    return len(places) != len(set(places))
+def _name(place: Place, route: Route) -> str:
+    """Name the cluster of a whole split: the routes that share one share its connections and its turns."""
+    if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
+        return names.of_rule(place, route.origin, route.name)
+    if isinstance(place, PortRef) and route.match != ANY:
+        return names.matched(place, route.origin)
+    return names.place(place)
 
 
-def _localities(split: Split, ready: Ready) -> Iterator[Locality]:
-    for target in split.targets:
-        if endpoints := ready[target.ref]:
-            yield Locality(backend=target.ref.service, weight=target.weight, endpoints=endpoints)
-
-
-def _separate(ref: PortRef, split: Split, ready: Ready) -> Iterator[ClusterPlan]:
-    for target in split.targets:
-        service = target.ref.service
-        locality = Locality(backend=service, weight=1, endpoints=ready[target.ref])
-        yield ClusterPlan(name=names.backend(ref, service), localities=(locality,) if locality.endpoints else ())
-    if split.broken:
-        yield ClusterPlan(name=names.none(ref))
+def _of_backend(place: Place, route: Route, target: Target) -> str:
+    if isinstance(place, PortRef) and (route.origin is None or route.origin.kind == names.TRAFFIC_SPLIT):
+        return names.backend(place, target.ref.service)
+    return f"{_name(place, route)}/{target.ref.service}/{target.ref.port}"
