@@ -3,16 +3,18 @@
 A split is one cluster with a weighted locality for each backend: exact to the request, and a change of weights or
 endpoints is one small resource. Where a share must fail, where backends have filters or protocols of their own, or where
 they share an endpoint (Envoy keeps only one of two equal addresses in a cluster), it is one cluster for each backend, and
-the route draws between them.
+the route draws between them. Where users stay on their side, the route does not draw: it looks up the user's slot.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
+from msgspec import structs
+
 from headgate.envoy import names
 from headgate.envoy.names import Place
-from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Timeouts
-from headgate.model.matching import ANY, Match
+from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
+from headgate.model.matching import Match
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Protocol, Route, RouteTable, Split, Target
 from headgate.resources.meta import Value
@@ -23,7 +25,6 @@ Protocols = Mapping[PortRef, Protocol]
 
 NO_PROTOCOLS: Protocols = MappingProxyType({})
 UNAVAILABLE = 503
-_HTTP2_ROUTE = "GRPCRoute"  # its requests are HTTP/2, whatever the backend's port says of itself
 
 
 class Locality(Value, frozen=True, kw_only=True):
@@ -52,7 +53,10 @@ class WeightedName(Value, frozen=True, kw_only=True):
 
 
 class Draw(Value, frozen=True, kw_only=True):
-    """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer."""
+    """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer.
+
+    With `sticky`, the clusters are the slots of users in their order, and one cluster may stand there several times.
+    """
 
     match: Match
     clusters: tuple[WeightedName, ...] = ()
@@ -61,6 +65,7 @@ class Draw(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()
+    sticky: Sticky | None = None
 
     @property
     def needs(self) -> Iterator[str]:
@@ -102,6 +107,7 @@ class Planner:
             filters=route.filters,
             mirrors=tuple(self._mirrors(route)) if weighted else (),
             timeouts=route.timeouts,
+            sticky=route.split.sticky if weighted else None,
         )
 
     def _weighted(self, route: Route) -> tuple[tuple[WeightedName, ...], int]:
@@ -110,6 +116,8 @@ class Planner:
         statuses = {share.status for share in split.broken}
         if not split.targets and statuses and UNAVAILABLE not in statuses:
             return (), min(statuses)
+        if split.sticky:
+            return tuple(self._by_slots(route, split.sticky)), 0
         if split.broken or _filtered(split) or self._overlap(split) or len(self._spoken(route)) > 1:
             return tuple(self._separate(route)), 0
         cluster = ClusterPlan(
@@ -125,7 +133,7 @@ class Planner:
             cluster = ClusterPlan(
                 name=_of_backend(self._place, route, target),
                 localities=tuple(self._localities([Target(ref=target.ref, weight=1)])),
-                protocol=self._protocol(route, target.ref),
+                protocol=self._protocol(target),
             )
             yield WeightedName(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
         weights = {True: 0, False: 0}
@@ -136,6 +144,16 @@ class Planner:
             yield WeightedName(cluster=self._need(none), weight=weight)
         if weight := weights[False]:
             yield WeightedName(cluster=names.MISSING, weight=weight)
+
+    def _by_slots(self, route: Route, sticky: Sticky) -> Iterator[WeightedName]:
+        drawn = tuple(self._separate(route))
+        by_ref = {target.ref: item for target, item in zip(route.split.targets, drawn, strict=False)}
+        for side in sticky.sides:
+            if side.ref:
+                yield structs.replace(by_ref[side.ref], weight=side.slots)
+            else:
+                failing = names.none(self._place) if side.status == UNAVAILABLE else names.MISSING
+                yield WeightedName(cluster=failing, weight=side.slots)
 
     def _mirrors(self, route: Route) -> Iterator[Mirror]:
         for mirror in route.mirrors:
@@ -154,12 +172,10 @@ class Planner:
         return cluster.name
 
     def _spoken(self, route: Route) -> set[Protocol]:
-        return {self._protocol(route, target.ref) for target in route.split.targets}
+        return {self._protocol(target) for target in route.split.targets}
 
-    def _protocol(self, route: Route, ref: PortRef) -> Protocol:
-        if route.origin and route.origin.kind == _HTTP2_ROUTE:
-            return Protocol.HTTP2
-        return self._protocols.get(ref, Protocol.HTTP)
+    def _protocol(self, target: Target) -> Protocol:
+        return target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
 
     def _overlap(self, split: Split) -> bool:
         places = [(item.address, item.port) for target in split.targets for item in self._ready.get(target.ref, ())]
@@ -188,7 +204,7 @@ def _name(place: Place, route: Route) -> str:
     """Name the cluster of a whole split: the routes that share one share its connections and its turns."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
         return names.of_rule(place, route.origin, route.name)
-    if isinstance(place, PortRef) and route.match != ANY:
+    if isinstance(place, PortRef) and route.name:  # a group may match everything, and is no less apart then
         return names.matched(place, route.origin)
     return names.place(place)
 

@@ -2,6 +2,7 @@
 
 from headgate.envoy import pb
 from headgate.envoy.plan import Draw, RoutePlan
+from headgate.envoy.sticky import hash_policies
 from headgate.model.matching import Header, Match, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what has certainly not reached the application
@@ -51,15 +52,18 @@ def _action(draw: Draw) -> pb.RouteAction:
         ],
         host_selection_retry_max_attempts=OTHER_HOST_ATTEMPTS,
     )
-    if len(draw.clusters) == 1:
+    if len(draw.clusters) == 1 and draw.sticky is None:
         return pb.RouteAction(cluster=draw.clusters[0].cluster, timeout=forever, retry_policy=retry)
     weighted = pb.WeightedCluster(
         clusters=[
             pb.WeightedCluster.ClusterWeight(name=item.cluster, weight=pb.UInt32Value(value=item.weight))
             for item in draw.clusters
-        ]
+        ],
+        use_hash_policy=pb.BoolValue(value=True) if draw.sticky else None,
     )
-    return pb.RouteAction(weighted_clusters=weighted, timeout=forever, retry_policy=retry)
+    return pb.RouteAction(
+        weighted_clusters=weighted, timeout=forever, retry_policy=retry, hash_policy=hash_policies(draw.sticky)
+    )
 
 
 def scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:

@@ -64,8 +64,20 @@ class Timeouts(Value, frozen=True, kw_only=True):
     backend: int = 0
 
 
+class Side(Value, frozen=True, kw_only=True):
+    """Slots of users beside each other, and where they go: to `ref`, or, without one, to an error with `status`."""
+
+    slots: int
+    ref: PortRef | None = None
+    status: int = 503
+
+
 class Sticky(Value, frozen=True, kw_only=True):
-    """What identifies a user, whose side of a split stays: a cookie (issued when absent), a header, or the address."""
+    """What identifies a user, whose side of a split stays: a cookie (issued when absent), a header, or the address.
+
+    `sides` are all slots of `model/slots.py` in their order.
+    """
 
     kind: Literal["cookie", "header", "source"]
     name: str = ""
+    sides: tuple[Side, ...] = ()

@@ -1,0 +1,97 @@
+"""Raising a weight moves as many users as it says, lowering moves those back, nobody else moves (requirements 2.8)."""
+
+import itertools
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from headgate.model.slots import TOTAL, is_rounded, layout, slot_counts
+
+WEIGHTS = st.lists(st.integers(0, 2**31), min_size=1, max_size=6).filter(any)
+
+
+def owners(counts):
+    return [run.owner for run in layout(counts) for _ in range(run.size)]
+
+
+def moved(before, after):
+    return [(a, b) for a, b in zip(owners(before), owners(after), strict=True) if a != b]
+
+
+@st.composite
+def counts(draw, backends, most=TOTAL):
+    """Slots of each backend; those after the first have at most `most`."""
+    found = []
+    for _ in range(backends - 1):
+        found.append(draw(st.integers(0, min(most, TOTAL - sum(found)))))
+    return (TOTAL - sum(found), *found)
+
+
+@given(WEIGHTS)
+def test_every_slot_is_given_and_no_share_is_off_by_a_slot(weights):
+    found = slot_counts(weights)
+    assert sum(found) == TOTAL
+    for weight, count in zip(weights, found, strict=True):
+        assert abs(weight * TOTAL - count * sum(weights)) < sum(weights)
+        assert count == 0 or weight > 0
+
+
+def test_a_rounded_share_is_known():
+    assert slot_counts([90, 10]) == (9000, 1000)
+    assert not is_rounded([90, 10])
+    assert slot_counts([1, 1, 1]) == (3334, 3333, 3333)
+    assert is_rounded([1, 1, 1])
+
+
+def test_no_weight_at_all_is_refused():
+    with pytest.raises(ValueError, match="no weight"):
+        slot_counts([0, 0])
+
+
+@given(WEIGHTS)
+def test_the_layout_gives_each_backend_its_slots(weights):
+    wanted = slot_counts(weights)
+    found = owners(wanted)
+    assert [found.count(index) for index in range(len(wanted))] == list(wanted)
+
+
+@given(counts(2), counts(2))
+def test_with_two_backends_every_change_moves_the_least(before, after):
+    assert len(moved(before, after)) == abs(before[0] - after[0])
+
+
+@given(counts(3), counts(3))
+def test_with_three_backends_changes_against_the_first_move_the_least_and_nobody_else(before, after):
+    found = moved(before, after)
+    for index in (1, 2):
+        gained = [pair for pair in found if pair[1] == index and pair[0] == 0]
+        lost = [pair for pair in found if pair[0] == index and pair[1] == 0]
+        change = after[index] - before[index]
+        if change * (after[3 - index] - before[3 - index]) >= 0:  # both grow, both shrink, or one stays
+            assert (len(gained), len(lost)) == (max(change, 0), max(-change, 0))
+            assert all(0 in pair for pair in found)
+
+
+@given(st.data(), st.integers(3, 6))
+def test_within_their_homes_the_others_never_touch_each_other(data, backends):
+    home = TOTAL // (backends - 1)
+    before, after = data.draw(counts(backends, home)), data.draw(counts(backends, home))
+    found = moved(before, after)
+    assert all(0 in pair for pair in found)
+    assert len(found) == sum(abs(a - b) for a, b in zip(before[1:], after[1:], strict=True))
+
+
+@given(st.data(), st.integers(2, 6))
+def test_in_a_monotone_ramp_each_user_changes_side_at_most_once(data, backends):
+    """The ramp that a rollout is: the others grow, step by step, out of the first; and the way back is the same."""
+    home = TOTAL if backends <= 3 else TOTAL // (backends - 1)
+    end = data.draw(counts(backends, home))
+    assume(end[0] < TOTAL)
+    steps = data.draw(st.integers(1, 6))
+    ramp = []
+    for step in range(steps + 1):
+        others = [count * step // steps for count in end[1:]]
+        ramp.append(owners((TOTAL - sum(others), *others)))
+    for history in zip(*ramp, strict=True):
+        assert sum(a != b for a, b in itertools.pairwise(history)) <= 1
