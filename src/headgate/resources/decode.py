@@ -9,7 +9,10 @@ import msgspec
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.checks import common_causes
 from headgate.resources.core_checks import grant_causes, service_causes, slice_causes
+from headgate.resources.gateway_checks import gateway_causes, gateway_class_causes
 from headgate.resources.meta import Object, Resource
+from headgate.resources.registry import GATEWAY, SPECS, SPLIT
+from headgate.resources.route_checks import grpc_route_causes, http_route_causes, tcp_route_causes
 from headgate.resources.route_group_checks import route_group_causes
 from headgate.resources.split_checks import split_causes
 from headgate.resources.versions import kind_written, to_hub
@@ -27,12 +30,17 @@ _WORDS = {
     "array": "a list",
     "null": "null",
 }
-_CHECKS: Mapping[str, Callable[[Object], Iterator[Cause]]] = {
-    "TrafficSplit": split_causes,
-    "ReferenceGrant": grant_causes,
-    "HTTPRouteGroup": route_group_causes,
-    "Service": service_causes,
-    "EndpointSlice": slice_causes,
+_CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
+    (SPLIT, "TrafficSplit"): split_causes,
+    (SPECS, "HTTPRouteGroup"): route_group_causes,
+    (GATEWAY, "GatewayClass"): gateway_class_causes,
+    (GATEWAY, "Gateway"): gateway_causes,
+    (GATEWAY, "HTTPRoute"): http_route_causes,
+    (GATEWAY, "GRPCRoute"): grpc_route_causes,
+    (GATEWAY, "TCPRoute"): tcp_route_causes,
+    (GATEWAY, "ReferenceGrant"): grant_causes,
+    ("", "Service"): service_causes,
+    ("discovery.k8s.io", "EndpointSlice"): slice_causes,
 }
 
 
@@ -64,7 +72,7 @@ def validate(obj: Object) -> tuple[Cause, ...]:
         kind = kind_written(obj)
     except DecodeError as error:
         return error.causes
-    causes = tuple(_CHECKS.get(kind.kind, common_causes)(obj))
+    causes = tuple(_CHECKS.get((kind.group, kind.kind), common_causes)(obj))
     return causes if causes or kind.shape is None else _undecodable(obj)
 
 

@@ -1,6 +1,6 @@
 """The pieces that schemas are written with: OpenAPI, in few words.
 
-`format` of a text names its grammar (`schema_checks.GRAMMARS`); Kubernetes' own readers take no notice of it.
+`format` of a text names its grammar (`grammars.GRAMMARS`); Kubernetes' own readers take no notice of it.
 """
 
 from collections.abc import Mapping

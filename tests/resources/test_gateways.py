@@ -1,0 +1,139 @@
+"""Gateways and their classes: mistakes come back all at once, by field, and what is sound is read (requirements 2.4)."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from headgate.resources.core import Secret
+from headgate.resources.decode import decode, validate
+from headgate.resources.gateway import Gateway
+
+GROUP = "gateway.networking.k8s.io"
+
+
+def gateway(*listeners: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "edge"},
+        "spec": {"gatewayClassName": "headgate", "listeners": list(listeners), **spec},
+    }
+
+
+def listener(name: str = "http", port: Any = 80, protocol: str = "HTTP", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "port": port, "protocol": protocol, **fields}
+
+
+def gateway_class(controller: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "GatewayClass",
+        "metadata": {"name": "c"},
+        "spec": {"controllerName": controller},
+    }
+
+
+CERTIFICATE = {"certificateRefs": [{"name": "cert"}]}
+FIRST = "spec.listeners[0]"
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        gateway(listener()),
+        gateway(listener("a", 80, hostname="*.example.com"), listener("b", 80, hostname="a.example.com")),
+        gateway(listener("s", 443, "HTTPS", tls=CERTIFICATE), listener("p", 8443, "TLS", tls={"mode": "Passthrough"})),
+        gateway(listener("mysql", 3306, "TCP", allowedRoutes={"kinds": [{"kind": "TCPRoute"}]})),
+        gateway(listener(protocol="example.com/own")),
+        gateway(listener(allowedRoutes={"namespaces": {"from": "Selector", "selector": {"matchLabels": {"a": "b"}}}})),
+        gateway_class("headgate.dev/gateway-controller"),
+    ],
+)
+def test_what_the_released_api_allows_is_sound(obj):
+    assert validate(obj) == ()
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "message"),
+    [
+        (gateway(), "spec.listeners", "must have at least 1 entry"),
+        (gateway(listener(port=0)), f"{FIRST}.port", "must be from 1 to 65535, not 0"),
+        (gateway(listener(port="80")), f"{FIRST}.port", "must be a whole number, not text; write it without quotes"),
+        (gateway(listener(name="Not_A_Name")), f"{FIRST}.name", "is not valid"),
+        (gateway(listener(prt=80)), f"{FIRST}.prt", "did you mean port?"),
+        (gateway(listener(hostname="1.2.3.4")), f"{FIRST}.hostname", "is an address"),
+        (gateway(listener(hostname="a.*.com")), f"{FIRST}.hostname", "write *.example.com"),
+        (gateway(listener(hostname="WWW.example.com")), f"{FIRST}.hostname", "write www.example.com"),
+        (gateway(listener(), listener("http", 81)), "spec.listeners[1].name", "is the name of spec.listeners[0] too"),
+        (gateway(listener("a"), listener("b")), "spec.listeners[1]", "has port, protocol and hostname of"),
+        (gateway(listener(tls=CERTIFICATE)), f"{FIRST}.tls", "can't be with protocol HTTP"),
+        (gateway(listener(protocol="HTTPS")), f"{FIRST}.tls", "is missing"),
+        (gateway(listener(protocol="HTTPS", tls={})), f"{FIRST}.tls.certificateRefs", "name the Secret"),
+        (gateway(listener(protocol="HTTPS", tls={"mode": "Passthrough"})), f"{FIRST}.tls.mode", "must be Terminate"),
+        (gateway(listener(protocol="TCP", hostname="a.b")), f"{FIRST}.hostname", "connections name no host"),
+        (
+            gateway(listener(allowedRoutes={"namespaces": {"from": "Selector"}})),
+            f"{FIRST}.allowedRoutes.namespaces.selector",
+            "is missing",
+        ),
+        (
+            gateway(listener(allowedRoutes={"namespaces": {"from": "Some"}})),
+            f"{FIRST}.allowedRoutes.namespaces.from",
+            "must be one of All, Selector, Same, None, not 'Some'",
+        ),
+        (gateway(listener(), gatewayClassName=None), "spec.gatewayClassName", "is missing"),
+        (gateway_class("headgate"), "spec.controllerName", "is not a controller"),
+        ({**gateway(), "spec": None}, "spec", "is missing"),
+        ({**gateway(), "spec": []}, "spec", "must be an object, not a list"),
+    ],
+)
+def test_a_mistake_is_named_where_it_stands(obj, field, message):
+    found = {cause.field: cause.message for cause in validate(obj)}
+    assert message in found[field]
+
+
+def test_all_mistakes_come_at_once():
+    wrong = gateway(listener(port=0, hostname="a b"), listener("http", 81, "TCP", hostname="x.y", more=1))
+    assert [cause.field for cause in validate(wrong)] == [
+        "spec.listeners[0].port",
+        "spec.listeners[0].hostname",
+        "spec.listeners[1].more",
+        "spec.listeners[1].name",
+        "spec.listeners[1].hostname",
+    ]
+
+
+def test_a_gateways_address_is_read_from_its_status():
+    given = {"addresses": [{"type": "Hostname", "value": "h"}, {"type": "IPAddress", "value": "127.77.0.5"}]}
+    found = decode({**gateway(listener()), "status": given})
+    assert isinstance(found, Gateway)
+    assert found.address == "127.77.0.5"
+    before = decode(gateway(listener()))
+    assert isinstance(before, Gateway)
+    assert before.address == ""
+
+
+def secret(**data: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cert"},
+        "type": "kubernetes.io/tls",
+        "data": data,
+    }
+
+
+def test_a_secret_gives_chain_and_key_and_never_prints_them():
+    text = base64.b64encode(b"-----BEGIN").decode()
+    found = decode(secret(**{"tls.crt": text, "tls.key": text}))
+    assert isinstance(found, Secret)
+    assert found.certificate == (b"-----BEGIN", b"-----BEGIN")
+    assert text not in repr(found)
+    assert decode(secret(password="x")) == decode(secret(password="y"))  # nothing of it is read
+
+
+def test_what_is_not_base64_is_no_certificate():
+    found = decode(secret(**{"tls.crt": "%%%"}))
+    assert isinstance(found, Secret)
+    assert found.certificate == (b"", b"")

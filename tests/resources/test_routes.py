@@ -1,0 +1,265 @@
+"""Routes of the Gateway API: mistakes come back all at once, by field, and what is sound is read (requirements 2.4)."""
+
+from typing import Any
+
+import pytest
+
+from headgate.resources import durations
+from headgate.resources.decode import decode, validate
+from headgate.resources.routes import Fraction, GRPCRoute, HTTPRoute, TCPRoute
+
+GROUP = "gateway.networking.k8s.io"
+RULE = "spec.rules[0]"
+FILTER = f"{RULE}.filters[0]"
+MATCH = f"{RULE}.matches[0]"
+
+
+def route(*rules: Any, kind: str = "HTTPRoute", version: str = "v1", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": kind,
+        "metadata": {"name": "web"},
+        "spec": {"parentRefs": [{"name": "edge"}], "rules": list(rules), **spec},
+    }
+
+
+def rule(*filters: Any, **fields: Any) -> dict[str, Any]:
+    return {"backendRefs": [{"name": "web", "port": 80}], "filters": list(filters), **fields}
+
+
+def match(**fields: Any) -> dict[str, Any]:
+    return route(rule(matches=[fields]))
+
+
+def path(value: Any, type: str = "PathPrefix") -> dict[str, Any]:
+    return match(path={"type": type, "value": value})
+
+
+def mirror(**fields: Any) -> dict[str, Any]:
+    return {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "copy", "port": 80}, **fields}}
+
+
+def filtered(*filters: Any) -> dict[str, Any]:
+    return route(rule(*filters))
+
+
+def backend(**fields: Any) -> dict[str, Any]:
+    return route({"backendRefs": [{"name": "web", "port": 80, **fields}]})
+
+
+def parents(*refs: dict[str, Any]) -> dict[str, Any]:
+    return route(rule(), parentRefs=[{"name": "edge", **ref} for ref in refs])
+
+
+def timeouts(**fields: str) -> dict[str, Any]:
+    return route(rule(timeouts=fields))
+
+
+def grpc(**method: Any) -> dict[str, Any]:
+    return route(rule(matches=[{"method": method}]), kind="GRPCRoute")
+
+
+def rewrite(path: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "URLRewrite", "urlRewrite": {"path": path}}
+
+
+EDIT = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "a", "value": "b"}]}}
+REDIRECT = {"type": "RequestRedirect", "requestRedirect": {"statusCode": 301, "scheme": "https"}}
+PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        route(rule()),
+        route(rule(), version="v1beta1"),
+        {**route(), "spec": {"parentRefs": [{"name": "edge"}]}},  # every request to a parent that has no backend
+        path("/a/b%20c"),
+        path("/v[0-9]+", "RegularExpression"),
+        match(method="GET", headers=[{"name": "X", "value": "1"}], queryParams=[{"name": "q", "value": "1"}]),
+        filtered(EDIT, mirror(), mirror()),
+        filtered(mirror(percent=42)),
+        filtered(mirror(fraction={"numerator": 5, "denominator": 1000})),
+        filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # D3: told as a warning
+        filtered(mirror(fraction={})),
+        route({"filters": [REDIRECT]}),
+        filtered(rewrite(PREFIX)),
+        backend(kind="Foo", group="example.com", port=None),
+        backend(weight=0, filters=[EDIT]),
+        parents({"sectionName": "a"}, {"sectionName": "b"}),
+        parents({"port": 80}, {"port": 81}),
+        parents({}, {"kind": "Service", "group": ""}),
+        timeouts(request="1h30m", backendRequest="500ms"),
+        timeouts(request="0s", backendRequest="5s"),
+        grpc(service="com.example.User", method="Login"),
+        grpc(type="RegularExpression", service=".*User"),
+        route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"),
+        route(rule(name="one"), rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
+    ],
+)
+def test_what_the_released_api_allows_is_sound(obj):
+    assert validate(obj) == ()
+
+
+@pytest.mark.parametrize(
+    ("obj", "field", "message"),
+    [
+        (route(*[rule()] * 17), "spec.rules", "must have at most 16 entries, not 17"),
+        (route(), "spec.rules", "must have at least 1 entry"),
+        (route(rule(matches=[{}] * 65)), f"{RULE}.matches", "at most 64"),
+        (route(*[rule(matches=[{}] * 60)] * 3), "spec.rules", "have 180 matches together; at most 128"),
+        (route(rule(name="a"), rule(name="a")), "spec.rules[1].name", "is the name of spec.rules[0] too"),
+        (route(rule(), hostnames=["1.2.3.4"]), "spec.hostnames[0]", "is an address"),
+        (route(rule(), hostnames=["*"]), "spec.hostnames[0]", "write *.example.com"),
+        (route(rule(), hostnames=["a.example.com:80"]), "spec.hostnames[0]", "without scheme and port"),
+        (path("a"), f"{MATCH}.path.value", "must begin with /"),
+        (path("/a//b"), f"{MATCH}.path.value", "must not contain '//'"),
+        (path("/a/../b", "Exact"), f"{MATCH}.path.value", "must not contain '/../'"),
+        (path("/a/.."), f"{MATCH}.path.value", "must not end with '/..'"),
+        (path("/a?b=c"), f"{MATCH}.path.value", "match the query with queryParams"),
+        (path("/a b"), f"{MATCH}.path.value", "write them as %20"),
+        (path("/a", "Prefix"), f"{MATCH}.path.type", "must be one of Exact, PathPrefix, RegularExpression"),
+        (path("/(", "RegularExpression"), f"{MATCH}.path.value", "not a regular expression in RE2 syntax"),
+        (path(5), f"{MATCH}.path.value", "must be text, not a whole number; write it with quotes"),
+        (match(method="get"), f"{MATCH}.method", "must be one of GET"),
+        (match(headers=[{"name": "a b", "value": "x"}]), f"{MATCH}.headers[0].name", "is not the name of a header"),
+        (
+            match(headers=[{"name": "a", "value": "(?=x)", "type": "RegularExpression"}]),
+            f"{MATCH}.headers[0].value",
+            "RE2",
+        ),
+        (match(queryParams=[{"name": "q"}]), f"{MATCH}.queryParams[0].value", "is missing"),
+        (filtered({**EDIT, "type": "URLRewrite"}), f"{FILTER}.urlRewrite", "is missing: type URLRewrite needs it"),
+        (
+            filtered({**EDIT, "type": "URLRewrite", "urlRewrite": {}}),
+            f"{FILTER}.requestHeaderModifier",
+            "does not go with",
+        ),
+        (filtered({"type": "Cache"}), f"{FILTER}.type", "must be one of"),
+        (filtered(EDIT, EDIT), f"{RULE}.filters[1].type", "may stand only once"),
+        (filtered(REDIRECT), f"{RULE}.backendRefs", "can't be beside a RequestRedirect"),
+        (route({"filters": [REDIRECT, rewrite(PREFIX)]}), f"{RULE}.filters", "leave one out"),
+        (
+            filtered({"type": "RequestRedirect", "requestRedirect": {"statusCode": 200}}),
+            f"{FILTER}.requestRedirect.statusCode",
+            "must be one of 301, 302, 303, 307, 308, not 200",
+        ),
+        (filtered(rewrite({"type": "ReplaceFullPath"})), f"{FILTER}.urlRewrite.path.replaceFullPath", "is missing"),
+        (
+            route(rule(rewrite(PREFIX), matches=[{"path": {"type": "Exact", "value": "/a"}}])),
+            f"{FILTER}.urlRewrite.path.type",
+            "needs a rule with exactly one match, of type PathPrefix",
+        ),
+        (filtered(mirror(percent=101)), f"{FILTER}.requestMirror.percent", "must be from 0 to 100, not 101"),
+        (filtered(mirror(percent=-1)), f"{FILTER}.requestMirror.percent", "must be from 0 to 100, not -1"),
+        (
+            filtered(mirror(fraction={"denominator": 0})),
+            f"{FILTER}.requestMirror.fraction.denominator",
+            "must be 1 or more",
+        ),
+        (
+            filtered(mirror(fraction={"numerator": 101})),
+            f"{FILTER}.requestMirror.fraction.numerator",
+            "must be at most the denominator (100), not 101",
+        ),
+        (
+            filtered(mirror(backendRef={"name": "copy"})),
+            f"{FILTER}.requestMirror.backendRef.port",
+            "a reference to a Service needs its port",
+        ),
+        (backend(port=None), f"{RULE}.backendRefs[0].port", "needs its port"),
+        (backend(port=True), f"{RULE}.backendRefs[0].port", "must be a whole number, not a boolean"),
+        (backend(weight=1_000_001), f"{RULE}.backendRefs[0].weight", "must be from 0 to 1000000"),
+        (backend(filters=[EDIT, EDIT]), f"{RULE}.backendRefs[0].filters[1].type", "may stand only once"),
+        (parents({}, {}), "spec.parentRefs[1]", "give each another sectionName or port"),
+        (parents({"sectionName": "a"}, {}), "spec.parentRefs[1]", "both need sectionName, or neither"),
+        (timeouts(request="1.5s"), f"{RULE}.timeouts.request", "is not a duration"),
+        (timeouts(request="1s", backendRequest="2s"), f"{RULE}.timeouts.backendRequest", "longer than request (1s)"),
+        (grpc(type="Exact"), f"{MATCH}.method", "names neither service nor method"),
+        (grpc(service="a/b"), f"{MATCH}.method.service", "is not a gRPC service"),
+        (grpc(method="("), f"{MATCH}.method.method", "is not a gRPC method"),
+        (
+            route(rule(REDIRECT), kind="GRPCRoute"),
+            f"{FILTER}.type",
+            "must be one of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef",
+        ),
+        (route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
+        ({**route(rule()), "sepc": {}}, "sepc", "did you mean spec?"),
+    ],
+)
+def test_a_mistake_is_named_where_it_stands(obj, field, message):
+    found = {cause.field: cause.message for cause in validate(obj)}
+    assert message in found.get(field, ""), found
+
+
+def test_all_mistakes_come_at_once():
+    wrong = route(
+        rule(mirror(percent=101), matches=[{"path": {"value": "a"}, "method": "get"}], timeouts={"request": "soon"}),
+        {"backendRefs": [{"name": "web"}]},
+        hostnames=["-"],
+    )
+    assert {cause.field for cause in validate(wrong)} == {
+        "spec.hostnames[0]",
+        f"{FILTER}.requestMirror.percent",
+        f"{MATCH}.path.value",
+        f"{MATCH}.method",
+        f"{RULE}.timeouts.request",
+        "spec.rules[1].backendRefs[0].port",
+    }
+
+
+@pytest.mark.parametrize("junk", [None, 1, "x", [], {}, [1], [None], [[]], {"a": []}])
+def test_values_of_any_type_are_answered_with_causes(junk):
+    for obj in (
+        route(junk),
+        route(rule(junk)),
+        route(rule(matches=junk)),
+        route(rule(matches=[junk])),
+        route(rule(timeouts=junk)),
+        filtered(mirror(fraction=junk)),
+        filtered({"type": junk, "requestMirror": junk}),
+        backend(filters=junk),
+        grpc(service=junk),
+        {**route(), "spec": junk},
+        route(rule(), parentRefs=junk),
+        route(rule(), parentRefs=[junk]),
+        path("/", junk),
+    ):
+        for cause in validate(obj):
+            assert cause.message
+
+
+def test_fields_that_are_not_written_are_none():
+    """D3: what the user did not write must not look written."""
+    (found,) = (decode(filtered(mirror(percent=42), mirror(fraction={"numerator": 5}))),)
+    assert isinstance(found, HTTPRoute)
+    first, second = (item.request_mirror for item in found.spec.rules[0].filters)
+    assert first is not None
+    assert second is not None
+    assert (first.percent, first.fraction) == (42, None)
+    assert (second.percent, second.fraction) == (None, Fraction(numerator=5))
+
+
+def test_both_versions_of_an_http_route_are_the_same():
+    assert decode(route(rule(), version="v1beta1")) == decode(route(rule()))
+
+
+def test_each_kind_has_its_type():
+    assert isinstance(decode(grpc(method="Login")), GRPCRoute)
+    tcp = decode(route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
+    assert isinstance(tcp, TCPRoute)
+    assert tcp.spec.rules[0].backend_refs[0].weight == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0s", 0), ("10s", 10_000), ("1h30m", 5_400_000), ("500ms", 500), ("1m5s250ms", 65_250), ("1s1s", 2000)],
+)
+def test_durations(text, expected):
+    assert durations.milliseconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "1d", "s", "123456s", "1h1h1h1h1h", " 1s", "1s ", "\u0661s"])
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match="is not a duration: write for example 10s"):
+        durations.milliseconds(text)
