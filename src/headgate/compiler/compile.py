@@ -1,7 +1,8 @@
 """Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
 
-from headgate.compiler import services
+from headgate.compiler import protocols, services
 from headgate.compiler.endpoints import endpoints
+from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.snapshot import Snapshot
@@ -24,19 +25,24 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
         for name, (key, item) in snapshot.services.items()
         for finding in services.findings(key, item, frontends[name], owners)
     ]
-    findings += _undecodable(snapshot)
+    findings += [*protocols.findings(snapshot, places), *_undecodable(snapshot)]
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
+    api = GatewayApi(snapshot, claims.ready, tuple(claims.table(ref) for ref in refs), settings)
+    gateways = api.ports()
     mesh = Mesh(
         domain=settings.domain,
         frontends=tuple(front for front in frontends.values() if front.ports),
-        tables=tuple(claims.table(ref) for ref in refs),
+        tables=api.tables(),
         endpoints=tuple(places),
+        gateways=gateways,
     )
     report = Report(
         seen={key: item.metadata.generation for key, item in snapshot.objects.items()}
         | dict.fromkeys(snapshot.undecodable, 0),
-        findings=tuple(sorted([*findings, *claims.findings], key=_order)),
+        findings=tuple(sorted([*findings, *claims.findings, *api.findings], key=_order)),
         outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
+        parents=tuple(api.parents),
+        gateways=tuple(api.outcomes(gateways)),
     )
     return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 

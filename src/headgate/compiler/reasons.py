@@ -38,13 +38,34 @@ class Reason(enum.Enum):
     SERVICE_NOT_FOUND = "ServiceNotFound"
     BACKEND_NOT_FOUND = "BackendNotFound"
     PORT_MISMATCH = "PortMismatch"
+    PROTOCOL_MISMATCH = "ProtocolMismatch"
     MATCH_NOT_FOUND = "MatchNotFound"
     REF_NOT_PERMITTED = "RefNotPermitted"
     NO_READY_ENDPOINTS = "NoReadyEndpoints"
     ALL_WEIGHTS_ZERO = "AllWeightsZero"
+    WEIGHTS_ROUNDED = "WeightsRounded"
+    STICKY_NOT_APPLICABLE = "StickyNotApplicable"
     PORT_NOT_BINDABLE = "PortNotBindable"
     NOT_ROUTED = "NotRouted"
+    MATCH_NOT_APPLICABLE = "MatchNotApplicable"
+    PROTOCOLS_DIFFER = "ProtocolsDiffer"
+    UNKNOWN_PROTOCOL = "UnknownProtocol"
     ENVOY_REJECTED = "EnvoyRejected"
+    NO_MATCHING_PARENT = "NoMatchingParent"
+    NOT_ALLOWED_BY_LISTENERS = "NotAllowedByListeners"
+    NO_MATCHING_LISTENER_HOSTNAME = "NoMatchingListenerHostname"
+    UNSUPPORTED_VALUE = "UnsupportedValue"
+    INCOMPATIBLE_FILTERS = "IncompatibleFilters"
+    CONSUMER_ROUTE = "ConsumerRoute"
+    INVALID_KIND = "InvalidKind"
+    UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
+    INVALID_ROUTE_KINDS = "InvalidRouteKinds"
+    INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
+    PROTOCOL_CONFLICT = "ProtocolConflict"
+    HOSTNAME_CONFLICT = "HostnameConflict"
+    ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
+    PERCENT_IGNORED = "PercentIgnored"
+    FRACTION_ROUNDED = "FractionRounded"
 
     @property
     def severity(self) -> Severity:
@@ -79,6 +100,11 @@ EXPLAINED = {
     Reason.PORT_MISMATCH: Explained(
         _WARNING, _REFS, "The backend Service does not offer the root's port; it gets no traffic on that port."
     ),
+    Reason.PROTOCOL_MISMATCH: Explained(
+        _WARNING,
+        _REFS,
+        "The backend Service's port is not HTTP and the root's is, or the other way; it gets no traffic.",
+    ),
     Reason.MATCH_NOT_FOUND: Explained(
         _WARNING, _REFS, "An HTTPRouteGroup of the split does not exist; it matches nothing."
     ),
@@ -86,14 +112,72 @@ EXPLAINED = {
         _WARNING, _REFS, "The Service is in another namespace and no ReferenceGrant there allows the reference."
     ),
     Reason.NO_READY_ENDPOINTS: Explained(
-        _WARNING, _READY, "The backend has no ready endpoint; the others share its traffic."
+        _WARNING,
+        _READY,
+        "The backend has no ready endpoint: the others of a split share its traffic, a route answers its share with 503.",
     ),
     Reason.ALL_WEIGHTS_ZERO: Explained(
-        _WARNING, _READY, "No backend with a weight above 0 is left; requests are answered with 503."
+        _WARNING, _READY, "No backend with a weight above 0 is left; requests are answered with an error."
+    ),
+    Reason.WEIGHTS_ROUNDED: Explained(
+        _NOTE, _PROGRAMMED, "The weights of a sticky split are not whole 10 000ths; the nearest are used."
+    ),
+    Reason.STICKY_NOT_APPLICABLE: Explained(
+        _WARNING, _PROGRAMMED, "The port carries connections, not requests; its users do not stay on their side."
     ),
     Reason.PORT_NOT_BINDABLE: Explained(
         _WARNING, _PROGRAMMED, "This user may not listen on the port; it is reachable through the HTTP proxy only."
     ),
+    Reason.MATCH_NOT_APPLICABLE: Explained(
+        _WARNING, _PROGRAMMED, "The port carries connections, not requests; a split with matches does nothing there."
+    ),
+    Reason.PROTOCOLS_DIFFER: Explained(
+        _NOTE, _PROGRAMMED, "An older Service says something else about the protocol of the same pods."
+    ),
+    Reason.UNKNOWN_PROTOCOL: Explained(
+        _WARNING, _PROGRAMMED, "The port's appProtocol is not known; the port is taken for http."
+    ),
     Reason.NOT_ROUTED: Explained(_NOTE, _PROGRAMMED, "headgate does not route this port or Service."),
     Reason.ENVOY_REJECTED: Explained(_ERROR, _PROGRAMMED, "A proxy refused the configuration; it keeps the last one."),
+    Reason.NO_MATCHING_PARENT: Explained(
+        _ERROR, _ACCEPTED, "No Gateway, listener or Service port is what the route's parentRef names."
+    ),
+    Reason.NOT_ALLOWED_BY_LISTENERS: Explained(
+        _ERROR, _ACCEPTED, "The Gateway's listeners do not take routes of this kind from this namespace."
+    ),
+    Reason.NO_MATCHING_LISTENER_HOSTNAME: Explained(
+        _ERROR, _ACCEPTED, "No hostname of the route is one that the listener serves."
+    ),
+    Reason.UNSUPPORTED_VALUE: Explained(
+        _ERROR, _ACCEPTED, "The rule asks for what headgate can't do; its requests are answered with 500."
+    ),
+    Reason.INCOMPATIBLE_FILTERS: Explained(
+        _ERROR, _ACCEPTED, "Two filters of the rule exclude each other; its requests are answered with 500."
+    ),
+    Reason.CONSUMER_ROUTE: Explained(
+        _NOTE, _PROGRAMMED, "The route is for clients in its own namespace, which the gateway can't tell from others."
+    ),
+    Reason.INVALID_KIND: Explained(_WARNING, _REFS, "The reference names something that is no Service."),
+    Reason.UNSUPPORTED_PROTOCOL: Explained(
+        _WARNING, _REFS, "The port speaks a protocol that this route or listener can't serve."
+    ),
+    Reason.INVALID_ROUTE_KINDS: Explained(
+        _WARNING, _REFS, "The listener names kinds of routes that its protocol can't have; it takes the others."
+    ),
+    Reason.INVALID_CERTIFICATE_REF: Explained(
+        _ERROR, _REFS, "The listener's certificate is missing or can't be used; the listener is not served."
+    ),
+    Reason.PROTOCOL_CONFLICT: Explained(
+        _ERROR, _ACCEPTED, "Listeners ask for different protocols on one port; none of them is served."
+    ),
+    Reason.HOSTNAME_CONFLICT: Explained(
+        _ERROR, _ACCEPTED, "Listeners ask for the same hostname on one port; none of them is served."
+    ),
+    Reason.ADDRESS_NOT_ASSIGNED: Explained(
+        _WARNING, _PROGRAMMED, "The Gateway has no address yet, so nobody can reach it."
+    ),
+    Reason.PERCENT_IGNORED: Explained(_WARNING, _ACCEPTED, "A mirror has percent and fraction; the fraction counts."),
+    Reason.FRACTION_ROUNDED: Explained(
+        _NOTE, _PROGRAMMED, "A mirror's fraction is finer than proxies can count; the nearest millionth is used."
+    ),
 }

@@ -4,6 +4,8 @@ Cases on one port of the root, first that holds (D9, D10; docs/traffic-split.md)
 1. a backend with weight is left: those share the traffic by their relative weights;
 2. nobody is left and no backend offers the port at all: the root's plain behaviour;
 3. otherwise: 503. The user's weights say that nobody else may have this traffic.
+
+On a port that is not HTTP the same holds for connections, and only of splits without matches (D7, docs/protocols.md).
 """
 
 import math
@@ -12,15 +14,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
+from headgate.compiler import protocols
 from headgate.compiler.matches import group_key, named_matches
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_name
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.sticky import FIELD as STICKY_FIELD
+from headgate.compiler.sticky import Seat, rounding, seated, sticky_of
 from headgate.model.matching import ANY, Match
 from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Protocol, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
@@ -40,6 +45,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     reason: Reason | None = None
     message: str = ""
     endpoints: int = 0
+    protocol: Protocol | None = None
 
 
 class Claims:
@@ -49,6 +55,7 @@ class Claims:
         self.snapshot = snapshot
         self.ready = ready
         self.settings = settings
+        self.ports = protocols.ports(snapshot)
         self.winners: dict[str, Key] = {}
         self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
@@ -71,17 +78,33 @@ class Claims:
         if not ports:
             message = f"{split.spec.service} offers no TCP port of its own, so there is nothing to split"
             self.findings.append(Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.service", message=message))
-        for port in ports:
-            decided = self._add_port(key, split, PortRef(root, port), candidates)
+        for ref in self._applicable(key, split, [PortRef(root, port) for port in ports]):
+            decided = self._add_port(key, split, ref, candidates)
             routes = (Route(match=match, name=name, split=decided, origin=key) for name, match in matches)
-            self.routes[PortRef(root, port)] += routes
+            self.routes[ref] += routes
+
+    def _applicable(self, key: Key, split: TrafficSplit, refs: Iterable[PortRef]) -> Iterator[PortRef]:
+        """Yield the ports that the split can be for: requests have something to match, connections have not (D7)."""
+        for ref in refs:
+            protocol, why = protocols.protocol_of(self.ports[ref])
+            if not split.spec.matches or protocol.is_http:
+                yield ref
+                continue
+            message = (
+                f"port {ref.port} of {split.spec.service} is {protocol.value}, {why}, so it has no requests to match; "
+                "only a split without matches does something there"
+            )
+            self.findings.append(
+                Finding(about=key, reason=Reason.MATCH_NOT_APPLICABLE, field="spec.matches", message=message)
+            )
 
     def table(self, ref: PortRef) -> RouteTable:
         """Return what happens on a Service port: the splits' routes in their order, then its plain behaviour."""
         routes = self.routes.get(ref, [])
         if not routes or routes[-1].match != ANY:
             routes = [*routes, Route(split=plain(ref))]
-        return RouteTable(ref=ref, routes=tuple(routes))
+        protocol, _ = protocols.protocol_of(self.ports[ref])
+        return RouteTable(ref=ref, routes=tuple(routes), protocol=protocol)
 
     def _matches(self, key: Key, split: TrafficSplit) -> list[tuple[str, Match]]:
         """Return the requests that the split is for: all, or those of its groups that exist (R13, R16, D6)."""
@@ -139,12 +162,36 @@ class Claims:
         self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
         decided = _decide(on_port, root, keep_share=keep_share)
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
-            message = f"no backend with a weight above 0 is left for {root}; its requests are answered with 503"
+            message = f"no backend with a weight above 0 is left for {root}; {self._effect(root, REFUSED)}"
             self.findings.append(
                 Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
             )
+        decided = self._stuck(key, split, root, decided=decided, on_port=on_port)
         self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
         return decided
+
+    def _stuck(
+        self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[Candidate]
+    ) -> Split:
+        """Return the split with users that stay on their side, where it asks for that and requests can be told apart."""
+        sticky = sticky_of(split.metadata.annotations)
+        if sticky is None:
+            return decided
+        protocol, why = protocols.protocol_of(self.ports[root])
+        failing = bool(decided.broken)
+        seats = [
+            Seat(PortRef(item.service, root.port), failing and item.reason is Reason.NO_READY_ENDPOINTS)
+            for item in on_port
+        ]
+        if not protocol.is_http:
+            message = f"port {root.port} is {protocol.value}, {why}: each connection is drawn anew, by the weights"
+            finding = Finding(about=key, reason=Reason.STICKY_NOT_APPLICABLE, field=STICKY_FIELD, message=message)
+            self.findings.append(finding)
+            return decided
+        if message := rounding(decided, seats):
+            finding = Finding(about=key, reason=Reason.WEIGHTS_ROUNDED, field=STICKY_FIELD, message=message)
+            self.findings.append(finding)
+        return seated(decided, sticky, seats)
 
     def _on_port(self, item: Candidate, root: PortRef, *, keep_share: bool) -> Candidate:
         ref = PortRef(item.service, root.port)
@@ -156,19 +203,40 @@ class Claims:
                 f"give the Service {item.written} a port {root.port} (its targetPort may be any other)"
             )
             return _marked(item, Reason.PORT_MISMATCH, message)
+        protocol, why = protocols.protocol_of(self.ports[ref])
+        wanted, because = protocols.protocol_of(self.ports[root])
+        declared = protocols.is_declared(self.ports[ref])
+        if declared and protocol.is_http is not wanted.is_http:
+            message = (
+                f"traffic will not be split for {item.written} on port {root.port}: it is {protocol.value}, {why}; the "
+                f"root's port is {wanted.value}, {because}. Give both the same appProtocol"
+            )
+            return _marked(item, Reason.PROTOCOL_MISMATCH, message)
         count = len(self.ready[ref])
         if not count and item.weight:
-            effect = "its share is answered with 503" if keep_share else "it gets no traffic until it has one"
+            effect = self._effect(root, SHARE_REFUSED) if keep_share else "it gets no traffic until it has one"
             message = f"{item.written} has no ready endpoint on port {root.port}; {effect}"
             return _marked(item, Reason.NO_READY_ENDPOINTS, message)
-        return structs.replace(item, endpoints=count)
+        follows = not declared and protocol is not wanted
+        return structs.replace(item, endpoints=count, protocol=wanted if follows else None)
+
+    def _effect(self, root: PortRef, words: tuple[str, str]) -> str:
+        """Choose the words for requests or for connections."""
+        return words[0 if protocols.protocol_of(self.ports[root]).protocol.is_http else 1]
 
 
 SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
-_UNRESOLVED = {Reason.BACKEND_NOT_FOUND, Reason.REF_NOT_PERMITTED, Reason.PORT_MISMATCH}
+REFUSED = ("its requests are answered with 503", "its connections are closed")
+SHARE_REFUSED = ("its share is answered with 503", "the connections of its share are closed")
+_UNRESOLVED = {
+    Reason.BACKEND_NOT_FOUND,
+    Reason.REF_NOT_PERMITTED,
+    Reason.PORT_MISMATCH,
+    Reason.PROTOCOL_MISMATCH,
+}
 
 
 def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
@@ -189,7 +257,10 @@ def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> 
     targets = zip(live, weights, strict=False)
     broken = zip(failed, weights[len(live) :], strict=True)
     return Split(
-        targets=tuple(Target(ref=PortRef(item.service, root.port), weight=weight) for item, weight in targets),
+        targets=tuple(
+            Target(ref=PortRef(item.service, root.port), weight=weight, protocol=item.protocol)
+            for item, weight in targets
+        ),
         broken=tuple(Broken(weight=weight, reason=Reason.NO_READY_ENDPOINTS.value) for _, weight in broken),
     )
 

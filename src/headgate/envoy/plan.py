@@ -175,7 +175,8 @@ class Planner:
         return {self._protocol(target) for target in route.split.targets}
 
     def _protocol(self, target: Target) -> Protocol:
-        return target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
+        spoken = target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
+        return spoken if spoken.is_http else Protocol.TCP  # what is not looked at is called alike
 
     def _overlap(self, split: Split) -> bool:
         places = [(item.address, item.port) for target in split.targets for item in self._ready.get(target.ref, ())]

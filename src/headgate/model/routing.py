@@ -17,6 +17,7 @@ class Protocol(enum.Enum):
 
     HTTP = "http"  # HTTP/1.1 to the backend; clients may speak HTTP/2
     HTTP2 = "http2"  # HTTP/2 to the backend, gRPC too
+    HTTP_ANY = "http-any"  # to the backend what the client speaks
     TCP = "tcp"
     TCP_SERVER_FIRST = "tcp-server-first"
     TLS = "tls"  # opaque, passed through
@@ -24,7 +25,7 @@ class Protocol(enum.Enum):
     @property
     def is_http(self) -> bool:
         """Whether requests are seen one by one; else connections are."""
-        return self in {Protocol.HTTP, Protocol.HTTP2}
+        return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
 
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
@@ -43,11 +44,15 @@ class Endpoints(Value, frozen=True, kw_only=True):
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """A share of the traffic: relative weight, at least 1; `filters` are for this share only."""
+    """A share of the traffic: relative weight, at least 1; `filters` are for this share only.
+
+    `protocol` is how it is called here; none is what the table of its own port says.
+    """
 
     ref: PortRef
     weight: int
     filters: Filters = NO_FILTERS
+    protocol: Protocol | None = None
 
 
 class Broken(Value, frozen=True, kw_only=True):

@@ -1,0 +1,145 @@
+"""What is spoken on a Service port, and why (003; R61 to R67, D16). Client side and server side both ask here.
+
+The first that says something decides: `appProtocol`, the beginning of the port's name, http. Kubernetes' own `protocol`
+(TCP, UDP, SCTP) says nothing about it (R66).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoints, Protocol
+from headgate.resources.core import ServicePort
+from headgate.resources.meta import Key
+
+_WORDS = {
+    Protocol.HTTP: "http http/1.1 http1 grpc-web ws kubernetes.io/ws",
+    Protocol.HTTP2: "http2 http/2 h2c kubernetes.io/h2c grpc",
+    Protocol.TCP: (
+        "tcp redis mongo mongodb postgres postgresql kafka amqp mqtt ldap cassandra cql memcache memcached nats stomp "
+        "zookeeper thrift xmpp-client irc rtsp sip dns domain oracle tds ms-sql-s rdp kerberos"
+    ),
+    # Their servers greet first: a proxy that waits for the client's first bytes would wait for ever.
+    Protocol.TCP_SERVER_FIRST: "tcp-server-first mysql mariadb smtp submission ftp ssh sftp imap pop3 nntp vnc",
+    Protocol.TLS: (
+        "tls https ssl wss kubernetes.io/wss ldaps imaps pop3s smtps submissions ftps amqps mqtts secure-mqtt rediss ircs"
+    ),
+}
+PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
+    {word: protocol for protocol, words in _WORDS.items() for word in words.split()}
+)
+"""What each known word means, in lower case."""
+GRPC = "grpc"
+"""As the whole name of a port it says little: 001 has such a port with any kind of application behind it. gRPC clients
+speak HTTP/2 anyway, so calling the backend as the client calls is right for both."""
+
+
+class Choice(NamedTuple):
+    """A port's protocol, and why in words that follow it: `tcp, because ...`."""
+
+    protocol: Protocol
+    why: str
+
+
+def protocol_of(port: ServicePort) -> Choice:
+    """Decide what is spoken on a Service port."""
+    written = port.app_protocol
+    if word := _app_word(port):
+        return Choice(PROTOCOLS[word], f"because the port's appProtocol is {written}")
+    if written:
+        return Choice(Protocol.HTTP, f"because headgate does not know the appProtocol {written}")
+    if port.name.lower() == GRPC:
+        return Choice(Protocol.HTTP_ANY, "because the port's name is grpc; backends are called as clients call")
+    if word := _name_word(port.name):
+        return Choice(PROTOCOLS[word], f"because the port's name is {port.name}")
+    return Choice(Protocol.HTTP, "because neither appProtocol nor the port's name says what it is")
+
+
+def is_declared(port: ServicePort) -> bool:
+    """Say whether the Service says what is spoken on the port; a backend that says nothing takes what its root has."""
+    return bool(_app_word(port) or (not port.app_protocol and _name_word(port.name)))
+
+
+def ports(snapshot: Snapshot) -> Mapping[PortRef, ServicePort]:
+    """Return every port that is routed."""
+    return {
+        PortRef(name, port.port): port
+        for name, (_, service) in snapshot.services.items()
+        for port in routed_ports(service)
+    }
+
+
+def findings(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
+    """Tell about words that are not known, and about Services that say different things of the same pods (R67)."""
+    for key, service in snapshot.services.values():
+        known = {id(port) for port in routed_ports(service)}
+        for index, port in enumerate(service.spec.ports):
+            if id(port) in known and port.app_protocol and not _app_word(port):
+                message = (
+                    f"appProtocol {port.app_protocol} of port {port.port} is not known; the port is taken for http. "
+                    "Write http, http2, grpc, tcp, tcp-server-first or tls"
+                )
+                yield Finding(
+                    about=key,
+                    reason=Reason.UNKNOWN_PROTOCOL,
+                    field=f"spec.ports[{index}].appProtocol",
+                    message=message,
+                )
+    yield from _conflicts(snapshot, places)
+
+
+def _app_word(port: ServicePort) -> str:
+    word = port.app_protocol.strip().lower()
+    return word if word in PROTOCOLS else ""
+
+
+def _name_word(name: str) -> str:
+    """Return the longest known word that the name is, or begins with before a `-` (R62)."""
+    parts = name.lower().split("-")
+    return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in PROTOCOLS), "")
+
+
+def _conflicts(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
+    declared = {ref: protocol_of(port).protocol for ref, port in ports(snapshot).items() if is_declared(port)}
+    if len(set(declared.values())) < 2:
+        return
+    by_place: dict[tuple[str, int], list[PortRef]] = defaultdict(list)
+    for entry in places:
+        for place in entry.ready if entry.ref in declared else ():
+            by_place[place.address, place.port].append(entry.ref)
+    told: set[PortRef] = set()
+    for refs in by_place.values():
+        oldest = min(refs, key=lambda ref: _age(snapshot, ref))
+        for ref in refs:
+            if declared[ref] is not declared[oldest] and ref not in told:
+                told.add(ref)
+                yield _conflict(snapshot, ref, oldest, declared)
+
+
+def _age(snapshot: Snapshot, ref: PortRef) -> tuple[str, Key, int]:
+    key, service = snapshot.services[ref.service]
+    return service.metadata.creation_timestamp, key, ref.port
+
+
+def _conflict(snapshot: Snapshot, ref: PortRef, oldest: PortRef, declared: Mapping[PortRef, Protocol]) -> Finding:
+    key, service = snapshot.services[ref.service]
+    winner, _ = snapshot.services[oldest.service]
+    index = next(index for index, port in enumerate(service.spec.ports) if port.port == ref.port)
+    message = (
+        f"port {ref.port} is {declared[ref].value} here, and the same pods' port is {declared[oldest].value} by port "
+        f"{oldest.port} of {winner}, which is older. The clients of each Service get what it says; if the pods speak one "
+        "of the two, let both Services say so"
+    )
+    return Finding(
+        about=key,
+        reason=Reason.PROTOCOLS_DIFFER,
+        field=f"spec.ports[{index}].appProtocol",
+        message=message,
+        related=() if winner == key else (winner,),
+    )
