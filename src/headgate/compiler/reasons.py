@@ -55,14 +55,12 @@ class Reason(enum.Enum):
     NOT_ALLOWED_BY_LISTENERS = "NotAllowedByListeners"
     NO_MATCHING_LISTENER_HOSTNAME = "NoMatchingListenerHostname"
     UNSUPPORTED_VALUE = "UnsupportedValue"
-    INCOMPATIBLE_FILTERS = "IncompatibleFilters"
     CONSUMER_ROUTE = "ConsumerRoute"
     INVALID_KIND = "InvalidKind"
     UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
     PROTOCOL_CONFLICT = "ProtocolConflict"
-    HOSTNAME_CONFLICT = "HostnameConflict"
     ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
     PERCENT_IGNORED = "PercentIgnored"
     FRACTION_ROUNDED = "FractionRounded"
@@ -151,9 +149,6 @@ EXPLAINED = {
     Reason.UNSUPPORTED_VALUE: Explained(
         _ERROR, _ACCEPTED, "The rule asks for what headgate can't do; its requests are answered with 500."
     ),
-    Reason.INCOMPATIBLE_FILTERS: Explained(
-        _ERROR, _ACCEPTED, "Two filters of the rule exclude each other; its requests are answered with 500."
-    ),
     Reason.CONSUMER_ROUTE: Explained(
         _NOTE, _PROGRAMMED, "The route is for clients in its own namespace, which the gateway can't tell from others."
     ),
@@ -169,9 +164,6 @@ EXPLAINED = {
     ),
     Reason.PROTOCOL_CONFLICT: Explained(
         _ERROR, _ACCEPTED, "Listeners ask for different protocols on one port; none of them is served."
-    ),
-    Reason.HOSTNAME_CONFLICT: Explained(
-        _ERROR, _ACCEPTED, "Listeners ask for the same hostname on one port; none of them is served."
     ),
     Reason.ADDRESS_NOT_ASSIGNED: Explained(
         _WARNING, _PROGRAMMED, "The Gateway has no address yet, so nobody can reach it."

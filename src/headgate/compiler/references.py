@@ -16,12 +16,13 @@ def service_name(written: str, namespace: str, domain: str) -> str:
     return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
 
 
-def permitted(snapshot: Snapshot, about: Key, service: str) -> bool:
-    """Say whether `about` may refer to a Service: in its own namespace always, else by a ReferenceGrant there."""
-    namespace, name = service.split("/")
+def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service") -> bool:
+    """Say whether `about` may refer to a Service (or Secret): in its own namespace always, else by a ReferenceGrant."""
+    namespace, name = target.split("/")
     if namespace == about.namespace:
         return True
-    return any(_allows_from(grant, about) and _allows_to(grant, name) for grant in snapshot.grants.get(namespace, ()))
+    grants = snapshot.grants.get(namespace, ())
+    return any(_allows_from(grant, about) and _allows_to(grant, name, kind) for grant in grants)
 
 
 def _allows_from(grant: ReferenceGrant, about: Key) -> bool:
@@ -29,14 +30,14 @@ def _allows_from(grant: ReferenceGrant, about: Key) -> bool:
     return any((source.group, source.kind, source.namespace) == wanted for source in grant.spec.from_)
 
 
-def _allows_to(grant: ReferenceGrant, name: str) -> bool:
-    return any((to.group, to.kind) == ("", "Service") and to.name in {"", name} for to in grant.spec.to)
+def _allows_to(grant: ReferenceGrant, name: str, kind: str) -> bool:
+    return any((to.group, to.kind) == ("", kind) and to.name in {"", name} for to in grant.spec.to)
 
 
-def grant_hint(about: Key, service: str) -> str:
+def grant_hint(about: Key, target: str, *, kind: str = "Service") -> str:
     """Tell the user which ReferenceGrant would allow the reference."""
-    namespace, name = service.split("/")
+    namespace, name = target.split("/")
     return (
         f"create a ReferenceGrant in the namespace {namespace} from group {about.group}, kind {about.kind}, namespace "
-        f"{about.namespace} to kind Service, name {name}"
+        f"{about.namespace} to kind {kind}, name {name}"
     )

@@ -1,0 +1,93 @@
+"""From references of routes to the Service ports that they mean (R54 to R57)."""
+
+from collections.abc import Mapping, Sequence
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.references import grant_hint, permitted
+from headgate.compiler.report import Finding
+from headgate.compiler.services import EXTERNAL_NAME
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Protocol, RouteTable, Split
+from headgate.resources.core import Service
+from headgate.resources.meta import Key
+from headgate.resources.registry import SERVICE
+from headgate.resources.routes import BackendReference
+
+Ready = Mapping[PortRef, tuple[Endpoint, ...]]
+
+
+class Destinations:
+    """Where requests of a route can go. `tables` are what the Services do with requests before any route."""
+
+    def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable]) -> None:
+        self._snapshot = snapshot
+        self._ready = ready
+        self._protocols = {table.ref: table.protocol for table in tables}
+        self._splits = {table.ref: table.routes[-1].split for table in tables if table.routes[-1].origin}
+
+    def find(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
+        """Return the Service port that a reference means, or why it means none."""
+        if (ref.group, ref.kind) != (SERVICE.group, SERVICE.kind):
+            message = f"{ref.kind} {ref.name} is no Service; only a Service can be a backend, so write kind: Service"
+            return Finding(about=about, reason=Reason.INVALID_KIND, field=f"{field}.kind", message=message)
+        name = f"{ref.namespace or about.namespace}/{ref.name}"
+        if not permitted(self._snapshot, about, name):
+            message = f"Service {name} is in another namespace and may not be used from here: {grant_hint(about, name)}"
+            field, related = f"{field}.namespace", (service_key(name),)
+            return Finding(about=about, reason=Reason.REF_NOT_PERMITTED, field=field, message=message, related=related)
+        if name not in self._snapshot.services:
+            message = f"there is no Service {name} (yet); create it or mend the name"
+            return Finding(about=about, reason=Reason.BACKEND_NOT_FOUND, field=f"{field}.name", message=message)
+        place = PortRef(name, ref.port or 0)
+        return place if place in self._ready else self._without_port(about, place, field)
+
+    def find_http(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
+        """Return what `find` does, if HTTP is spoken there."""
+        place = self.find(about, ref, field)
+        if isinstance(place, Finding) or self.protocol(place).is_http:
+            return place
+        message = (
+            f"port {place.port} of Service {place.service} speaks {self.protocol(place).value}, so HTTP requests can't go "
+            "there; set the port's appProtocol to http, or use a TCPRoute"
+        )
+        related = (service_key(place.service),)
+        return Finding(
+            about=about, reason=Reason.UNSUPPORTED_PROTOCOL, field=f"{field}.port", message=message, related=related
+        )
+
+    def protocol(self, place: PortRef) -> Protocol:
+        """Return what is spoken on a Service port."""
+        return self._protocols.get(place, Protocol.HTTP)
+
+    def split(self, place: PortRef) -> Split | None:
+        """Return the split that decides for all requests to a Service port, if there is one (D13)."""
+        return self._splits.get(place)
+
+    def is_empty(self, place: PortRef) -> bool:
+        """Say whether nobody would answer there."""
+        split = self.split(place)
+        return not self._ready[place] if split is None else not (split.targets or split.broken)
+
+    def _without_port(self, about: Key, place: PortRef, field: str) -> Finding:
+        _, service = self._snapshot.services[place.service]
+        reason, message = _no_port(place, service)
+        related = (service_key(place.service),)
+        return Finding(about=about, reason=reason, field=f"{field}.port", message=message, related=related)
+
+
+def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
+    if service.spec.type == EXTERNAL_NAME:
+        message = f"Service {place.service} is an ExternalName, an alias outside the mesh; name one with endpoints"
+        return Reason.BACKEND_NOT_FOUND, message
+    written = next((item for item in service.spec.ports if item.port == place.port), None)
+    if written is not None:
+        message = f"port {place.port} of Service {place.service} is {written.protocol}; only TCP ports can be backends"
+        return Reason.UNSUPPORTED_PROTOCOL, message
+    offered = ", ".join(str(item.port) for item in service.spec.ports) or "no port"
+    return Reason.BACKEND_NOT_FOUND, f"Service {place.service} has no port {place.port}; it offers {offered}"
+
+
+def service_key(name: str) -> Key:
+    """Point at a Service given as `namespace/name`."""
+    return SERVICE.key(*name.split("/"))

@@ -1,0 +1,175 @@
+"""The Gateway API: Gateways, and the routes that attach to them and to Services."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from headgate.compiler.attachments import Attachment, attach
+from headgate.compiler.destinations import Destinations, Ready, service_key
+from headgate.compiler.gateway_ports import gateway_ports
+from headgate.compiler.grpc_routes import compile_grpc_route
+from headgate.compiler.http_routes import compile_http_route
+from headgate.compiler.listeners import ListenerPlan, plan_listeners
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
+from headgate.compiler.rules import CompiledRoute
+from headgate.compiler.service_parents import consumer_note, service_ports, service_routes
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.statuses import gateway_outcome, route_verdicts
+from headgate.compiler.tcp_routes import compile_tcp_route
+from headgate.model.refs import PortRef
+from headgate.model.routing import GatewayPort, RouteTable
+from headgate.resources.gateway import CONTROLLER, GROUP, Gateway, GatewayClass
+from headgate.resources.meta import Key, Value
+from headgate.resources.registry import SERVICE
+from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, TCPRoute
+from headgate.settings import Settings
+
+OWN_CLASS = "headgate"  # headgate's also where nobody wrote the class down, as in files
+
+
+class Parent(Value, frozen=True, kw_only=True):
+    """A parentRef of a route, by its field path."""
+
+    index: int
+    ref: ParentReference
+
+    @property
+    def field(self) -> str:
+        """Where the user wrote it."""
+        return f"spec.parentRefs[{self.index}]"
+
+
+class GatewayApi:
+    """Attaches all routes. `tables` are what the Services do with requests before any route is attached to them."""
+
+    def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], settings: Settings) -> None:
+        self._snapshot = snapshot
+        self._tables = tables
+        self._gateways = dict(own_gateways(snapshot))
+        self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
+        self._attached: dict[Key, list[Attachment]] = defaultdict(list)
+        self._on_services: dict[PortRef, list[CompiledRoute]] = defaultdict(list)
+        self.findings = [item for plans in self._plans.values() for item in _listener_findings(plans)]
+        self.findings += [_without_address(key) for key, item in self._gateways.items() if not item.address]
+        self.parents: list[ParentStatus] = []
+        for route in compiled_routes(Destinations(snapshot, ready, tables), snapshot):
+            self._add(route)
+
+    def tables(self) -> tuple[RouteTable, ...]:
+        """Return what Services do with requests: the routes that are attached to them, or what they did before."""
+        attached = self._on_services
+        return tuple(
+            structs.replace(table, routes=service_routes(attached[table.ref])) if table.ref in attached else table
+            for table in self._tables
+        )
+
+    def ports(self) -> tuple[GatewayPort, ...]:
+        """Return the ports of all Gateways."""
+        return tuple(
+            port
+            for key, gateway in self._gateways.items()
+            for port in gateway_ports(_name(key), gateway.address, self._plans[key], self._attached[key])
+        )
+
+    def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
+        """Yield what each Gateway came to."""
+        for key, gateway in self._gateways.items():
+            yield gateway_outcome(
+                key,
+                gateway,
+                self._plans[key],
+                attached=[(item.listener, item.route.key) for item in self._attached[key]],
+                ports=tuple(port.port for port in ports if port.gateway == _name(key)),
+            )
+
+    def _add(self, route: CompiledRoute) -> None:
+        self.findings += [*route.findings, *route.faults]
+        for parent in (Parent(index=index, ref=ref) for index, ref in enumerate(route.parents)):
+            if (parent.ref.group, parent.ref.kind) == (GROUP, "Gateway"):
+                self._to_gateway(route, parent)
+            elif (parent.ref.group, parent.ref.kind) == (SERVICE.group, SERVICE.kind):
+                self._to_service(route, parent)
+
+    def _to_gateway(self, route: CompiledRoute, parent: Parent) -> None:
+        key = Key(GROUP, "Gateway", parent.ref.namespace or route.key.namespace, parent.ref.name)
+        attached: tuple[Attachment, ...] = ()
+        refusal: Finding | None = None
+        if key in self._plans:
+            attached, refusal = attach(self._snapshot, route, parent.ref, plans=self._plans[key], field=parent.field)
+        elif key in self._snapshot.objects:
+            return  # a Gateway of somebody else's class: theirs to judge
+        else:
+            refusal = _no_gateway(self._snapshot, route.key, key, parent.field)
+        if route.usable:
+            self._attached[key] += attached
+        listeners = {item.listener for item in attached if route.usable}
+        ports = {plan.listener.port for plan in self._plans.get(key, ()) if plan.listener.name in listeners}
+        status = _status(route, parent, key, refusal=refusal)
+        self._tell(structs.replace(status, gateway_ports=tuple(sorted(ports))), refusal)
+
+    def _to_service(self, route: CompiledRoute, parent: Parent) -> None:
+        key = service_key(f"{parent.ref.namespace or route.key.namespace}/{parent.ref.name}")
+        ports, refusal = service_ports(self._snapshot, self._tables, route, ref=parent.ref, field=parent.field)
+        note = None if refusal else consumer_note(route, parent.ref, parent.field)
+        if note or not route.usable:
+            ports = ()
+        for port in ports:
+            self._on_services[port].append(route)
+        self._tell(structs.replace(_status(route, parent, key, refusal=refusal, note=note), ports=ports), refusal, note)
+
+    def _tell(self, status: ParentStatus, *findings: Finding | None) -> None:
+        self.parents.append(status)
+        self.findings += [finding for finding in findings if finding]
+
+
+def own_gateways(snapshot: Snapshot) -> Iterator[tuple[Key, Gateway]]:
+    """Yield the Gateways whose class is headgate's, sorted."""
+    for key in sorted(key for key, item in snapshot.objects.items() if isinstance(item, Gateway)):
+        item = snapshot.objects[key]
+        if isinstance(item, Gateway) and _is_own(snapshot, item.spec.gateway_class_name):
+            yield key, item
+
+
+def _is_own(snapshot: Snapshot, name: str) -> bool:
+    found = snapshot.objects.get(Key(GROUP, "GatewayClass", "", name))
+    return found.spec.controller_name == CONTROLLER if isinstance(found, GatewayClass) else name == OWN_CLASS
+
+
+def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
+    """Yield the routes of all kinds, sorted by what points at them."""
+    for key, item in sorted(snapshot.objects.items(), key=lambda pair: pair[0]):
+        if isinstance(item, HTTPRoute):
+            yield compile_http_route(places, key, item)
+        elif isinstance(item, GRPCRoute):
+            yield compile_grpc_route(places, key, item)
+        elif isinstance(item, TCPRoute):
+            yield compile_tcp_route(places, key, item)
+
+
+def _status(
+    route: CompiledRoute, parent: Parent, key: Key, *, refusal: Finding | None, note: Finding | None = None
+) -> ParentStatus:
+    verdicts = route_verdicts(route, refusal, (note,) if note else ())
+    return ParentStatus(about=route.key, index=parent.index, parent=key, verdicts=verdicts)
+
+
+def _no_gateway(snapshot: Snapshot, about: Key, gateway: Key, field: str) -> Finding:
+    what = "is not valid" if gateway in snapshot.undecodable else "does not exist (yet)"
+    message = f"{gateway} {what}, so the route is attached nowhere; create it or mend the name"
+    return Finding(about=about, reason=Reason.NO_MATCHING_PARENT, field=f"{field}.name", message=message)
+
+
+def _listener_findings(plans: Sequence[ListenerPlan]) -> Iterator[Finding]:
+    for plan in plans:
+        yield from (*plan.faults, *plan.warnings)
+
+
+def _without_address(key: Key) -> Finding:
+    message = "the Gateway has no address yet, so nobody can reach it; it is given one where headgate runs"
+    return Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field="status.addresses", message=message)
+
+
+def _name(key: Key) -> str:
+    return f"{key.namespace}/{key.name}"

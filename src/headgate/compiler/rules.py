@@ -1,0 +1,134 @@
+"""The rules of a route, whatever its kind, to the model: done once, wherever the route is attached."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from headgate.compiler import filters
+from headgate.compiler.destinations import Destinations
+from headgate.compiler.mirrors import mirrors
+from headgate.compiler.precedence import Ranked
+from headgate.compiler.report import Finding
+from headgate.compiler.shares import Backend, failing, split
+from headgate.model.filters import Timeouts
+from headgate.model.matching import Match
+from headgate.model.routing import Route, Split
+from headgate.resources.meta import Key, Value
+from headgate.resources.routes import ParentReference, RouteBackend, RouteFilter
+
+
+class CompiledRoute(Value, frozen=True, kw_only=True):
+    """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
+
+    `faults` are what makes rules impossible; `rules` counts all of them. `findings` are everything else.
+    """
+
+    key: Key
+    created: str
+    parents: tuple[ParentReference, ...]
+    hostnames: tuple[str, ...] = ()
+    requests: tuple[Ranked, ...] = ()
+    connections: Route | None = None
+    rules: int = 1
+    faults: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether a rule is left that can be served."""
+        return len(self.faults) < self.rules
+
+    def attached_by(self, parents: tuple[ParentReference, ...], hostnames: tuple[str, ...]) -> "CompiledRoute":
+        """Return the route with the parents and hosts that it names."""
+        return structs.replace(self, parents=parents, hostnames=hostnames)
+
+
+class Rule(Value, frozen=True, kw_only=True):
+    """What the rules of HTTP and gRPC routes have in common. `field` is the path of the rule."""
+
+    field: str
+    number: int
+    matches: tuple[Match, ...]
+    filters: tuple[RouteFilter, ...]
+    backends: tuple[RouteBackend, ...]
+    timeouts: Timeouts = Timeouts()
+
+
+class CompiledRule(Value, frozen=True, kw_only=True):
+    """A rule's route for each of its matches."""
+
+    routes: tuple[Route, ...]
+    fault: Finding | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def compiled_rules(places: Destinations, key: Key, rules: Sequence[Rule], *, created: str) -> CompiledRoute:
+    """Compile the rules of an HTTP or gRPC route; who its parents are and its hosts is for the caller."""
+    done = [compile_rule(places, key, rule) for rule in rules]
+    return CompiledRoute(
+        key=key,
+        created=created,
+        parents=(),
+        requests=tuple(
+            Ranked(route=route, origin=key, created=created, rule=number, match=index)
+            for number, rule in enumerate(done)
+            for index, route in enumerate(rule.routes)
+        ),
+        rules=len(rules),
+        faults=tuple(rule.fault for rule in done if rule.fault),
+        findings=tuple(finding for rule in done for finding in rule.findings),
+    )
+
+
+def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
+    """Compile a rule. One that can't be done answers its requests with 500: they must not reach another rule."""
+    name = str(rule.number)
+    if fault := _fault(key, rule):
+        answer = failing(fault.reason)
+        return CompiledRule(
+            routes=tuple(Route(match=match, name=name, split=answer, origin=key) for match in rule.matches), fault=fault
+        )
+    copies, findings = mirrors(places, key, filters.copies(rule.filters, f"{rule.field}.filters"))
+    redirect = filters.redirect(rule.filters)
+    answer = Split(targets=())
+    if redirect is None:
+        backends = _backends(rule.backends, f"{rule.field}.backendRefs")
+        answer, problems = split(places, key, f"{rule.field}.backendRefs", backends=backends, http=True)
+        findings += problems
+    routes = tuple(
+        Route(
+            split=answer,
+            match=match,
+            name=name,
+            origin=key,
+            redirect=redirect,
+            filters=filters.changes(rule.filters),
+            mirrors=copies,
+            timeouts=rule.timeouts,
+        )
+        for match in rule.matches
+    )
+    return CompiledRule(routes=routes, findings=findings)
+
+
+def _fault(key: Key, rule: Rule) -> Finding | None:
+    """Return what headgate can't do of a rule, if anything: a filter of its own, or of one of its backends."""
+    own = filters.fault(key, rule.filters, f"{rule.field}.filters", allowed=filters.FOR_A_RULE)
+    places = (f"{rule.field}.backendRefs[{index}].filters" for index in range(len(rule.backends)))
+    others = (
+        filters.fault(key, ref.filters, place, allowed=filters.FOR_A_BACKEND)
+        for ref, place in zip(rule.backends, places, strict=True)
+    )
+    return own or next((fault for fault in others if fault), None)
+
+
+def _backends(refs: Sequence[RouteBackend], field: str) -> tuple[Backend, ...]:
+    return tuple(
+        Backend(
+            field=f"{field}[{index}]",
+            ref=ref,
+            weight=ref.weight,
+            filters=filters.changes(ref.filters),
+        )
+        for index, ref in enumerate(refs)
+    )

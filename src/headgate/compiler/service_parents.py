@@ -1,0 +1,59 @@
+"""Routes whose parent is a Service: the mesh (GAMMA)."""
+
+from collections.abc import Iterable, Sequence
+
+from headgate.compiler.destinations import service_key
+from headgate.compiler.precedence import in_order
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.rules import CompiledRoute
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.refs import PortRef
+from headgate.model.routing import Route, RouteTable
+from headgate.resources.registry import SERVICE
+from headgate.resources.routes import ParentReference
+
+
+def service_ports(
+    snapshot: Snapshot, tables: Iterable[RouteTable], route: CompiledRoute, *, ref: ParentReference, field: str
+) -> tuple[tuple[PortRef, ...], Finding | None]:
+    """Return the ports of the Service that a route is for, or why there are none.
+
+    Requests are routed on ports that speak HTTP, connections on the others.
+    """
+    name = f"{ref.namespace or route.key.namespace}/{ref.name}"
+    offered = [table for table in tables if table.ref.service == name and ref.port in {None, table.ref.port}]
+    fitting = tuple(table.ref for table in offered if table.protocol.is_http is (route.connections is None))
+    if fitting:
+        return fitting, None
+    related = (service_key(name),) if name in snapshot.services else ()
+    if not related:
+        message = f"there is no Service {name} (yet); create it or mend the name"
+    elif not offered:
+        message = f"Service {name} has no TCP port{f' {ref.port}' if ref.port else ''}; correct the port"
+    else:
+        spoken = ", ".join(f"{table.ref.port} ({table.protocol.value})" for table in offered)
+        message = f"a {route.key.kind} can't be used on the ports of Service {name}: {spoken}; see their appProtocol"
+    return (), Finding(about=route.key, reason=Reason.NO_MATCHING_PARENT, field=field, message=message, related=related)
+
+
+def consumer_note(route: CompiledRoute, ref: ParentReference, field: str) -> Finding | None:
+    """Say that a route in another namespace than its Service is for clients of its own namespace only."""
+    if ref.namespace in {"", route.key.namespace}:
+        return None
+    message = (
+        f"a route in the namespace {route.key.namespace} for a Service in {ref.namespace} is for clients in "
+        f"{route.key.namespace} only. The gateway serves clients of all namespaces alike, so it does not use this route; "
+        f"a route in the namespace {ref.namespace} is for every client"
+    )
+    related = (SERVICE.key(ref.namespace, ref.name),)
+    return Finding(about=route.key, reason=Reason.CONSUMER_ROUTE, field=field, message=message, related=related)
+
+
+def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
+    """Return the routes of a Service port. What none of them is for gets 404; of connections the oldest route has all."""
+    connections = [route for route in attached if route.connections]
+    if connections:
+        oldest = min(connections, key=lambda route: (route.created, route.key))
+        return (oldest.connections,) if oldest.connections else ()
+    return in_order(item for route in attached for item in route.requests)

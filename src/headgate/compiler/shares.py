@@ -1,0 +1,110 @@
+"""The backends of a rule to shares of its traffic, by the Gateway API's rules (D11, D13)."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+from msgspec import structs
+
+from headgate.compiler.destinations import Destinations, service_key
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.model.filters import NO_FILTERS, Filters
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Split, Target
+from headgate.quantity import whole_weights
+from headgate.resources.meta import Key, Value
+from headgate.resources.routes import BackendReference
+
+LARGEST_TOTAL = 2**32 - 1  # of the weights of one split, in a proxy
+
+Share: TypeAlias = Target | Broken
+
+
+class Backend(Value, frozen=True, kw_only=True):
+    """A backendRef of a rule with its field path, its weight, and changes for its share alone."""
+
+    field: str
+    ref: BackendReference
+    weight: int
+    filters: Filters = NO_FILTERS
+
+
+def split(
+    places: Destinations, about: Key, field: str, *, backends: Sequence[Backend], http: bool
+) -> tuple[Split, tuple[Finding, ...]]:
+    """Return where the requests (or connections) of a rule go, and what is wrong with its backends.
+
+    An invalid reference keeps its share, answered with 500; one without ready endpoints with 503 (D11). The root of a
+    split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500.
+    """
+    found: dict[Share, Fraction] = defaultdict(Fraction)
+    findings: list[Finding] = []
+    for backend in backends:
+        find = places.find_http if http else places.find
+        place = find(about, backend.ref, backend.field)
+        for share, part in _parts(places, place, backend.filters):
+            found[share] += part * backend.weight
+        findings += _findings(places, about, backend, place)
+    shares = {share: weight for share, weight in found.items() if weight}
+    if shares:
+        return _weighed(shares), tuple(findings)
+    return failing(Reason.ALL_WEIGHTS_ZERO), (*findings, _nothing(about, field, written=bool(backends)))
+
+
+def failing(reason: Reason) -> Split:
+    """Return a split that answers every request with 500."""
+    return Split(targets=(), broken=(Broken(weight=1, reason=reason.value, status=500),))
+
+
+def _parts(places: Destinations, place: PortRef | Finding, filters: Filters) -> Iterator[tuple[Share, Fraction]]:
+    """Yield what one backend stands for, as parts of 1, each share with the weight 1: itself, a split, an error."""
+    whole = Fraction(1)
+    if isinstance(place, Finding):
+        yield Broken(weight=1, reason=place.reason.value, status=500), whole
+    elif places.is_empty(place):
+        yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
+    elif (decided := places.split(place)) is not None:
+        total = sum(target.weight for target in decided.targets) + sum(share.weight for share in decided.broken)
+        for target in decided.targets:
+            yield structs.replace(target, weight=1, filters=filters), Fraction(target.weight, total)
+        for share in decided.broken:
+            yield structs.replace(share, weight=1), Fraction(share.weight, total)
+    else:
+        yield Target(ref=place, weight=1, filters=filters), whole
+
+
+def _weighed(shares: Mapping[Share, Fraction]) -> Split:
+    weights = fitting(whole_weights(list(shares.values())))
+    weighed = [structs.replace(share, weight=weight) for share, weight in zip(shares, weights, strict=True)]
+    return Split(
+        targets=tuple(share for share in weighed if isinstance(share, Target)),
+        broken=tuple(share for share in weighed if isinstance(share, Broken)),
+    )
+
+
+def fitting(weights: Sequence[int]) -> tuple[int, ...]:
+    """Scale weights down until a proxy can add them up; each stays at least 1. Large splits of splits need it."""
+    total = sum(weights)
+    room = LARGEST_TOTAL - len(weights)
+    return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
+
+
+def _findings(places: Destinations, about: Key, backend: Backend, place: PortRef | Finding) -> Iterator[Finding]:
+    if isinstance(place, Finding):
+        yield structs.replace(place, message=f"its share is answered with 500: {place.message}")
+    elif backend.weight and places.is_empty(place):
+        yield Finding(
+            about=about,
+            reason=Reason.NO_READY_ENDPOINTS,
+            field=f"{backend.field}.name",
+            message=f"its share is answered with 503: Service {place.service} has no ready endpoint on port {place.port}",
+            related=(service_key(place.service),),
+        )
+
+
+def _nothing(about: Key, field: str, *, written: bool) -> Finding:
+    what = "no backend has a weight above 0" if written else "there is no backend and no redirect"
+    message = f"{what}, so these requests are answered with 500; name a Service that is to answer them"
+    return Finding(about=about, reason=Reason.ALL_WEIGHTS_ZERO, field=field, message=message)

@@ -1,0 +1,23 @@
+"""TCPRoutes to a route for connections."""
+
+from headgate.compiler.destinations import Destinations
+from headgate.compiler.rules import CompiledRoute
+from headgate.compiler.shares import Backend, split
+from headgate.model.routing import Route
+from headgate.resources.meta import Key
+from headgate.resources.routes import TCPRoute
+
+
+def compile_tcp_route(places: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
+    """Compile a TCPRoute: its first rule decides, for every connection looks alike."""
+    field = "spec.rules[0].backendRefs"
+    refs = item.spec.rules[0].backend_refs if item.spec.rules else ()
+    backends = [Backend(field=f"{field}[{n}]", ref=ref, weight=ref.weight) for n, ref in enumerate(refs)]
+    answer, findings = split(places, key, field, backends=backends, http=False)
+    return CompiledRoute(
+        key=key,
+        created=item.metadata.creation_timestamp,
+        parents=item.spec.parent_refs,
+        connections=Route(split=answer, name="0", origin=key),
+        findings=findings,
+    )
