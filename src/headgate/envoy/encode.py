@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from headgate.envoy import clusters, listeners, names, pb, routes
+from headgate.envoy import clusters, listeners, mirrors, names, pb, routes
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
-from headgate.envoy.plan import plan
+from headgate.envoy.plan import ClusterPlan, plan
 from headgate.envoy.view import Node, View
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend
@@ -83,11 +83,18 @@ def _alone(part: Part) -> tuple[Part]:
 
 def _of_tables(view: View) -> Iterator[Part]:
     for table in view.mesh.tables:
-        route, wanted = plan(table, view.ready)
+        route, wanted = plan(table, view.ready, view.protocols)
         yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
-        for item in wanted:
+        yield from _of_clusters(wanted)
+
+
+def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
+    for item in wanted:
+        if item.copies:
+            yield Part(CLUSTER, item.name, mirrors.mirror_cluster, (item.name, item.protocol))
+        else:
             yield Part(CLUSTER, item.name, clusters.cluster, (item.name,))
-            yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
+        yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 
 
 def _of_frontend(front: Frontend, domain: str, proxied: bool) -> Iterator[Part]:  # noqa: FBT001  # its arguments are a key

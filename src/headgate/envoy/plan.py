@@ -12,6 +12,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.envoy import names
+from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import Match
@@ -95,10 +96,10 @@ class Planner:
         self._ready = ready
         self._protocols = protocols
 
-    def draw(self, route: Route) -> Draw:
-        """Plan one route. Its redirect is left as the model has it: who knows the listener completes it."""
+    def draw(self, route: Route, entrance: Entrance) -> Draw:
+        """Plan one route for requests that come in there."""
         if route.redirect:
-            return Draw(match=route.match, redirect=route.redirect, filters=route.filters)
+            return Draw(match=route.match, redirect=complete(route.redirect, entrance), filters=route.filters)
         weighted, status = self._weighted(route)
         return Draw(
             match=route.match,
@@ -193,7 +194,8 @@ def plan(
 ) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
     """Decide which clusters the routes of a Service port need."""
     planner = Planner(table.ref, ready, protocols)
-    draws = tuple(planner.draw(route) for route in table.routes)
+    entrance = Entrance(scheme="http", port=table.ref.port)
+    draws = tuple(planner.draw(route, entrance) for route in table.routes)
     return RoutePlan(name=names.outbound(table.ref), draws=draws), tuple(planner.clusters.values())
 
 

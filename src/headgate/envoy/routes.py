@@ -1,8 +1,14 @@
 """Route configurations, and the spellings of hosts under which clients of the HTTP proxy reach them."""
 
+from collections.abc import Iterable, Sequence
+
 from headgate.envoy import pb
-from headgate.envoy.plan import Draw, RoutePlan
+from headgate.envoy.filters import header_fields, host, path_fields, redirect_action
+from headgate.envoy.mirrors import policy
+from headgate.envoy.names import MISSING
+from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import hash_policies
+from headgate.model.filters import NO_FILTERS, PathEdit
 from headgate.model.matching import Header, Match, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what has certainly not reached the application
@@ -12,39 +18,101 @@ OTHER_HOST_ATTEMPTS = 5
 
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return the routes of one Service port; whoever arrives here means that Service, so every host is right."""
-    found = [pb.Route(match=_match(draw.match), route=_action(draw)) for draw in plan.draws]
-    return pb.RouteConfiguration(
-        name=plan.name, virtual_hosts=[pb.VirtualHost(name=plan.name, domains=["*"], routes=found)]
-    )
+    return configuration(plan.name, [virtual_host(plan.name, "*", plan.draws)])
+
+
+def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
+    """Return virtual hosts as one resource. Where headers are changed twice, the share's change is the last."""
+    shares = (share for item in hosts for route in item.routes for share in route.route.weighted_clusters.clusters)
+    filtered = any(share.request_headers_to_add or share.response_headers_to_add for share in shares)
+    return pb.RouteConfiguration(name=name, virtual_hosts=hosts, most_specific_header_mutations_wins=filtered)
+
+
+def virtual_host(name: str, domain: str, draws: Iterable[Draw]) -> pb.VirtualHost:
+    """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404."""
+    return pb.VirtualHost(name=name, domains=[domain], routes=[_route(draw) for draw in draws])
+
+
+def _route(draw: Draw) -> pb.Route:
+    found = pb.Route(match=_match(draw.match), **header_fields(draw.filters))
+    if draw.redirect:
+        found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
+    elif draw.clusters:
+        found.route.CopyFrom(_action(draw))
+    else:
+        found.direct_response.CopyFrom(pb.DirectResponseAction(status=draw.status))
+    return found
 
 
 def _match(match: Match) -> pb.RouteMatch:
     headers = [_header(header) for header in match.headers]
     if match.methods:
-        methods = Text(value="|".join(match.methods), regex=True)
+        methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
         headers.insert(0, _header(Header(name=":method", text=methods)))
-    if match.path is None:
-        return pb.RouteMatch(prefix="/", headers=headers)
-    if match.path.kind == "exact":
-        return pb.RouteMatch(path=match.path.value, headers=headers)
-    if match.path.kind == "prefix":
-        return pb.RouteMatch(path_separated_prefix=match.path.value, headers=headers)
-    return pb.RouteMatch(safe_regex=pb.RegexMatcher(regex=match.path.value), headers=headers)
+    query = [pb.QueryParameterMatcher(name=item.name, string_match=_text(item.text)) for item in match.query]
+    kind, value = (match.path.kind, match.path.value) if match.path else ("prefix", "/")
+    if kind == "exact":
+        return pb.RouteMatch(path=value, headers=headers, query_parameters=query)
+    if kind == "regex":
+        return pb.RouteMatch(safe_regex=pb.RegexMatcher(regex=value), headers=headers, query_parameters=query)
+    if segments := value.rstrip("/"):
+        return pb.RouteMatch(path_separated_prefix=segments, headers=headers, query_parameters=query)
+    return pb.RouteMatch(prefix="/", headers=headers, query_parameters=query)
 
 
 def _header(header: Header) -> pb.HeaderMatcher:
-    text = header.text
-    if not text.regex:
-        return pb.HeaderMatcher(name=header.name, string_match=pb.StringMatcher(exact=text.value))
-    pattern = pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=text.value))
-    return pb.HeaderMatcher(name=header.name, string_match=pattern)
+    return pb.HeaderMatcher(name=header.name, string_match=_text(header.text))
+
+
+def _text(text: Text) -> pb.StringMatcher:
+    if text.regex:
+        return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=text.value))
+    return pb.StringMatcher(exact=text.value)
 
 
 def _action(draw: Draw) -> pb.RouteAction:
-    forever = pb.Duration(seconds=0)  # how long a request may take is the application's decision
-    retry = pb.RetryPolicy(
+    first, *others = draw.clusters
+    action = pb.RouteAction(
+        timeout=_duration(draw.timeouts.request),
+        retry_policy=_retries(draw.timeouts.backend),
+        request_mirror_policies=[policy(mirror) for mirror in draw.mirrors],
+        host_rewrite_literal=host(draw.filters) or None,
+        hash_policy=hash_policies(draw.sticky),
+        **path_fields(_path(draw), draw.match.path),
+    )
+    if any(item.cluster == MISSING for item in draw.clusters):
+        action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
+    if others or draw.sticky or first.filters != NO_FILTERS:
+        weighted = pb.WeightedCluster(
+            clusters=[_share(item) for item in draw.clusters],
+            use_hash_policy=pb.BoolValue(value=True) if draw.sticky else None,
+        )
+        action.weighted_clusters.CopyFrom(weighted)
+    else:
+        action.cluster = first.cluster
+    return action
+
+
+def _path(draw: Draw) -> PathEdit | None:
+    """Return the change of the path. Envoy has none for a share; where that is all requests, it is the route's."""
+    rewrites = (draw.clusters[0].filters.rewrite if len(draw.clusters) == 1 else None, draw.filters.rewrite)
+    return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
+
+
+def _share(item: WeightedName) -> pb.WeightedCluster.ClusterWeight:
+    return pb.WeightedCluster.ClusterWeight(
+        name=item.cluster,
+        weight=pb.UInt32Value(value=item.weight),
+        host_rewrite_literal=host(item.filters) or None,
+        **header_fields(item.filters),
+    )
+
+
+def _retries(backend_ms: int) -> pb.RetryPolicy:
+    return pb.RetryPolicy(
         retry_on=RETRY_ON,
         num_retries=pb.UInt32Value(value=RETRIES),
+        per_try_timeout=_duration(backend_ms) if backend_ms else None,
         retry_host_predicate=[
             pb.RetryPolicy.RetryHostPredicate(
                 name="envoy.retry_host_predicates.previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate())
@@ -52,18 +120,12 @@ def _action(draw: Draw) -> pb.RouteAction:
         ],
         host_selection_retry_max_attempts=OTHER_HOST_ATTEMPTS,
     )
-    if len(draw.clusters) == 1 and draw.sticky is None:
-        return pb.RouteAction(cluster=draw.clusters[0].cluster, timeout=forever, retry_policy=retry)
-    weighted = pb.WeightedCluster(
-        clusters=[
-            pb.WeightedCluster.ClusterWeight(name=item.cluster, weight=pb.UInt32Value(value=item.weight))
-            for item in draw.clusters
-        ],
-        use_hash_policy=pb.BoolValue(value=True) if draw.sticky else None,
-    )
-    return pb.RouteAction(
-        weighted_clusters=weighted, timeout=forever, retry_policy=retry, hash_policy=hash_policies(draw.sticky)
-    )
+
+
+def _duration(milliseconds: int) -> pb.Duration:
+    """Return a time limit; 0 is none, as how long a request may take is first of all the application's decision."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 
 
 def scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:

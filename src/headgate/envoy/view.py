@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Literal
 
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh
+from headgate.model.routing import Endpoint, Mesh, Protocol
 from headgate.resources.meta import Value
 
 
@@ -33,6 +33,11 @@ class View:
     def ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
         """Ready endpoints by Service port."""
         return {entry.ref: entry.ready for entry in self.mesh.endpoints}
+
+    @cached_property
+    def protocols(self) -> Mapping[PortRef, Protocol]:
+        """What is spoken on the Service ports that are not plain HTTP."""
+        return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
 
 
 def project(mesh: Mesh, node: Node) -> View:

@@ -1,0 +1,142 @@
+"""Header changes, redirects and rewrites in Envoy's words."""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TypedDict
+
+from headgate.envoy import pb
+from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect
+from headgate.model.matching import Path
+from headgate.resources.meta import Value
+
+DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
+_HOST = "host"
+_ANYTHING = "^/.*$"
+_NO_EDIT = HeaderEdit()
+
+
+class HeaderFields(TypedDict):
+    """What routes and weighted clusters have in common: changes of headers."""
+
+    request_headers_to_add: list[pb.HeaderValueOption]
+    request_headers_to_remove: list[str]
+    response_headers_to_add: list[pb.HeaderValueOption]
+    response_headers_to_remove: list[str]
+
+
+class PathFields(TypedDict, total=False):
+    """How a path is changed: at most one of the two."""
+
+    prefix_rewrite: str
+    regex_rewrite: pb.RegexMatchAndSubstitute
+
+
+class Entrance(Value, frozen=True, kw_only=True):
+    """Where a request came in: what a redirect leaves open is this. `host` is empty where a route is for many hosts."""
+
+    scheme: str
+    port: int
+    host: str = ""
+
+
+def header_fields(filters: Filters) -> HeaderFields:
+    """Return the header changes of a route or of one of its shares. Host is not among them: see `host`."""
+    request, response = filters.request or _NO_EDIT, filters.response or _NO_EDIT
+    return HeaderFields(
+        request_headers_to_add=_added(request),
+        request_headers_to_remove=[name for name in request.remove if name.lower() != _HOST],
+        response_headers_to_add=_added(response),
+        response_headers_to_remove=list(response.remove),
+    )
+
+
+def host(filters: Filters) -> str:
+    """Return the host that the backend sees; empty is the client's own. Envoy takes no other change of it."""
+    if filters.rewrite and filters.rewrite.hostname:
+        return filters.rewrite.hostname
+    request = filters.request or _NO_EDIT
+    return next((value for name, value in (*request.set, *request.add) if name.lower() == _HOST), "")
+
+
+def _added(edit: HeaderEdit) -> list[pb.HeaderValueOption]:
+    actions = pb.HeaderValueOption.HeaderAppendAction
+    return [
+        *_options(edit.set, actions.OVERWRITE_IF_EXISTS_OR_ADD),
+        *_options(edit.add, actions.APPEND_IF_EXISTS_OR_ADD),
+    ]
+
+
+def _options(
+    headers: Iterable[tuple[str, str]], action: pb.HeaderValueOption.HeaderAppendAction
+) -> list[pb.HeaderValueOption]:
+    return [
+        pb.HeaderValueOption(
+            header=pb.HeaderValue(key=name, value=_literal(value)), append_action=action, keep_empty_value=not value
+        )
+        for name, value in headers
+        if name.lower() != _HOST
+    ]
+
+
+def _literal(text: str) -> str:
+    """Envoy reads `%` as the beginning of a variable."""
+    return text.replace("%", "%%")
+
+
+def path_fields(edit: PathEdit | None, matched: Path | None) -> PathFields:
+    """Return the change of a path that the route matched by `matched` (HTTPPathModifier of the Gateway API)."""
+    if edit is None:
+        return PathFields()
+    if edit.kind == "full":
+        return PathFields(regex_rewrite=_replace(_ANYTHING, _rooted(edit.value)))
+    prefix = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
+    replacement = _rooted(edit.value).rstrip("/")
+    if prefix and replacement:
+        return PathFields(prefix_rewrite=replacement)
+    # What is left of the path would begin with no slash or with two: take the slashes with the prefix, and put one back.
+    return PathFields(regex_rewrite=_replace(f"^{re.escape(prefix)}/*", f"{replacement}/"))
+
+
+def _rooted(path: str) -> str:
+    return path if path.startswith("/") else f"/{path}"
+
+
+def _replace(pattern: str, text: str) -> pb.RegexMatchAndSubstitute:
+    escaped = text.replace("\\", r"\\")
+    return pb.RegexMatchAndSubstitute(pattern=pb.RegexMatcher(regex=pattern), substitution=escaped)
+
+
+def complete(redirect: Redirect, entrance: Entrance) -> Redirect:
+    """Return the redirect with its scheme, and its port and host where they must be said (HTTPRequestRedirectFilter).
+
+    The port is the wanted one, else the wanted scheme's own, else the listener's; a scheme's own port is left out.
+    """
+    scheme = redirect.scheme or entrance.scheme
+    usual = DEFAULT_PORTS.get(scheme, 0)
+    port = redirect.port or (usual if redirect.scheme else 0) or entrance.port
+    hostname = redirect.hostname
+    if port == usual:
+        hostname = hostname or entrance.host  # else Envoy would repeat the request's own port
+        # Requests to a usual port have none in their host, or one that Envoy takes away; others need it replaced.
+        port = 0 if hostname or entrance.port == DEFAULT_PORTS.get(entrance.scheme) else usual
+    return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)
+
+
+def redirect_action(redirect: Redirect, matched: Path | None) -> pb.RedirectAction:
+    """Return the action of a completed redirect."""
+    codes = pb.RedirectAction.RedirectResponseCode
+    code = {
+        301: codes.MOVED_PERMANENTLY,
+        302: codes.FOUND,
+        303: codes.SEE_OTHER,
+        307: codes.TEMPORARY_REDIRECT,
+        308: codes.PERMANENT_REDIRECT,
+    }[redirect.status]
+    return pb.RedirectAction(
+        scheme_redirect=redirect.scheme,
+        host_redirect=redirect.hostname,
+        port_redirect=redirect.port,
+        response_code=code,
+        **path_fields(redirect.path, matched),
+    )

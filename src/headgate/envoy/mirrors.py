@@ -1,0 +1,73 @@
+"""Copies of requests (002): which fraction, and clusters for them that can't hold up what they are copies of."""
+
+from typing import NamedTuple
+
+from headgate.envoy import clusters, names, pb
+from headgate.model.filters import Mirror
+from headgate.model.routing import Protocol
+
+CONNECTIONS = 100
+WAITING = 100
+REQUESTS = 200
+"""At once, for one mirrored Service port: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
+COPY_SECONDS = 10  # a copy has no caller that would give up on it
+CONNECT_SECONDS = 1
+FINEST = 1_000_000
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+class Fraction(NamedTuple):
+    """`numerator` of `denominator`, which is one of the three that Envoy has."""
+
+    numerator: int
+    denominator: int
+
+
+def fraction(mirror: Mirror) -> Fraction:
+    """Return what Envoy is told (R45, R46): exact hundredths, ten thousandths or millionths, else the nearest of these."""
+    for denominator in (100, 10_000):
+        if mirror.numerator * denominator % mirror.denominator == 0:
+            return Fraction(mirror.numerator * denominator // mirror.denominator, denominator)
+    return Fraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
+
+
+def policy(mirror: Mirror) -> pb.RouteAction.RequestMirrorPolicy:
+    """Return what copies requests to a mirror; their Host is the one of the request."""
+    kinds = pb.FractionalPercent.DenominatorType
+    numerator, denominator = fraction(mirror)
+    kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
+    return pb.RouteAction.RequestMirrorPolicy(
+        cluster=names.mirror(mirror.ref),
+        runtime_fraction=pb.RuntimeFractionalPercent(
+            default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
+        ),
+        disable_shadow_host_suffix_append=True,
+    )
+
+
+def mirror_cluster(name: str, protocol: Protocol) -> pb.Cluster:
+    """Return the cluster of a mirror: it has its own limits, so that a dead or hanging mirror changes nothing else."""
+    found = clusters.cluster(name)
+    threshold = pb.CircuitBreakers.Thresholds(
+        max_connections=pb.UInt32Value(value=CONNECTIONS),
+        max_pending_requests=pb.UInt32Value(value=WAITING),
+        max_requests=pb.UInt32Value(value=REQUESTS),
+    )
+    found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
+    found.connect_timeout.CopyFrom(pb.Duration(seconds=CONNECT_SECONDS))
+    found.typed_extension_protocol_options[_OPTIONS].CopyFrom(pb.pack(_options(protocol)))
+    return found
+
+
+def _options(protocol: Protocol) -> pb.HttpProtocolOptions:
+    explicit = pb.HttpProtocolOptions.ExplicitHttpConfig
+    if protocol is Protocol.HTTP2:
+        spoken = explicit(http2_protocol_options=pb.Http2ProtocolOptions())
+    else:
+        spoken = explicit(http_protocol_options=pb.Http1ProtocolOptions())
+    return pb.HttpProtocolOptions(
+        common_http_protocol_options=pb.CommonHttpProtocolOptions(
+            max_stream_duration=pb.Duration(seconds=COPY_SECONDS)
+        ),
+        explicit_http_config=spoken,
+    )
