@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from headgate.envoy import clusters, listeners, mirrors, names, pb, routes
+from headgate.envoy import clusters, connections, listeners, mirrors, names, pb, routes
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
-from headgate.envoy.plan import ClusterPlan, plan
+from headgate.envoy.plan import ClusterPlan, RoutePlan, plan
 from headgate.envoy.view import Node, View
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend
@@ -73,7 +73,8 @@ def _encoded(view: View, memo: Memo) -> Iterator[tuple[Placed, ...]]:
     for part in (*_of_tables(view), *_of_node(view.node)):
         yield memo.get(part, partial(_alone, part))
     for front in view.mesh.frontends:
-        key = front, view.mesh.domain, bool(view.node.proxy_port)
+        with_requests = tuple(port for port in front.ports if view.has_requests(PortRef(front.service, port)))
+        key = front, with_requests, view.mesh.domain, bool(view.node.proxy_port)
         yield memo.get(key, partial(_of_frontend, *key))
 
 
@@ -84,8 +85,18 @@ def _alone(part: Part) -> tuple[Part]:
 def _of_tables(view: View) -> Iterator[Part]:
     for table in view.mesh.tables:
         route, wanted = plan(table, view.ready, view.protocols)
-        yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
+        if table.protocol.is_http:
+            yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
+        else:
+            yield from _of_connections(view, table.ref, route)
         yield from _of_clusters(wanted)
+
+
+def _of_connections(view: View, ref: PortRef, route: RoutePlan) -> Iterator[Part]:
+    if address := view.addresses.get(ref):
+        arguments = (route.name, address, ref.port, route.draws[-1].clusters)
+        yield Part(LISTENER, route.name, connections.listener, arguments, route.clusters)
+    yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
 
 
 def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
@@ -93,12 +104,17 @@ def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
         if item.copies:
             yield Part(CLUSTER, item.name, mirrors.mirror_cluster, (item.name, item.protocol))
         else:
-            yield Part(CLUSTER, item.name, clusters.cluster, (item.name,))
+            yield Part(CLUSTER, item.name, clusters.cluster, (item.name, item.protocol))
         yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 
 
-def _of_frontend(front: Frontend, domain: str, proxied: bool) -> Iterator[Part]:  # noqa: FBT001  # its arguments are a key
-    for port in front.ports:
+def _of_frontend(
+    front: Frontend,
+    with_requests: tuple[int, ...],
+    domain: str,
+    proxied: bool,  # noqa: FBT001  # its arguments are a key
+) -> Iterator[Part]:
+    for port in with_requests:
         name = names.outbound(PortRef(front.service, port))
         if front.address and port not in front.unbindable:
             yield Part(LISTENER, name, listeners.service_listener, (name, front.address, port))

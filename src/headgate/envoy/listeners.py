@@ -20,8 +20,9 @@ def service_listener(name: str, host: str, port: int) -> pb.Listener:
 
 
 def proxy_listener(host: str, port: int) -> pb.Listener:
-    """Return the HTTP proxy for clients: every Service by every spelling of its name."""
+    """Return the HTTP proxy for clients: every Service by every spelling of its name, by requests and by CONNECT."""
     connection = _http(scoped_routes=_scoped(), local_reply_config=_replies())
+    connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
     return _listener(names.PROXY, address(host, port), connection)
 
 

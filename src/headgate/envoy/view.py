@@ -39,6 +39,20 @@ class View:
         """What is spoken on the Service ports that are not plain HTTP."""
         return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
 
+    @cached_property
+    def addresses(self) -> Mapping[PortRef, str]:
+        """Where the proxy listens for each Service port; not those that it can't bind or that have no address."""
+        return {
+            PortRef(front.service, port): front.address
+            for front in self.mesh.frontends
+            for port in front.ports
+            if front.address and port not in front.unbindable
+        }
+
+    def has_requests(self, ref: PortRef) -> bool:
+        """Say whether requests are seen one by one on a Service port; else connections are."""
+        return self.protocols.get(ref, Protocol.HTTP).is_http
+
 
 def project(mesh: Mesh, node: Node) -> View:
     """Return the part of the mesh that a proxy needs: for a gateway, all of it."""
