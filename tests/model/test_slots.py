@@ -12,7 +12,7 @@ WEIGHTS = st.lists(st.integers(0, 2**31), min_size=1, max_size=6).filter(any)
 
 
 def owners(counts):
-    return [run.owner for run in layout(counts) for _ in range(run.size)]
+    return [run.owner for run in layout(tuple(counts)) for _ in range(run.size)]
 
 
 def moved(before, after):

@@ -189,6 +189,7 @@ class Claims:
             self.findings.append(finding)
             return decided
         if message := rounding(decided, seats):
+            message = f"on port {root.port} {message}"
             finding = Finding(about=key, reason=Reason.WEIGHTS_ROUNDED, field=STICKY_FIELD, message=message)
             self.findings.append(finding)
         return seated(decided, sticky, seats)

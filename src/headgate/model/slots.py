@@ -12,6 +12,7 @@ A backend that outgrows its home, 1/(n-1) of the users, takes what is free in th
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from headgate.resources.meta import Value
@@ -49,7 +50,8 @@ def is_rounded(weights: Sequence[int]) -> bool:
     return any(weight * TOTAL % whole for weight in weights)
 
 
-def layout(counts: Sequence[int]) -> tuple[Run, ...]:
+@lru_cache(maxsize=1024)
+def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
     """Return the slots in their order, for the number of slots of each backend as written; they add up to 10 000."""
     owners = [FIRST] * TOTAL
     left = list(counts)

@@ -10,6 +10,7 @@ Weight = Annotated[int, Meta(ge=0)]
 
 ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
+STICKY = "headgate.dev/sticky"
 
 
 class Backend(Input, frozen=True, kw_only=True):

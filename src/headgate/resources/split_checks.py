@@ -1,5 +1,6 @@
 """What can be wrong with a TrafficSplit as it is written, whatever else exists (R6, R8, R9; requirements 2.1, D9, D12)."""
 
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -10,11 +11,12 @@ from headgate.resources.checks import TOP_LEVEL, annotation, common_causes, list
 from headgate.resources.meta import Object
 from headgate.resources.names import is_dns_label, is_dns_subdomain, type_name
 from headgate.resources.registry import split_api_version
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS
 
 LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
+_STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MATCH_KIND = "HTTPRouteGroup"
 
 
@@ -26,6 +28,9 @@ def split_causes(obj: Object) -> Iterator[Cause]:
         value = annotation(obj, name)
         if isinstance(value, str) and value not in allowed:
             yield Cause(f"metadata.annotations.{name}", f"must be {' or '.join(allowed)}, not {value!r}")
+    sticky = annotation(obj, STICKY)
+    if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
+        yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
     causes: list[Cause] = []
     spec = object_at(obj.get("spec"), "spec", causes)
     if spec is not None:

@@ -1,0 +1,86 @@
+"""What the annotation `headgate.dev/sticky` makes of a split (requirements 2.8)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.compiler.test_splits import ROOT, compiled, root_split, targets, world
+
+from headgate.compiler.reasons import Reason
+from headgate.model.filters import Side, Sticky
+from headgate.model.refs import PortRef
+from headgate.resources.decode import validate
+
+V1, V2, V3 = (PortRef(f"default/{name}", 80) for name in ("v1", "v2", "v3"))
+
+
+def sides(weights, **more):
+    sticky = root_split(compiled(world(weights, sticky="source", **more))).sticky
+    assert sticky is not None
+    return [(side.ref, side.slots) for side in sticky.sides]
+
+
+@pytest.mark.parametrize(
+    ("text", "sticky"),
+    [
+        ("cookie:user", Sticky(kind="cookie", name="user")),
+        ("header:X-User", Sticky(kind="header", name="x-user")),
+        ("source", Sticky(kind="source")),
+    ],
+)
+def test_a_cookie_a_header_or_the_address_identifies_a_user(text, sticky):
+    found = root_split(compiled(world({"v1": 1, "v2": 0}, sticky=text))).sticky
+    assert found == Sticky(kind=sticky.kind, name=sticky.name, sides=(Side(slots=10_000, ref=V1),))
+
+
+@pytest.mark.parametrize("text", ["", "cookie", "cookie:", "cookie:a b", "user", "source:x", "header:a:b"])
+def test_what_is_none_of_them_is_refused_with_the_field(text):
+    split = {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": "web", "annotations": {"headgate.dev/sticky": text}},
+        "spec": {"service": "web", "backends": [{"service": "v1", "weight": 1}]},
+    }
+    (cause,) = validate(split)
+    assert cause.field == "metadata.annotations.headgate.dev/sticky"
+    assert "cookie:NAME" in cause.message
+
+
+def test_without_the_annotation_nothing_changes():
+    assert root_split(compiled(world({"v1": 90, "v2": 10}))).sticky is None
+
+
+def test_a_backend_without_endpoints_keeps_its_place():
+    assert sides({"v1": 2, "v2": 1, "v3": 1}) == [(V2, 2500), (V1, 5000), (V3, 2500)]
+    assert sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",)) == [(V1, 6667), (V3, 3333)]
+    assert sides({"v1": 2, "v2": 0, "v3": 1}) == [(V1, 6667), (V3, 3333)]
+
+
+def test_a_share_that_must_fail_keeps_its_users():
+    """D9 `fail`: who belongs to the backend that is away gets 503, and nobody else."""
+    found = sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",), no_endpoints="fail")
+    assert found == [(None, 2500), (V1, 5000), (V3, 2500)]
+
+
+def test_rounded_shares_are_reported():
+    result = compiled(world({"v1": 1, "v2": 1, "v3": 1}, sticky="source"))
+    (finding,) = result.report.findings
+    assert finding.reason is Reason.WEIGHTS_ROUNDED
+    assert "default/v1 3334, default/v2 3333" in finding.message
+    assert targets(result) == {"v1": 3334, "v2": 3333, "v3": 3333}
+
+
+@given(st.lists(st.integers(0, 2**20), min_size=2, max_size=5).filter(any), st.sets(st.integers(0, 4)), st.booleans())
+def test_slots_are_the_shares_of_the_split(weights, dead, fail):
+    names = [f"v{index}" for index in range(len(weights))]
+    more = {"no_endpoints": "fail"} if fail else {}
+    gone = [name for index, name in enumerate(names) if index in dead]
+    split = root_split(compiled(world(dict(zip(names, weights, strict=True)), dead=gone, sticky="source", **more)))
+    if split.sticky is None:
+        assert not split.targets
+        return
+    assert sum(side.slots for side in split.sticky.sides) == 10_000
+    for target in split.targets:
+        assert sum(side.slots for side in split.sticky.sides if side.ref == target.ref) == target.weight
+    failing = sum(side.slots for side in split.sticky.sides if side.ref is None)
+    assert failing == sum(share.weight for share in split.broken)
+    assert ROOT not in {side.ref for side in split.sticky.sides}
