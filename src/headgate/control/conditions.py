@@ -1,14 +1,13 @@
-"""The report and the proxies' answers as the status of a TrafficSplit. Pure: what is, not what to write."""
+"""The report and the proxies' answers as conditions, and as the status of a TrafficSplit. Pure: it writes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Finding, Outcome, Share
+from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Share, Verdict
 from headgate.envoy import names
-from headgate.envoy.config import CLUSTER, ENDPOINTS, ROUTES, TypeUrl
-from headgate.model.refs import PortRef
-from headgate.resources.meta import Value
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, TypeUrl
+from headgate.resources.meta import Object, Value
 from headgate.xds.fleet import Proxy
 
 _FINE = {
@@ -19,13 +18,21 @@ _FINE = {
 _CONFLICTED = "Conflicted"
 
 
-class Verdict(Value, frozen=True, kw_only=True):
-    """One condition, without the times that the writer adds."""
+class Said(Value, frozen=True, kw_only=True):
+    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded."""
 
-    type: str
-    status: bool
-    reason: str
-    message: str
+    generation: int
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    parents: tuple[ParentStatus, ...] = ()
+    gateway: GatewayOutcome | None = None
+
+
+class Present(NamedTuple):
+    """What is now: the connected proxies, and the time as RFC 3339."""
+
+    proxies: Sequence[Proxy]
+    time: str
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -52,7 +59,7 @@ def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, 
         message=conflicted[0].message if conflicted else "no other split claims the root",
     )
     accepted = found[0].status and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
-    return (*found, conflict, _programmed(progress, accepted=accepted))
+    return (*found, conflict, programmed(progress, accepted=accepted))
 
 
 def _from_findings(findings: Sequence[Finding]) -> Iterator[Verdict]:
@@ -65,7 +72,9 @@ def _from_findings(findings: Sequence[Finding]) -> Iterator[Verdict]:
             yield Verdict(type=condition.value, status=True, reason=reason, message=message)
 
 
-def _programmed(progress: Progress, *, accepted: bool) -> Verdict:
+def programmed(progress: Progress, *, accepted: bool) -> Verdict:
+    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted."""
+
     def verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
         return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
 
@@ -114,10 +123,15 @@ def percent(share: Share) -> str:
 
 
 def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far each connected proxy is with the routes, clusters and endpoints of an object."""
+    """Say how far each connected proxy is with the routes, clusters and endpoints of a split."""
+    return progress_at([outcome.ref for outcome in outcomes], proxies)
+
+
+def progress_at(places: Sequence[names.Place], proxies: Sequence[Proxy]) -> Progress:
+    """Say how far each connected proxy is with everything that serves some ports of Services and Gateways."""
     holding, lagging, refused = [], [], []
     for proxy in proxies:
-        wanted = [pair for outcome in outcomes for pair in _resources(outcome.ref, proxy)]
+        wanted = [pair for place in places for pair in _resources(place, proxy)]
         words = [item.message for item in proxy.refusals() if (item.type_url, item.name) in wanted]
         if words:
             refused.append((proxy.id, words[0]))
@@ -128,9 +142,57 @@ def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progre
     return Progress(holding=tuple(holding), lagging=tuple(lagging), refused=tuple(refused))
 
 
-def _resources(ref: PortRef, proxy: Proxy) -> list[tuple[TypeUrl, str]]:
-    """Return what a split is to a proxy: the routes of its root's port, and the clusters that these name."""
-    name = names.outbound(ref)
-    routes = (proxy.config.get() or {}).get(ROUTES, {}).get(name)
-    used = sorted(routes.needs) if routes else []
-    return [(ROUTES, name), *((type_url, cluster) for cluster in used for type_url in (CLUSTER, ENDPOINTS))]
+def _resources(place: names.Place, proxy: Proxy) -> list[tuple[TypeUrl, str]]:
+    """Return what a port is to a proxy: its routes, and the clusters that these name.
+
+    A Gateway's listener belongs to it, a Service's to the Service; where there are no routes, the listener has all.
+    """
+    name = names.place(place)
+    config = proxy.config.get() or {}
+    first = [(ROUTES, name)]
+    if isinstance(place, names.GatewayRef) or name not in config.get(ROUTES, {}):
+        first.append((LISTENER, name))
+    found = [config.get(type_url, {}).get(name) for type_url, name in first]
+    used = sorted({cluster for item in found if item for cluster in item.needs})
+    return [*first, *((type_url, cluster) for cluster in used for type_url in (CLUSTER, ENDPOINTS))]
+
+
+def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:
+    """Return verdicts as `conditions`; one keeps its time from `before` while its status is the same."""
+    rows = before if isinstance(before, Sequence) else ()
+    known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
+    found: list[Mapping[str, Any]] = []
+    for verdict in verdicts:
+        text = "True" if verdict.status else "False"
+        old = known.get(verdict.type, {})
+        same = old.get("status") == text and "lastTransitionTime" in old
+        found.append(
+            {
+                "type": verdict.type,
+                "status": text,
+                "reason": verdict.reason,
+                "message": verdict.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": old["lastTransitionTime"] if same else now,
+            }
+        )
+    return found
+
+
+def status_of(obj: Object) -> Mapping[str, Any]:
+    """Return an object's status, an empty one where there is none."""
+    return obj.get("status") or {}
+
+
+def split_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]:
+    """Return the whole status of a TrafficSplit."""
+    progress = progress_of(said.outcomes, present.proxies)
+    generation = said.generation or obj["metadata"].get("generation", 0)
+    judged = verdicts(said.findings, progress)
+    before = status_of(obj).get("conditions")
+    return {
+        "observedGeneration": generation,
+        "conditions": timed(judged, before, generation=generation, now=present.time),
+        "proxies": {"programmed": len(progress.holding), "total": progress.total},
+        "ports": shares(said.outcomes),
+    }

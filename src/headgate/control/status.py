@@ -7,12 +7,14 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.report import Compiled, Finding, Outcome
-from headgate.control.conditions import Verdict, progress_of, shares, summary, verdicts
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus, Report
+from headgate.control.conditions import Present, Said, split_status, summary
+from headgate.control.gateway_status import class_status, gateway_status
+from headgate.control.route_status import route_status
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.errors import Conflict, NotFound, StoreError
@@ -20,7 +22,7 @@ from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.registry import GATEWAY, SERVICE, SPLIT
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 from headgate.xds.fleet import Fleet
@@ -34,11 +36,25 @@ _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.NOTE: "Normal",
 }
 
+_Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
+STATUSES: Mapping[tuple[str, str], _Judge] = {
+    (SPLIT, "TrafficSplit"): split_status,
+    (GATEWAY, "GatewayClass"): class_status,
+    (GATEWAY, "Gateway"): gateway_status,
+    (GATEWAY, "HTTPRoute"): route_status,
+    (GATEWAY, "GRPCRoute"): route_status,
+    (GATEWAY, "TCPRoute"): route_status,
+}
+"""The kinds whose status headgate writes: each with the function that returns it, or None to leave it alone."""
+
 log = logging.getLogger(__name__)
 
 
 def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
-    """Return the proxies' refusals as findings on the objects to blame: the split for its routes, else the Service."""
+    """Return the proxies' refusals as findings on the objects to blame.
+
+    These are the split or the route whose own it is, the Gateway for what is between, else the Service.
+    """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     found = [
         Finding(
@@ -54,20 +70,17 @@ def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
 
 
 def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
+    route, gateway = names.parse_rule(rejected.name), names.parse_gateway(rejected.name)
+    if route:
+        return route
+    if gateway:
+        return Key(GATEWAY, "Gateway", *gateway.gateway.split("/"))
     ref = names.parse(rejected.name)
     if ref is None:
         return Key("", "Proxy", "", rejected.name)
     if rejected.type_url not in {LISTENER, SCOPES} and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))
-
-
-class _Said(NamedTuple):
-    """What there is to tell about one object; generation 0 is unknown, for what can't be decoded."""
-
-    generation: int
-    findings: tuple[Finding, ...]
-    outcomes: tuple[Outcome, ...]
 
 
 class StatusWriter:
@@ -104,26 +117,21 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        findings: dict[Key, list[Finding]] = defaultdict(list)
-        for finding in (*compiled.report.findings, *refusals(compiled, self._fleet)):
-            findings[finding.about].append(finding)
-        outcomes: dict[Key, list[Outcome]] = defaultdict(list)
-        for outcome in compiled.report.outcomes:
-            outcomes[outcome.about].append(outcome)
-        splits = [key for key in compiled.report.seen if key.kind == TRAFFIC_SPLIT.kind]
+        said = said_of(compiled.report, refusals(compiled, self._fleet))
+        written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
         for key in self._told.keys() - compiled.report.seen.keys():
             del self._told[key]
             self._shares.pop(key, None)
         done = True
-        for key in dict.fromkeys((*splits, *findings, *self._told)):
-            said = _Said(compiled.report.seen.get(key, 0), tuple(findings.get(key, ())), tuple(outcomes.get(key, ())))
-            done &= await self._tell(key, said)
+        for key in dict.fromkeys((*written, *said, *self._told)):
+            done &= await self._tell(key, said.get(key) or Said(generation=compiled.report.seen.get(key, 0)))
         return done
 
-    async def _tell(self, key: Key, said: _Said) -> bool:
+    async def _tell(self, key: Key, said: Said) -> bool:
         try:
             obj = await self._store.get(key)
-            fresh = key.kind != TRAFFIC_SPLIT.kind or await self._write(key, obj, said)
+            judge = STATUSES.get((key.group, key.kind))
+            fresh = judge is None or await self._write(key, obj, said, judge)
             await self._announce(key, obj, said.findings, fresh=fresh)
         except NotFound:
             return True
@@ -134,21 +142,15 @@ class StatusWriter:
             return False
         return True
 
-    async def _write(self, key: Key, obj: Object, said: _Said) -> bool:
-        """Write a split's status where it differs; say whether it did."""
-        progress = progress_of(said.outcomes, self._fleet.connected())
-        generation = said.generation or obj["metadata"].get("generation", 0)
-        judged = verdicts(said.findings, progress)
-        status = {
-            "observedGeneration": generation,
-            "conditions": _conditions(obj, judged, generation),
-            "proxies": {"programmed": len(progress.holding), "total": progress.total},
-            "ports": shares(said.outcomes),
-        }
+    async def _write(self, key: Key, obj: Object, said: Said, judge: _Judge) -> bool:
+        """Write an object's status where it differs; say whether what there is to tell is news, as far as that shows."""
+        status = judge(obj, said, Present(self._fleet.connected(), times.timestamp(time.time())))
+        if status is None:
+            return True
         fresh = status != obj.get("status")
         if fresh:
             await self._store.update({**obj, "status": status}, subresource="status")
-        if judged[-1].status:
+        if said.outcomes and _is_programmed(status):
             await self._announce_shares(key, obj, summary(said.outcomes), fresh=fresh)
         return fresh
 
@@ -176,22 +178,29 @@ class StatusWriter:
             await self._events.record(obj, type="Normal", reason=f"{finding.reason.value}Resolved", message=message)
 
 
-def _conditions(obj: Object, verdicts: Sequence[Verdict], generation: int) -> list[Mapping[str, Any]]:
-    """Give the conditions their times: a condition keeps its time while its status is the same."""
-    before = {item["type"]: item for item in (obj.get("status") or {}).get("conditions", ())}
-    now = times.timestamp(time.time())
-    found: list[Mapping[str, Any]] = []
-    for verdict in verdicts:
-        text = "True" if verdict.status else "False"
-        old = before.get(verdict.type, {})
-        found.append(
-            {
-                "type": verdict.type,
-                "status": text,
-                "reason": verdict.reason,
-                "message": verdict.message,
-                "observedGeneration": generation,
-                "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == text else now,
-            }
+def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
+    """Return all that there is to tell, by object; what has nothing but a generation is left out."""
+    findings: dict[Key, list[Finding]] = defaultdict(list)
+    for finding in (*report.findings, *refused):
+        findings[finding.about].append(finding)
+    outcomes: dict[Key, list[Outcome]] = defaultdict(list)
+    for outcome in report.outcomes:
+        outcomes[outcome.about].append(outcome)
+    parents: dict[Key, list[ParentStatus]] = defaultdict(list)
+    for parent in report.parents:
+        parents[parent.about].append(parent)
+    gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
+    return {
+        key: Said(
+            generation=report.seen.get(key, 0),
+            findings=tuple(findings.get(key, ())),
+            outcomes=tuple(outcomes.get(key, ())),
+            parents=tuple(parents.get(key, ())),
+            gateway=gateways.get(key),
         )
-    return found
+        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways))
+    }
+
+
+def _is_programmed(status: Mapping[str, Any]) -> bool:
+    return any(item["type"] == "Programmed" and item["status"] == "True" for item in status.get("conditions", ()))
