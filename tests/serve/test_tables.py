@@ -71,3 +71,19 @@ def test_split_conditions() -> None:
         "1/3",
         "<none>",
     )
+
+
+def test_routes_and_gateways() -> None:
+    good = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]}
+    bad = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]}
+    spec = {"parentRefs": [{"name": "edge"}, {"name": "web"}], "hostnames": ["a.example.com", "*.example.com"]}
+    route = {"kind": "HTTPRoute", "metadata": {"name": "r"}, "spec": spec, "status": {"parents": [good, bad]}}
+    shown = cells(route)
+    assert (shown["Hostnames"], shown["Parents"]) == ("a.example.com,*.example.com", "edge,web")
+    assert (shown["Accepted"], shown["Programmed"]) == ("True", "False")
+    assert cells({**route, "status": {}})["Accepted"] == "Unknown"
+    gateway = {"kind": "Gateway", "metadata": {"name": "g"}, "spec": {"gatewayClassName": "headgate"}}
+    assert (cells(gateway)["Class"], cells(gateway)["Address"]) == ("headgate", "<none>")
+    given = {"addresses": [{"type": "IPAddress", "value": "127.77.0.1"}], **good}
+    assert cells({**gateway, "status": given})["Address"] == "127.77.0.1"
+    assert cells({**gateway, "status": given})["Programmed"] == "True"

@@ -228,12 +228,44 @@ def _pairs(field: str, *names: str) -> Callable[[Object], Cell]:
     return cell
 
 
+def _names(field: str) -> Callable[[Object], Cell]:
+    def cell(obj: Object) -> Cell:
+        entries = (obj.get("spec") or {}).get(field) or ()
+        return ",".join(str(e.get("name") if isinstance(e, Mapping) else e) for e in entries) or "<none>"
+
+    return cell
+
+
+def _gateway_address(obj: Object) -> str:
+    given = (obj.get("status") or {}).get("addresses") or ()
+    return ",".join(str(address.get("value")) for address in given) or "<none>"
+
+
+def _at_parents(type: str) -> Callable[[Object], Cell]:
+    """Say whether a condition holds at all of a route's parents."""
+
+    def cell(obj: Object) -> Cell:
+        parents = (obj.get("status") or {}).get("parents") or ()
+        found = [one for parent in parents for one in parent.get("conditions") or () if one.get("type") == type]
+        return (
+            next((str(one["status"]) for one in found if one.get("status") != "True"), "True") if found else "Unknown"
+        )
+
+    return cell
+
+
 _NAME = Column("Name", _at("metadata", "name"), "Name of the object.", format="name")
 _AGE = Column("Age", _age, "Time since the object was created.")
 _IN_PODS = (
     Column("Containers", _container_names, wide=True),
     Column("Images", _images, wide=True),
     Column("Selector", _selector, wide=True),
+)
+_PARENTS = Column("Parents", _names("parentRefs"), "What the route is attached to.", wide=True)
+_HOSTNAMES = Column("Hostnames", _names("hostnames"), "The hosts that the route is for.")
+_ROUTE_STATE = (
+    Column("Accepted", _at_parents("Accepted"), "Whether every parent takes the route."),
+    Column("Programmed", _at_parents("Programmed"), "Whether all proxies hold it."),
 )
 _COLUMNS: Mapping[str, Sequence[Column]] = {
     "Namespace": (_NAME, Column("Status", _at("status", "phase", default="Active")), _AGE),
@@ -305,6 +337,25 @@ _COLUMNS: Mapping[str, Sequence[Column]] = {
         _AGE,
         Column("Proxies", _proxies, "Proxies that confirmed it, of all.", wide=True),
     ),
+    "HTTPRouteGroup": (_NAME, Column("Matches", _names("matches"), "The names of the matches."), _AGE),
+    "GatewayClass": (
+        _NAME,
+        Column("Controller", _at("spec", "controllerName"), "Who makes Gateways of the class real."),
+        Column("Accepted", _condition("Accepted")),
+        _AGE,
+        Column("Description", _at("spec", "description"), wide=True),
+    ),
+    "Gateway": (
+        _NAME,
+        Column("Class", _at("spec", "gatewayClassName")),
+        Column("Address", _gateway_address, "The address that its listeners bind."),
+        Column("Programmed", _condition("Programmed"), "Whether all proxies hold it."),
+        _AGE,
+        Column("Listeners", _names("listeners"), wide=True),
+    ),
+    "HTTPRoute": (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
+    "GRPCRoute": (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
+    "TCPRoute": (_NAME, *_ROUTE_STATE, _AGE, _PARENTS),
     "ReferenceGrant": (
         _NAME,
         Column("From", _pairs("from", "namespace", "kind")),
