@@ -1,0 +1,91 @@
+"""Gateways and routes through kubectl: what is wrong is refused by field, what is right gets an address and a status."""
+
+from typing import Any
+
+import yaml
+from tests.e2e.manifests import external
+from tests.e2e.world import World, until
+
+GROUP = "gateway.networking.k8s.io"
+
+
+def gateway(*listeners: dict[str, Any]) -> str:
+    spec = {"gatewayClassName": "headgate", "listeners": list(listeners)}
+    return yaml.safe_dump({"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "metadata": {"name": "edge"}, "spec": spec})
+
+
+def route(name: str, *parents: dict[str, Any], backend: str = "web") -> str:
+    rules = [{"backendRefs": [{"name": backend, "port": 8080}]}]
+    spec = {"parentRefs": list(parents), "rules": rules}
+    return yaml.safe_dump({"apiVersion": f"{GROUP}/v1", "kind": "HTTPRoute", "metadata": {"name": name}, "spec": spec})
+
+
+def conditions(entry: Any) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in entry["conditions"]}
+
+
+HTTP = {"name": "http", "port": 18080, "protocol": "HTTP"}
+
+
+def test_the_class_of_headgate_is_there_and_accepted(world: World) -> None:
+    def accepted() -> bool:
+        return conditions(world.get("gatewayclass/headgate")["status"]) == {"Accepted": ("True", "Accepted")}
+
+    until(accepted)
+    assert "headgate.dev/gateway-controller" in world.kubectl("get", "gatewayclass")
+
+
+def test_a_gateway_and_its_route_are_programmed_and_say_so(world: World, namespace: str) -> None:
+    parents = {"name": "edge"}, {"name": "edge", "sectionName": "none"}, {"name": "web", "kind": "Service", "group": ""}
+    world.apply(
+        external("web", world.backend("web")),
+        gateway(HTTP),
+        route("one", *parents[:1], parents[2]),
+        namespace=namespace,
+    )
+    world.apply(route("two", parents[1], backend="missing"), namespace=namespace)
+
+    def status(what: str) -> Any:
+        return world.get(what, namespace)["status"]
+
+    def programmed() -> bool:
+        found = status("gateway/edge")
+        assert conditions(found)["Programmed"] == ("True", "Programmed"), found
+        assert conditions(found["listeners"][0])["Programmed"] == ("True", "Programmed"), found
+        return bool(found["listeners"][0]["attachedRoutes"] == 1)
+
+    until(programmed, "the gateway's status")
+    (address,) = status("gateway/edge")["addresses"]
+    assert address["value"].startswith("127.")
+
+    def attached() -> bool:
+        entries = status("httproute/one")["parents"]
+        assert [entry["parentRef"]["name"] for entry in entries] == ["edge", "web"]
+        good = {kind: ("True", kind) for kind in ("Accepted", "ResolvedRefs", "Programmed")}
+        assert [conditions(entry) for entry in entries] == [good, good], entries
+        return True
+
+    until(attached, "the route's status")
+    (entry,) = until(lambda: status("httproute/two")["parents"])
+    assert conditions(entry)["Accepted"] == ("False", "NoMatchingParent")
+    assert conditions(entry)["ResolvedRefs"] == ("False", "BackendNotFound")
+    assert conditions(entry)["Programmed"] == ("False", "Invalid")
+    row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
+    assert row[:4] == ["one", "<none>", "True", "True"]
+    assert ("Warning", "NoMatchingParent") in [event[:2] for event in world.events("two", namespace)]
+
+
+def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> None:
+    wrong = gateway({**HTTP, "hostname": "1.2.3.4"}, HTTP)
+    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
+    assert refused.returncode == 1
+    assert "spec.listeners[0].hostname" in refused.stderr
+    assert "spec.listeners[1].name" in refused.stderr
+    unknown = route("typo", {"name": "edge"}).replace("parentRefs", "parentRef")
+    refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
+    assert 'unknown field "spec.parentRef"' in refused.stderr
+
+
+def test_kubectl_explains_the_fields(world: World) -> None:
+    assert "Copies of requests" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
+    assert "expression" in world.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
