@@ -3,6 +3,7 @@
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.sources import ads
+from headgate.envoy.sticky import identity_filter
 
 BACKEND_HEADER = "x-headgate-backend"
 POD_HEADER = "x-headgate-pod"
@@ -16,6 +17,13 @@ _UNKNOWN = (
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener on a Service's own address."""
     connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    return _listener(name, address(host, port), connection)
+
+
+def edge_listener(name: str, host: str, port: int) -> pb.Listener:
+    """Return the listener of a Gateway's port: what comes from outside is not believed about where it comes from."""
+    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
     return _listener(name, address(host, port), connection)
 
 
@@ -71,7 +79,7 @@ def _http(
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, router],
+        http_filters=[*first, identity_filter(), router],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,

@@ -143,8 +143,10 @@ NAMES = MappingProxyType(
         "TcpProxy": "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
         # HTTP filters
         "CredentialInjector": "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
+        "FilterStateValue": "envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue",
         "GenericCredential": "envoy.extensions.http.injected_credentials.generic.v3.Generic",
         "HeaderMutation": "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+        "HttpSetFilterState": "envoy.extensions.filters.http.set_filter_state.v3.Config",
         "HeaderMutationPerRoute": "envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
         "HeaderMutationRule": "envoy.config.common.mutation_rules.v3.HeaderMutation",
         "HeaderMutations": "envoy.extensions.filters.http.header_mutation.v3.Mutations",

@@ -3819,21 +3819,21 @@ class StderrAccessLog(Message):
     def log_format(self) -> pb.SubstitutionFormatString: ...
     def __init__(self, *, log_format: pb.SubstitutionFormatString | None = None) -> None: ...
 
-class _extensions_filters_common_set_filter_state_v3_FilterStateValue(Message):
+class FilterStateValue(Message):
     class SharedWithUpstream(_Enum):
-        NONE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
-        ONCE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
-        TRANSITIVE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
-    NONE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
-    ONCE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
-    TRANSITIVE: ClassVar[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream]
+        NONE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
+        ONCE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
+        TRANSITIVE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
+    NONE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
+    ONCE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
+    TRANSITIVE: ClassVar[pb.FilterStateValue.SharedWithUpstream]
     object_key: builtins.str
     factory_key: builtins.str
     @property
     def format_string(self) -> pb.SubstitutionFormatString: ...
-    shared_with_upstream: pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream
+    shared_with_upstream: pb.FilterStateValue.SharedWithUpstream
     skip_if_empty: builtins.bool
-    def __init__(self, *, object_key: builtins.str | None = None, factory_key: builtins.str | None = None, format_string: pb.SubstitutionFormatString | None = None, shared_with_upstream: pb._extensions_filters_common_set_filter_state_v3_FilterStateValue.SharedWithUpstream | None = None, skip_if_empty: builtins.bool | None = None) -> None: ...
+    def __init__(self, *, object_key: builtins.str | None = None, factory_key: builtins.str | None = None, format_string: pb.SubstitutionFormatString | None = None, shared_with_upstream: pb.FilterStateValue.SharedWithUpstream | None = None, skip_if_empty: builtins.bool | None = None) -> None: ...
 
 class CredentialInjector(Message):
     overwrite: builtins.bool
@@ -4249,6 +4249,12 @@ class Router(Message):
     def reject_connect_request_early_data(self) -> pb.BoolValue: ...
     def __init__(self, *, dynamic_stats: pb.BoolValue | None = None, upstream_log: Iterable[pb.AccessLog] | None = None, upstream_log_options: pb.Router.UpstreamAccessLogOptions | None = None, suppress_envoy_headers: builtins.bool | None = None, strict_check_headers: Iterable[builtins.str] | None = None, respect_expected_rq_timeout: builtins.bool | None = None, suppress_grpc_request_failure_code_stats: builtins.bool | None = None, upstream_http_filters: Iterable[pb.HttpFilter] | None = None, reject_connect_request_early_data: pb.BoolValue | None = None) -> None: ...
 
+class HttpSetFilterState(Message):
+    @property
+    def on_request_headers(self) -> RepeatedCompositeFieldContainer[pb.FilterStateValue]: ...
+    clear_route_cache: builtins.bool
+    def __init__(self, *, on_request_headers: Iterable[pb.FilterStateValue] | None = None, clear_route_cache: builtins.bool | None = None) -> None: ...
+
 class UpstreamCodec(Message):
     def __init__(self) -> None: ...
 
@@ -4293,12 +4299,12 @@ class NetworkRbac(Message):
 
 class SetFilterState(Message):
     @property
-    def on_new_connection(self) -> RepeatedCompositeFieldContainer[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue]: ...
+    def on_new_connection(self) -> RepeatedCompositeFieldContainer[pb.FilterStateValue]: ...
     @property
-    def on_downstream_tls_handshake(self) -> RepeatedCompositeFieldContainer[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue]: ...
+    def on_downstream_tls_handshake(self) -> RepeatedCompositeFieldContainer[pb.FilterStateValue]: ...
     @property
-    def on_downstream_data(self) -> RepeatedCompositeFieldContainer[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue]: ...
-    def __init__(self, *, on_new_connection: Iterable[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue] | None = None, on_downstream_tls_handshake: Iterable[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue] | None = None, on_downstream_data: Iterable[pb._extensions_filters_common_set_filter_state_v3_FilterStateValue] | None = None) -> None: ...
+    def on_downstream_data(self) -> RepeatedCompositeFieldContainer[pb.FilterStateValue]: ...
+    def __init__(self, *, on_new_connection: Iterable[pb.FilterStateValue] | None = None, on_downstream_tls_handshake: Iterable[pb.FilterStateValue] | None = None, on_downstream_data: Iterable[pb.FilterStateValue] | None = None) -> None: ...
 
 class _type_v3_HashPolicy(Message):
     class SourceIp(Message):

@@ -57,6 +57,7 @@ class Draw(Value, frozen=True, kw_only=True):
     """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer.
 
     With `sticky`, the clusters are the slots of users in their order, and one cluster may stand there several times.
+    With `issues_cookie` they are users who have no cookie yet.
     """
 
     match: Match
@@ -67,6 +68,7 @@ class Draw(Value, frozen=True, kw_only=True):
     mirrors: tuple[Mirror, ...] = ()
     timeouts: Timeouts = Timeouts()
     sticky: Sticky | None = None
+    issues_cookie: bool = False
 
     @property
     def needs(self) -> Iterator[str]:

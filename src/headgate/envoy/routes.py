@@ -7,7 +7,7 @@ from headgate.envoy.filters import header_fields, host, path_fields, redirect_ac
 from headgate.envoy.mirrors import policy
 from headgate.envoy.names import MISSING
 from headgate.envoy.plan import Draw, RoutePlan, WeightedName
-from headgate.envoy.sticky import hash_policies
+from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
 from headgate.model.filters import NO_FILTERS, PathEdit
 from headgate.model.matching import Header, Match, Text
 
@@ -30,7 +30,9 @@ def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfigu
 
 def virtual_host(name: str, domain: str, draws: Iterable[Draw]) -> pb.VirtualHost:
     """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404."""
-    return pb.VirtualHost(name=name, domains=[domain], routes=[_route(draw) for draw in draws])
+    return pb.VirtualHost(
+        name=name, domains=[domain], routes=[_route(part) for draw in draws for part in by_cookie(draw)]
+    )
 
 
 def _route(draw: Draw) -> pb.Route:
@@ -39,6 +41,8 @@ def _route(draw: Draw) -> pb.Route:
         found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
     elif draw.clusters:
         found.route.CopyFrom(_action(draw))
+        if draw.sticky and draw.issues_cookie:
+            issue_cookie(found, draw.sticky)
     else:
         found.direct_response.CopyFrom(pb.DirectResponseAction(status=draw.status))
     return found
@@ -77,7 +81,7 @@ def _action(draw: Draw) -> pb.RouteAction:
         retry_policy=_retries(draw.timeouts.backend),
         request_mirror_policies=[policy(mirror) for mirror in draw.mirrors],
         host_rewrite_literal=host(draw.filters) or None,
-        hash_policy=hash_policies(draw.sticky),
+        hash_policy=hash_policies(draw),
         **path_fields(_path(draw), draw.match.path),
     )
     if any(item.cluster == MISSING for item in draw.clusters):

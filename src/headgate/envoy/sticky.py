@@ -1,23 +1,69 @@
-"""How a proxy knows a user again: what it hashes to a slot (requirements 2.8; the slots are those of the model)."""
+"""How a proxy knows a user again: what it hashes to a slot (requirements 2.8; the slots are those of the model).
 
+Envoy itself issues a cookie too late: it has drawn a cluster by then. So users with a cookie and users without one have
+two routes. On the second, a filter first makes up an identity, the route is looked up anew by that identity, and the
+response carries it as the cookie, so that the first answer already comes from the user's own side.
+"""
+
+import re
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from headgate.envoy import pb
+from headgate.envoy.plan import Draw
 from headgate.model.filters import Sticky
+from headgate.model.matching import Header, Text
 
 COOKIE_DAYS = 30  # longer than a rollout takes; a browser that is closed in between stays on its side
+IDENTITY = "headgate.user"  # the filter's name, and that of what it makes up
 _DAY = 24 * 60 * 60
 
 
-def hash_policies(sticky: Sticky | None) -> Iterator[pb.RouteAction.HashPolicy]:
+def by_cookie(draw: Draw) -> tuple[Draw, ...]:
+    """Return the routes that a route becomes: two where users get a cookie, else itself."""
+    if draw.sticky is None or draw.sticky.kind != "cookie":
+        return (draw,)
+    given = Text(value=rf'(?:.*;\s*)?{re.escape(draw.sticky.name)}="?[^;"]+.*', regex=True)
+    known = structs.replace(draw.match, headers=(*draw.match.headers, Header(name="cookie", text=given)))
+    return structs.replace(draw, match=known), structs.replace(draw, issues_cookie=True)
+
+
+def hash_policies(draw: Draw) -> Iterator[pb.RouteAction.HashPolicy]:
     """Yield what to hash of a request; nothing when users need not stay. Without a key, a request is drawn at random."""
-    policy = pb.RouteAction.HashPolicy
+    policy, sticky = pb.RouteAction.HashPolicy, draw.sticky
     if sticky is None:
         return
     if sticky.kind == "header":
         yield policy(header=policy.Header(header_name=sticky.name))
     elif sticky.kind == "source":
         yield policy(connection_properties=policy.ConnectionProperties(source_ip=True))
+    elif draw.issues_cookie:
+        yield policy(filter_state=policy.FilterState(key=IDENTITY))
     else:
-        lifetime = pb.Duration(seconds=COOKIE_DAYS * _DAY)
-        yield policy(cookie=policy.Cookie(name=sticky.name, ttl=lifetime, path="/"))
+        yield policy(cookie=policy.Cookie(name=sticky.name))
+
+
+def issue_cookie(route: pb.Route, sticky: Sticky) -> None:
+    """Let a route make up identities and hand them out."""
+    name = sticky.name.replace("%", "%%")
+    lifetime = f"Max-Age={COOKIE_DAYS * _DAY}"
+    value = f"{name}=%FILTER_STATE({IDENTITY}:PLAIN)%; {lifetime}; Path=/; HttpOnly; SameSite=Lax"
+    route.response_headers_to_add.append(
+        pb.HeaderValueOption(
+            header=pb.HeaderValue(key="set-cookie", value=value),
+            append_action=pb.HeaderValueOption.HeaderAppendAction.APPEND_IF_EXISTS_OR_ADD,
+        )
+    )
+    route.typed_per_filter_config[IDENTITY].CopyFrom(pb.pack(pb.RouteFilterConfig(config=pb.Any())))
+
+
+def identity_filter() -> pb.HttpFilter:
+    """Return the filter that makes up identities; it does nothing but on routes that ask for it."""
+    identity = pb.FilterStateValue(
+        object_key=IDENTITY,
+        factory_key="envoy.hashable_string",
+        format_string=pb.SubstitutionFormatString(text_format_source=pb.DataSource(inline_string="%UNIQUE_ID%")),
+    )
+    config = pb.HttpSetFilterState(on_request_headers=[identity], clear_route_cache=True)
+    return pb.HttpFilter(name=IDENTITY, typed_config=pb.pack(config), disabled=True)

@@ -1,0 +1,166 @@
+"""Users stay on their side of a split, whatever happens to the weights (requirements 2.8; docs/sticky.md)."""
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from tests.e2e.manifests import annotated, external, split
+from tests.e2e.wire import Client, Request
+from tests.e2e.world import World
+
+USERS = tuple(f"user-{number}" for number in range(300))
+Sides = Mapping[str, str]
+
+
+@pytest.fixture
+def backends(world: World, namespace: str) -> Sequence[str]:
+    """A root and three versions."""
+    names = ("v1", "v2", "v3")
+    world.apply(
+        external("web", world.backend("root")),
+        *(external(f"web-{name}", world.backend(name)) for name in names),
+        namespace=namespace,
+    )
+    return names
+
+
+def put(world: World, namespace: str, weights: Mapping[str, int], **annotations: str) -> None:
+    named = {f"web-{name}": weight for name, weight in weights.items()}
+    world.apply(annotated(split("web", "web", named), **annotations), namespace=namespace)
+
+
+def ask_all(world: World, requests: Mapping[str, Request]) -> Sides:
+    """Send each user's request over a connection of its own; return who answered whom."""
+
+    async def ask() -> Sides:
+        found = {}
+        for user, request in requests.items():
+            client = Client(request)
+            found[user] = (await client.ask()).who
+            client.close()
+        return found
+
+    return world.network.run(ask())
+
+
+def by_header(world: World, namespace: str) -> Callable[[], Sides]:
+    request = world.request("web", 8080, namespace=namespace)
+    return lambda: ask_all(world, {user: request._replace(headers={"x-user": user}) for user in USERS})
+
+
+def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
+    """Count the users that moved, by where from and where to."""
+    return Counter((before[user], after[user]) for user in USERS if before[user] != after[user])
+
+
+def fits(count: int, share: float) -> bool:
+    """Say whether so many of the users fit a share; users are hashed, so this is a draw (3 sigma)."""
+    return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
+
+
+@pytest.mark.usefixtures("backends")
+def test_a_ramp_moves_as_many_users_as_it_says_and_the_way_back_exactly_those(world: World, namespace: str) -> None:
+    sides = by_header(world, namespace)
+    history = []
+    for percent in (0, 5, 20, 50, 100):
+        put(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
+        history.append(sides())
+        assert fits(Counter(history[-1].values())["v2"], percent / 100)
+    for before, after in itertools.pairwise(history):
+        assert set(shifted(before, after)) == {("v1", "v2")}
+    for percent, before in zip((50, 20, 5, 0), reversed(history[:-1]), strict=True):
+        put(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
+        assert sides() == before
+
+
+@pytest.mark.usefixtures("backends")
+def test_a_user_has_one_side_for_every_request_and_after_other_changes(world: World, namespace: str) -> None:
+    put(world, namespace, {"v1": 70, "v2": 20, "v3": 10}, sticky="header:x-user")
+    sides = by_header(world, namespace)
+    first = sides()
+    assert set(first.values()) == {"v1", "v2", "v3"}
+    assert [sides() for _ in range(3)] == [first] * 3
+    world.apply(external("web-v4", world.backend("v4")), namespace=namespace)
+    assert sides() == first
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.usefixtures("backends")
+def test_in_random_ramps_each_user_changes_side_at_most_once(world: World, namespace: str, seed: int) -> None:
+    """Out of v1, into v2 and v3 at different paces; users of v2 and v3 never move."""
+    drawn = random.Random(seed)
+    end = drawn.randint(1, 50), drawn.randint(1, 50)
+    paces = [[*sorted(drawn.randint(0, most) for _ in range(4)), most] for most in end]
+    sides = by_header(world, namespace)
+    history = []
+    for v2, v3 in zip(*paces, strict=True):
+        put(world, namespace, {"v1": 100 - v2 - v3, "v2": v2, "v3": v3}, sticky="header:x-user")
+        history.append(sides())
+    for user in USERS:
+        path = [key for key, _ in itertools.groupby(step[user] for step in history)]
+        assert len(path) <= 2, (seed, user, path)
+        assert path[0] == "v1" or len(path) == 1
+
+
+@pytest.mark.usefixtures("backends")
+def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str) -> None:
+    put(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
+    request = world.request("web", 8080, namespace=namespace)
+    seen = Counter[str]()
+    for _ in range(20):
+        first = world.ask(request)
+        name, _, attributes = first.headers["set-cookie"].partition(";")
+        assert name.startswith("side=")
+        assert "HttpOnly" in attributes
+        assert "Path=/" in attributes
+        again = request._replace(headers={"cookie": name})
+        answers = [world.ask(again) for _ in range(5)]
+        assert {answer.who for answer in answers} == {first.who}
+        assert not any("set-cookie" in answer.headers for answer in answers)
+        seen[first.who] += 1
+    assert set(seen) == {"v1", "v2"}
+
+
+@pytest.mark.usefixtures("backends")
+def test_the_cookie_is_issued_before_the_ramp_begins(world: World, namespace: str) -> None:
+    put(world, namespace, {"v1": 1, "v2": 0}, sticky="cookie:side")
+    assert "side=" in world.ask(world.request("web", 8080, namespace=namespace)).headers["set-cookie"]
+
+
+@pytest.mark.usefixtures("backends")
+def test_one_address_has_one_side(world: World, namespace: str) -> None:
+    put(world, namespace, {"v1": 50, "v2": 50}, sticky="source")
+    request = world.request("web", 8080, namespace=namespace)
+    assert len(ask_all(world, dict.fromkeys(USERS[:50], request)).values()) == 50
+    assert len(set(ask_all(world, dict.fromkeys(USERS[:50], request)).values())) == 1
+
+
+@pytest.mark.usefixtures("backends")
+def test_without_a_key_a_request_is_drawn(world: World, namespace: str) -> None:
+    put(world, namespace, {"v1": 50, "v2": 50}, sticky="header:x-user")
+    counts = world.send(200, world.request("web", 8080, namespace=namespace))
+    assert 100 - 3 * math.sqrt(50) <= counts["v1"] <= 100 + 3 * math.sqrt(50)
+
+
+def test_a_backend_that_comes_back_gets_its_users_back(world: World, namespace: str) -> None:
+    """D9: its users are with the others meanwhile; with `fail` they get 503 and nobody else notices."""
+    late = world.backend("v2")
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", late),
+        external("web-v3", world.backend("v3")),
+        namespace=namespace,
+    )
+    weights = {"v1": 60, "v2": 20, "v3": 20}
+    put(world, namespace, weights, sticky="header:x-user", no_endpoints="fail")
+    sides = by_header(world, namespace)
+    before = sides()
+    world.kubectl("delete", "endpointslice", "web-v2-http-0", "-n", namespace)
+    world.settle()
+    assert sides() == {user: "503" if who == "v2" else who for user, who in before.items()}
+    world.apply(external("web-v2", late), namespace=namespace)
+    assert sides() == before
