@@ -5,10 +5,10 @@ from collections import defaultdict
 
 import pytest
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded
 from headgate.xds.session import Request, Session
 
-TYPES = {"CDS": CLUSTER, "EDS": ENDPOINTS, "LDS": LISTENER, "RDS": ROUTES, "SRDS": SCOPES}
+TYPES = {"CDS": CLUSTER, "EDS": ENDPOINTS, "SDS": SECRET, "LDS": LISTENER, "RDS": ROUTES, "SRDS": SCOPES}
 SHORT = {type_url: short for short, type_url in TYPES.items()}
 RESOURCE = re.compile(r"(?P<name>[\w-]+)=(?P<digest>\w+)(?:\((?P<needs>[\w,-]*)\))?(?:\*(?P<size>\d+))?")
 

@@ -10,12 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded
 from headgate.xds.session import ORDER, Request, Session
 
 BAD = "3"  # versions that begin so are refused
 ENOUGH_STEPS = 300
-NAMED = {ENDPOINTS, ROUTES}
+NAMED = {ENDPOINTS, SECRET, ROUTES}
+TLS = "r"  # the listener that shows a certificate, which has its name
 
 
 def is_bad(digest):
@@ -31,7 +32,7 @@ VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", BAD))
 
 @st.composite
 def configs(draw, versions=VERSIONS):
-    """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope."""
+    """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope; r has a secret."""
     config = {type_url: {} for type_url in ORDER}
     clusters = draw(st.sets(st.sampled_from("abc")))
     for name in sorted(clusters):
@@ -43,6 +44,8 @@ def configs(draw, versions=VERSIONS):
         config[LISTENER][name] = encoded(draw(versions))
         if draw(st.booleans()):
             config[SCOPES][f"h-{name}"] = encoded(draw(versions))
+        if name == TLS:
+            config[SECRET][name] = encoded(draw(versions))
     return config
 
 
@@ -55,9 +58,9 @@ class Envoy:
 
     def __init__(self):
         self.active, self.warming, self.endpoints = {}, {}, {}
-        self.listeners, self.scopes, self.routes = {}, {}, {}
+        self.listeners, self.scopes, self.routes, self.secrets = {}, {}, {}, {}
         self.versions = {type_url: {} for type_url in ORDER}  # what it would tell on the next stream
-        self.follows = {ENDPOINTS: set(), ROUTES: set()}
+        self.follows = {type_url: set() for type_url in NAMED}
         self.hang_up()
 
     def hang_up(self):
@@ -70,6 +73,7 @@ class Envoy:
         return {
             CLUSTER: self.active | self.warming,
             ENDPOINTS: self.endpoints,
+            SECRET: self.secrets,
             LISTENER: self.listeners,
             SCOPES: self.scopes,
             ROUTES: self.routes,
@@ -121,6 +125,7 @@ class Envoy:
         apply = {
             CLUSTER: self.take_clusters,
             ENDPOINTS: self.take_endpoints,
+            SECRET: self.take_secrets,
             LISTENER: self.take_listeners,
             ROUTES: self.take_routes,
             SCOPES: self.take_scopes,
@@ -168,6 +173,8 @@ class Envoy:
             if not is_bad(item.digest):
                 self.listeners[name] = item.digest
                 self.follow(ROUTES, name)
+                if name == TLS:
+                    self.follow(SECRET, name)
         for name in response.removed:
             self.listeners.pop(name, None)
 
@@ -179,6 +186,13 @@ class Envoy:
             self.follow(ROUTES, name.removeprefix("h-"))
         for name in response.removed:
             self.scopes.pop(name, None)
+
+    def take_secrets(self, response):
+        for name, item in response.resources:
+            if is_bad(item.digest):
+                return
+            if name in self.follows[SECRET]:
+                self.secrets[name] = item.digest
 
     def take_routes(self, response):
         for name, item in response.resources:
@@ -192,6 +206,8 @@ class Envoy:
         used = self.listeners.keys() | {name.removeprefix("h-") for name in self.scopes}
         for name in sorted(self.follows[ROUTES] - used):
             self.leave(ROUTES, name)
+        if TLS not in self.listeners:
+            self.leave(SECRET, TLS)
 
 
 class Schedule(RuleBasedStateMachine):

@@ -350,3 +350,11 @@ def test_a_response_has_a_largest_size(stream):
     assert proxy.ack("CDS") == ["CDS d=1"]
     assert proxy.ack("CDS") == ["CDS e=1"]
     assert proxy.ack("CDS") == []
+
+
+def test_a_certificate_is_sent_to_who_asks_for_it_and_a_new_one_touches_no_listener(stream):
+    proxy = stream("LDS l=1", "SDS s=1 t=1")
+    assert proxy.ask("LDS") == ["LDS l=1"]
+    assert proxy.ask("SDS", "s") == ["SDS s=1"]
+    proxy.settle()
+    assert proxy.offer("LDS l=1", "SDS s=2 t=2") == ["SDS s=2"]

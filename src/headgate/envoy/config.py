@@ -8,6 +8,7 @@ ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 SCOPES = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # names a type
 
 TypeUrl: TypeAlias = str
 

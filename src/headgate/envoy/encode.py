@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from headgate.envoy import clusters, connections, listeners, mirrors, names, pb, routes
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy import clusters, connections, gateways, listeners, mirrors, names, pb, routes, secrets
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, ProxyConfig, TypeUrl
 from headgate.envoy.plan import ClusterPlan, RoutePlan, plan
 from headgate.envoy.view import Node, View
 from headgate.model.refs import PortRef
@@ -60,7 +60,7 @@ class Memo:
 def encode(view: View, memo: Memo) -> ProxyConfig:
     """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
     config: dict[TypeUrl, dict[str, Encoded]] = {
-        type_url: {} for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES)
+        type_url: {} for type_url in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
     }
     for group in _encoded(view, memo):
         for type_url, name, encoded in group:
@@ -70,7 +70,7 @@ def encode(view: View, memo: Memo) -> ProxyConfig:
 
 def _encoded(view: View, memo: Memo) -> Iterator[tuple[Placed, ...]]:
     """Yield tables resource by resource, as their parts change apart, and frontends as a whole, which rarely change."""
-    for part in (*_of_tables(view), *_of_node(view.node)):
+    for part in (*_of_tables(view), *_of_gateways(view), *_of_node(view.node)):
         yield memo.get(part, partial(_alone, part))
     for front in view.mesh.frontends:
         with_requests = tuple(port for port in front.ports if view.has_requests(PortRef(front.service, port)))
@@ -97,6 +97,19 @@ def _of_connections(view: View, ref: PortRef, route: RoutePlan) -> Iterator[Part
         arguments = (route.name, address, ref.port, route.draws[-1].clusters)
         yield Part(LISTENER, route.name, connections.listener, arguments, route.clusters)
     yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
+
+
+def _of_gateways(view: View) -> Iterator[Part]:
+    for port in view.mesh.gateways:
+        found = gateways.plan(port, view.ready, view.protocols)
+        yield from _of_clusters(found.clusters)
+        listener, hosts = found.listener, found.routes
+        yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
+        if hosts:
+            yield Part(ROUTES, hosts.name, gateways.configuration, (hosts,), hosts.needs)
+        for _, shown in port.tls:
+            name = names.secret(shown.secret)
+            yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
 
 
 def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:

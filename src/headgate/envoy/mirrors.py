@@ -13,7 +13,6 @@ REQUESTS = 200
 COPY_SECONDS = 10  # a copy has no caller that would give up on it
 CONNECT_SECONDS = 1
 FINEST = 1_000_000
-_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 class Fraction(NamedTuple):
@@ -55,19 +54,10 @@ def mirror_cluster(name: str, protocol: Protocol) -> pb.Cluster:
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=CONNECT_SECONDS))
-    found.typed_extension_protocol_options[_OPTIONS].CopyFrom(pb.pack(_options(protocol)))
-    return found
-
-
-def _options(protocol: Protocol) -> pb.HttpProtocolOptions:
-    explicit = pb.HttpProtocolOptions.ExplicitHttpConfig
-    if protocol is Protocol.HTTP2:
-        spoken = explicit(http2_protocol_options=pb.Http2ProtocolOptions())
-    else:
-        spoken = explicit(http_protocol_options=pb.Http1ProtocolOptions())
-    return pb.HttpProtocolOptions(
-        common_http_protocol_options=pb.CommonHttpProtocolOptions(
-            max_stream_duration=pb.Duration(seconds=COPY_SECONDS)
-        ),
-        explicit_http_config=spoken,
+    options = clusters.http_options(protocol) or pb.HttpProtocolOptions(
+        explicit_http_config=pb.HttpProtocolOptions.ExplicitHttpConfig(http_protocol_options=pb.Http1ProtocolOptions())
     )
+    limit = pb.CommonHttpProtocolOptions(max_stream_duration=pb.Duration(seconds=COPY_SECONDS))
+    options.common_http_protocol_options.CopyFrom(limit)
+    found.typed_extension_protocol_options[clusters.HTTP_OPTIONS].CopyFrom(pb.pack(options))
+    return found

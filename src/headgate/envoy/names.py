@@ -7,6 +7,7 @@ route/<namespace>/<service>/<port>/<rule>              cluster of a rule of an H
 gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule there; a rule is <kind>/<namespace>/<name>/<number>
 mirror/<namespace>/<service>/<port>                    cluster for copies of requests
+secret/<namespace>/<name>                              certificate that listeners of Gateways show
 none/<namespace>/<service>/<port>                      cluster that never has endpoints: a share that must fail
 missing                                                cluster that never exists: a share that is answered with 500
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
@@ -85,6 +86,11 @@ def of_rule(ref: Place, origin: Key, number: str) -> str:
 def mirror(ref: PortRef) -> str:
     """Name the cluster for the copies of requests that go to a Service port."""
     return f"mirror/{ref.service}/{ref.port}"
+
+
+def secret(name: str) -> str:
+    """Name the certificate of a Secret (`namespace/name`)."""
+    return f"secret/{name}"
 
 
 def is_mirror(name: str) -> bool:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, ProxyConfig, TypeUrl
 
-ORDER = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES)
+ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
 UNSURE = "?"  # the digest of what was removed in a response that was refused: it may be there or not
