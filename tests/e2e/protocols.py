@@ -1,0 +1,181 @@
+"""Backends and clients that speak something else than HTTP/1.1, for the tests of protocols."""
+
+import asyncio
+import datetime as dt
+import json
+import ssl
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.e2e.manifests import endpoints, service
+from tests.e2e.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Network, Where
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+UPGRADE = "GET /chat HTTP/1.1\r\nhost: any\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
+
+
+class Reachable(Protocol):
+    """Anything with an address."""
+
+    where: Where
+
+
+def declared(name: str, *backends: Reachable, app: str = "", port_name: str = "main", port: int = 9000) -> str:
+    """A Service of one port with an appProtocol, whose endpoints are in the test's process."""
+    written = json.loads(service(name, {port_name: port}))
+    if app:
+        written["spec"]["ports"][0]["appProtocol"] = app
+    return json.dumps(written) + "\n---\n" + endpoints(name, {port_name: backends})
+
+
+class Listening:
+    """A server in the test's own process; each connection is counted and given to `serve`."""
+
+    def __init__(self, network: Network, serve: Callable[[Stream], Awaitable[None]], tls: ssl.SSLContext | None = None):
+        self.connections = 0
+        self._serve = serve
+        self._network = network
+        self._server = network.run(self._listen(tls))
+        self.where = Where(*self._server.sockets[0].getsockname())
+
+    async def _listen(self, tls: ssl.SSLContext | None) -> asyncio.Server:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
+        self._network.opened.add(server)
+        return server
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await self._serve((reader, writer))
+        except (OSError, EOFError):
+            return
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._network.loop.call_soon_threadsafe(self._server.close)
+
+
+def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> Listening:
+    """A server that speaks first, as MySQL does, and then sends back what it gets."""
+
+    async def serve(stream: Stream) -> None:
+        reader, writer = stream
+        writer.write(f"{name}\n".encode())
+        while data := await reader.read(4096):
+            writer.write(data)
+
+    return Listening(network, serve, tls)
+
+
+def http2(network: Network, name: str) -> Listening:
+    """A server that speaks HTTP/2 without TLS and nothing else; it answers its name."""
+
+    async def serve(stream: Stream) -> None:
+        reader, writer = stream
+        if await reader.readexactly(len(H2_PREFACE)) != H2_PREFACE:
+            return
+        writer.write(H2_SETTINGS)
+        while True:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == 4 and not head[4] & 1:
+                writer.write(H2_SETTINGS_ACK)
+            if head[3] == 1:
+                body = name.encode()
+                size = str(len(body)).encode()
+                block = b"\x88\x0f\x0d" + bytes([len(size)]) + size  # :status 200, content-length (RFC 7541)
+                writer.write(len(block).to_bytes(3, "big") + b"\x01\x04" + head[5:] + block)
+                writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
+
+    return Listening(network, serve)
+
+
+def websocket(network: Network, name: str) -> Listening:
+    """A server that agrees to every upgrade, says its name, and then sends back what it gets."""
+
+    async def serve(stream: Stream) -> None:
+        reader, writer = stream
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n")
+        writer.write(f"{name}\n".encode())
+        while data := await reader.read(4096):
+            writer.write(data)
+
+    return Listening(network, serve)
+
+
+class Heard(NamedTuple):
+    """What a client got first, after how many seconds, and what came back of what it sent."""
+
+    first: str
+    seconds: float
+    back: str
+
+
+async def talk(where: Where, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Heard:
+    """Connect, listen without a word, then send something. `tunnel` goes through a proxy's CONNECT."""
+    async with asyncio.timeout(DEADLINE_S / 4):
+        begun = time.monotonic()
+        reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname="db" if tls else None)
+        try:
+            if tunnel:
+                writer.write(f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                if b" 200 " not in head:
+                    return Heard(head.split()[1].decode(), 0, "")
+            try:
+                first = (await reader.readline()).decode().strip()
+            except ConnectionError:
+                first = ""
+            seconds = time.monotonic() - begun
+            writer.write(send.encode())
+            back = await reader.readexactly(len(send)) if first and send else b""
+            return Heard(first, seconds, back.decode())
+        finally:
+            writer.close()
+
+
+async def connect_often(where: Where, count: int, *, tunnel: str = "") -> Counter[str]:
+    """Open connections one after the other; return who greeted how often."""
+    return Counter([(await talk(where, tunnel=tunnel)).first for _ in range(count)])
+
+
+async def upgrade(where: Where, send: str) -> Sequence[str]:
+    """Upgrade a connection; return the status, what the server said first, and what came back of what was sent."""
+    reader, writer = await asyncio.open_connection(*where)
+    try:
+        writer.write(UPGRADE.encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        first = await reader.readline()
+        writer.write(send.encode())
+        back = await reader.readexactly(len(send))
+        return [text.decode().strip() for text in (head.split()[1], first, back)]
+    finally:
+        writer.close()
+
+
+def certificate(directory: Path) -> Path:
+    """Write a key and a certificate for the host `db`, signed by itself, as one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "db")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("db")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = directory / "db.pem"
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    path.write_bytes(key.private_bytes(pem, pkcs8, plain) + signed.public_bytes(pem))
+    return path

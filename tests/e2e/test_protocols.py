@@ -1,0 +1,200 @@
+"""What is spoken on a Service port decides what the proxy does with it (requirements 1.4; D7, D15, D16)."""
+
+import socket
+import ssl
+from pathlib import Path
+
+from tests.e2e.manifests import external, split
+from tests.e2e.protocols import certificate, connect_often, declared, greeting, http2, talk, upgrade, websocket
+from tests.e2e.wire import Request, Where
+from tests.e2e.world import World, until
+
+
+class Nowhere:
+    """An endpoint that refuses every connection: its port is bound and nobody listens."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.where = Where(*self._socket.getsockname())
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._socket.close()
+
+
+def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) -> None:
+    """R34, R7, R8 for TCP: 90/10 of 100 connections is 90 and 10; a backend with weight 0 gets none."""
+    v1, v2, idle = (greeting(world.network, name) for name in ("v1", "v2", "idle"))
+    world.apply(
+        declared("db", app="tcp"),
+        declared("db-v1", v1, app="tcp"),
+        declared("db-v2", v2),
+        declared("db-v3", idle, app="redis"),
+        split("db", "db", {"db-v1": 90, "db-v2": 10, "db-v3": 0}),
+        namespace=namespace,
+    )
+    address = world.address("db", 9000, namespace)
+    assert world.network.run(connect_often(address, 100)) == {"v1": 90, "v2": 10}
+    assert (v1.connections, v2.connections, idle.connections) == (90, 10, 0)
+    world.apply(split("db", "db", {"db-v1": 1, "db-v2": 1, "db-v3": 0}), namespace=namespace)
+    assert world.network.run(connect_often(address, 20)) == {"v1": 10, "v2": 10}
+    assert idle.connections == 0
+
+
+def test_a_backend_that_refuses_connections_costs_no_connection(world: World, namespace: str) -> None:
+    v1, dead = greeting(world.network, "v1"), Nowhere()
+    world.apply(
+        declared("db", app="tcp"),
+        declared("db-v1", v1),
+        declared("db-v2", dead),
+        split("db", "db", {"db-v1": 9, "db-v2": 1}),
+        namespace=namespace,
+    )
+    assert world.network.run(connect_often(world.address("db", 9000, namespace), 40)) == {"v1": 40}
+    dead.close()
+
+
+def test_a_server_that_speaks_first_is_heard_at_once(world: World, namespace: str) -> None:
+    """D16: the client says nothing, and the greeting is there; so no proxy waits for the client's first bytes."""
+    world.apply(declared("db", greeting(world.network, "hello"), app="mysql"), namespace=namespace)
+    address = world.address("db", 9000, namespace)
+    heard = [world.network.run(talk(address, "ping")) for _ in range(5)]
+    assert {(item.first, item.back) for item in heard} == {("hello", "ping")}
+    assert min(item.seconds for item in heard) < 0.1
+
+
+def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> None:
+    """D16: the client sees the backend's own certificate."""
+    file = certificate(tmp_path)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(file)
+    trusting = ssl.create_default_context(cafile=str(file))
+    world.apply(declared("db", greeting(world.network, "private", serving), app="https"), namespace=namespace)
+    heard = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
+    assert (heard.first, heard.back) == ("private", "ping")
+
+
+def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str) -> None:
+    """D9, D10 for TCP: nothing hangs."""
+    world.apply(
+        declared("db", greeting(world.network, "root"), app="tcp"),
+        declared("db-v1", app="tcp"),
+        split("db", "db", {"db-v1": 1}),
+        namespace=namespace,
+    )
+    assert world.network.run(talk(world.address("db", 9000, namespace))).first == ""
+    assert world.conditions("db", namespace)["BackendsReady"][1] == "NoReadyEndpoints"
+
+
+def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> None:
+    """R35, R39 for protocols: a condition and an Event say so."""
+    web = world.backend("web")
+    world.apply(
+        external("web"),
+        external("web-v1", web),
+        declared("web-v2", greeting(world.network, "raw"), app="tcp", port=8080),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"web": 20}
+    status, reason, message = world.conditions("web", namespace)["ResolvedRefs"]
+    assert (status, reason) == ("False", "ProtocolMismatch")
+    assert "web-v2" in message
+    assert any(item[1] == "ProtocolMismatch" for item in until(lambda: world.events("web", namespace)))
+
+
+def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> None:
+    """R71: http to tcp and back, on the same address."""
+    raw, web = greeting(world.network, "raw"), world.backend("web")
+    world.apply(declared("app", web, app="http"), namespace=namespace)
+    address = world.address("app", 9000, namespace)
+    request = world.request("app", 9000, namespace=namespace)
+    assert world.send(5, request) == {"web": 5}
+    world.apply(declared("app", raw, app="tcp"), namespace=namespace)
+    assert world.network.run(connect_often(address, 5)) == {"raw": 5}
+    world.apply(declared("app", web, app="http"), namespace=namespace)
+    assert world.send(5, request) == {"web": 5}
+
+
+def test_a_change_of_protocol_disturbs_no_other_service(world: World, namespace: str) -> None:
+    """R71."""
+    web = world.backend("web")
+    world.apply(external("calm", web), declared("app", web, app="http"), namespace=namespace)
+    with world.load(world.request("calm", 8080, namespace=namespace)) as load:
+        for app in ("tcp", "http", "grpc", "tls", "http"):
+            world.apply(declared("app", web, app=app), namespace=namespace)
+    assert set(load.counts) == {"web"}
+
+
+def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
+    v1, v2 = greeting(world.network, "v1"), greeting(world.network, "v2")
+    world.apply(
+        declared("db", app="tcp"),
+        declared("db-v1", v1),
+        declared("db-v2", v2),
+        split("db", "db", {"db-v1": 9, "db-v2": 1}),
+        namespace=namespace,
+    )
+    host = f"db.{namespace}:9000"
+    assert world.network.run(connect_often(world.proxy, 20, tunnel=host)) == {"v1": 18, "v2": 2}
+    assert world.network.run(connect_often(world.proxy, 1, tunnel=f"nobody.{namespace}:9000")) == {"404": 1}
+    answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
+    assert answer.status == 400
+    assert "CONNECT" in answer.body
+
+
+def test_http2_backends_are_called_with_http2(world: World, namespace: str) -> None:
+    """R65, D16: whatever the client speaks."""
+    world.apply(
+        declared("api", http2(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
+        declared("any", http2(world.network, "h2"), port_name="grpc", port=8080),
+        external("web", world.backend("h1")),
+        declared("named", world.backend("h1"), port_name="grpc", port=8080),
+        namespace=namespace,
+    )
+    for service, who in (("api", "h2"), ("any", "h2"), ("web", "h1")):
+        address = world.address(service, 8080, namespace)
+        assert world.send_h2(3, address, f"{service}.{namespace}") == {who: 3}
+    for service, who in (("api", "h2"), ("web", "h1"), ("named", "h1")):
+        assert world.send(3, world.request(service, 8080, namespace=namespace)) == {who: 3}
+
+
+def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespace: str) -> None:
+    """R65: the proxy draws between them."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("h1")),
+        declared("web-v2", http2(world.network, "h2"), app="h2c", port=8080),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    counts = world.send(100, world.request("web", 8080, namespace=namespace))
+    assert set(counts) == {"h1", "h2"}
+    assert 35 <= counts["h1"] <= 65  # 3 sigma
+
+
+def test_websockets_pass(world: World, namespace: str) -> None:
+    """D16: `kubernetes.io/ws`, and an upgrade on a port that is http."""
+    for name, app in (("chat", "kubernetes.io/ws"), ("web", "")):
+        world.apply(declared(name, websocket(world.network, name), app=app), namespace=namespace)
+        address = world.address(name, 9000, namespace)
+        assert world.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
+
+
+def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> None:
+    """R67, D15: the clients of each get what it says, and the younger one is told."""
+    pod = world.backend("pod")
+    world.apply(declared("one", pod, app="http"), declared("two", pod, app="tcp"), namespace=namespace)
+    assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
+    assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
+    found = until(lambda: [item for item in world.events("two", namespace) if item[1] == "ProtocolsDiffer"])
+    assert f"Service {namespace}/one" in found[0][2]
+
+
+def test_an_unknown_protocol_is_http_and_an_event(world: World, namespace: str) -> None:
+    """D16."""
+    world.apply(declared("app", world.backend("web"), app="example.com/own"), namespace=namespace)
+    assert world.send(3, world.request("app", 9000, namespace=namespace)) == {"web": 3}
+    found = until(lambda: [item for item in world.events("app", namespace) if item[1] == "UnknownProtocol"])
+    assert found[0][0] == "Warning"
