@@ -57,6 +57,14 @@ def compiled(case: Path) -> Compiled:
     return compile_mesh(snapshot_of(read(case / "in.yaml")), settings)
 
 
+def owner(name: str) -> str:
+    """Return the Service or the Gateway that a resource belongs to."""
+    if gateway := names.parse_gateway(name):
+        return gateway.gateway
+    ref = names.parse(name)
+    return ref.service if ref else ""
+
+
 def shown(case: Path, result: Compiled) -> Iterator[object]:
     """Yield the resources that the case is about."""
     found = SHOWN.search((case / "notes.md").read_text())
@@ -64,8 +72,7 @@ def shown(case: Path, result: Compiled) -> Iterator[object]:
     types = {TYPES[word] for word in found["types"].split(", ")}
     services = set((found["services"] or "").split(", ")) - {""}
     for document in documents(result, Stage.XDS):
-        ref = names.parse(document["name"])
-        if document["type"] in types and (not services or (ref and ref.service in services)):
+        if document["type"] in types and (not services or owner(document["name"]) in services):
             del document["version"]  # a digest of what follows
             yield document
 

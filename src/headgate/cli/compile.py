@@ -1,7 +1,7 @@
 """`headgate compile`: any stage between manifests and a proxy, to read or to compare."""
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from headgate.cli.check import judge
 from headgate.cli.offline import compile_files
 from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
-from headgate.compiler.report import Compiled, Report
+from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Verdict
 from headgate.envoy import messages, pb
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
@@ -65,7 +65,7 @@ def compile_(
 def documents(compiled: Compiled, stage: Stage) -> Iterator[Any]:
     """Yield the documents of a stage: one for the mesh or the report, one for each of Envoy's resources."""
     if stage is Stage.MESH:
-        yield msgspec.to_builtins(compiled.mesh, str_keys=True)
+        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=str)  # the text of a secret is [redacted]
     elif stage is Stage.REPORT:
         yield _report(compiled.report)
     else:
@@ -73,9 +73,10 @@ def documents(compiled: Compiled, stage: Stage) -> Iterator[Any]:
 
 
 def _report(report: Report) -> Mapping[str, Any]:
-    def known(value: Any) -> Any:
-        return str(value)
-
+    attached = {
+        "parents": [_parent(item) for item in report.parents],
+        "gateways": [_gateway(item) for item in report.gateways],
+    }
     return {
         "findings": [
             {
@@ -92,11 +93,39 @@ def _report(report: Report) -> Mapping[str, Any]:
             {
                 "about": str(item.about),
                 "port": str(item.ref),
-                "shares": msgspec.to_builtins(item.shares, enc_hook=known),
+                "shares": msgspec.to_builtins(item.shares, enc_hook=str),
             }
             for item in report.outcomes
         ],
+        **{name: entries for name, entries in attached.items() if entries},
     }
+
+
+def _parent(item: ParentStatus) -> Mapping[str, Any]:
+    found = {"about": str(item.about), "parent": str(item.parent), "conditions": _conditions(item.verdicts)}
+    ports = [*map(str, item.ports), *item.gateway_ports]
+    return found | {"ports": ports} if ports else found
+
+
+def _gateway(item: GatewayOutcome) -> Mapping[str, Any]:
+    return {
+        "about": str(item.about),
+        "ports": list(item.ports),
+        "conditions": _conditions(item.verdicts),
+        "listeners": [
+            {
+                "name": listener.name,
+                "attached": listener.attached,
+                "kinds": [kind for _, kind in listener.kinds],
+                "conditions": _conditions(listener.verdicts),
+            }
+            for listener in item.listeners
+        ],
+    }
+
+
+def _conditions(verdicts: Iterable[Verdict]) -> list[str]:
+    return [f"{item.type}={item.status}, {item.reason}: {item.message}" for item in verdicts]
 
 
 def _resources(compiled: Compiled) -> Iterator[Mapping[str, Any]]:

@@ -1,11 +1,11 @@
 """Routes to the listeners and Service ports that they name in parentRefs, or why not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from headgate.compiler.hostnames import attached_hosts
+from headgate.compiler.hostnames import attached_hosts, intersection
 from headgate.compiler.listeners import ListenerPlan
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
 from headgate.compiler.rules import CompiledRoute
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.core import Namespace
@@ -13,8 +13,6 @@ from headgate.resources.gateway import Listener
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference
 from headgate.resources.workloads import selects
-
-Plans = Mapping[Key, Sequence[ListenerPlan]]
 
 
 class Attachment(Value, frozen=True, kw_only=True):
@@ -25,27 +23,38 @@ class Attachment(Value, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
+class Refusal(NamedTuple):
+    """Why a route is not attached."""
+
+    reason: Reason
+    message: str
+
+
 def attach(
-    snapshot: Snapshot, route: CompiledRoute, ref: ParentReference, *, plans: Sequence[ListenerPlan], field: str
-) -> tuple[tuple[Attachment, ...], Finding | None]:
-    """Attach a route to the listeners of a Gateway that its parentRef names and that take it, or say why none does."""
+    snapshot: Snapshot,
+    route: CompiledRoute,
+    ref: ParentReference,
+    *,
+    plans: Sequence[ListenerPlan],
+    older: Sequence[Attachment],
+) -> tuple[Attachment, ...] | Refusal:
+    """Attach a route to the listeners of a Gateway that its parentRef names and that take it, or say why none does.
 
-    def refusal(reason: Reason, message: str) -> tuple[tuple[Attachment, ...], Finding]:
-        return (), Finding(about=route.key, reason=reason, field=field, message=message)
-
+    `older` is what the Gateway has already.
+    """
     named = [plan for plan in plans if _is_named(plan.listener, ref)]
     if not named:
         offered = ", ".join(f"{plan.listener.name} (port {plan.listener.port})" for plan in plans)
         message = f"the Gateway {ref.name} has no such listener; it has {offered or 'none'}"
-        return refusal(Reason.NO_MATCHING_PARENT, message)
+        return Refusal(Reason.NO_MATCHING_PARENT, message)
     gateway_namespace = ref.namespace or route.key.namespace
     allowed = [plan for plan in named if _takes(snapshot, plan, route.key, gateway_namespace)]
     if not allowed:
         message = (
-            f"no listener of the Gateway {ref.name} takes a {route.key.kind} from the namespace {route.key.namespace}; see "
+            f"no listener of the Gateway {ref.name} takes {route.key.kind}s from the namespace {route.key.namespace}; see "
             "allowedRoutes of its listeners (as a default they take routes of the Gateway's own namespace)"
         )
-        return refusal(Reason.NOT_ALLOWED_BY_LISTENERS, message)
+        return Refusal(Reason.NOT_ALLOWED_BY_LISTENERS, message)
     found = [
         Attachment(route=route, listener=plan.listener.name, hosts=attached_hosts(plan.host, route.hostnames))
         for plan in allowed
@@ -56,8 +65,30 @@ def attach(
             f"the hostnames {', '.join(route.hostnames)} are none that the listeners serve: "
             f"{', '.join(plan.host for plan in allowed)}"
         )
-        return refusal(Reason.NO_MATCHING_LISTENER_HOSTNAME, message)
-    return served, None
+        return Refusal(Reason.NO_MATCHING_LISTENER_HOSTNAME, message)
+    free = tuple(item for item in served if not _rival(item, older))
+    return free or Refusal(Reason.CONFLICTED, _taken(served[0], older))
+
+
+def _rival(item: Attachment, older: Iterable[Attachment]) -> Attachment | None:
+    """Return an older route that excludes one at its listener.
+
+    Nothing tells connections apart, so the oldest TCPRoute has them all; and hosts are for HTTPRoutes or for GRPCRoutes.
+    """
+    for other in older:
+        same_kind = other.route.key.kind == item.route.key.kind
+        meet = any(intersection(own, host) for own in item.hosts for host in other.hosts)
+        exclusive = same_kind if item.route.connections else meet and not same_kind
+        if other.listener == item.listener and other.route.key != item.route.key and exclusive:
+            return other
+    return None
+
+
+def _taken(item: Attachment, older: Iterable[Attachment]) -> str:
+    rival = _rival(item, older)
+    name = rival.route.key if rival else ""
+    what = "connections" if item.route.connections else "hosts"
+    return f"the listener {item.listener} gives these {what} to {name} already, which is older; change one of the two"
 
 
 def _is_named(listener: Listener, ref: ParentReference) -> bool:

@@ -41,7 +41,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
         | dict.fromkeys(snapshot.undecodable, 0),
         findings=tuple(sorted([*findings, *claims.findings, *api.findings], key=_order)),
         outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
-        parents=tuple(api.parents),
+        parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
         gateways=tuple(api.outcomes(gateways)),
     )
     return Compiled(revision=snapshot.revision, mesh=mesh, report=report)

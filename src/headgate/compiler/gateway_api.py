@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from headgate.compiler.attachments import Attachment, attach
+from headgate.compiler.attachments import Attachment, Refusal, attach
 from headgate.compiler.destinations import Destinations, Ready, service_key
 from headgate.compiler.gateway_ports import gateway_ports
 from headgate.compiler.grpc_routes import compile_grpc_route
@@ -14,7 +14,7 @@ from headgate.compiler.listeners import ListenerPlan, plan_listeners
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
 from headgate.compiler.rules import CompiledRoute
-from headgate.compiler.service_parents import consumer_note, service_ports, service_routes
+from headgate.compiler.service_parents import consumer_note, free_ports, service_ports, service_routes
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.statuses import gateway_outcome, route_verdicts
 from headgate.compiler.tcp_routes import compile_tcp_route
@@ -94,25 +94,29 @@ class GatewayApi:
 
     def _to_gateway(self, route: CompiledRoute, parent: Parent) -> None:
         key = Key(GROUP, "Gateway", parent.ref.namespace or route.key.namespace, parent.ref.name)
-        attached: tuple[Attachment, ...] = ()
-        refusal: Finding | None = None
-        if key in self._plans:
-            attached, refusal = attach(self._snapshot, route, parent.ref, plans=self._plans[key], field=parent.field)
-        elif key in self._snapshot.objects:
-            return  # a Gateway of somebody else's class: theirs to judge
-        else:
-            refusal = _no_gateway(self._snapshot, route.key, key, parent.field)
-        if route.usable:
-            self._attached[key] += attached
-        listeners = {item.listener for item in attached if route.usable}
-        ports = {plan.listener.port for plan in self._plans.get(key, ()) if plan.listener.name in listeners}
-        status = _status(route, parent, key, refusal=refusal)
-        self._tell(structs.replace(status, gateway_ports=tuple(sorted(ports))), refusal)
+        if key not in self._plans:
+            if key not in self._snapshot.objects:  # else it is of somebody else's class: theirs to judge
+                refusal = _no_gateway(self._snapshot, route.key, key, parent.field)
+                self._tell(_status(route, parent, key, refusal=refusal), refusal)
+            return
+        plans, older = self._plans[key], self._attached[key]
+        found = attach(self._snapshot, route, parent.ref, plans=plans, older=older)
+        if isinstance(found, Refusal):
+            refusal = Finding(about=route.key, reason=found.reason, field=parent.field, message=found.message)
+            self._tell(_status(route, parent, key, refusal=refusal), refusal)
+            return
+        attached = found if route.usable else ()
+        older += attached
+        listeners = {item.listener for item in attached}
+        ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in listeners}
+        self._tell(structs.replace(_status(route, parent, key), gateway_ports=tuple(sorted(ports))))
 
     def _to_service(self, route: CompiledRoute, parent: Parent) -> None:
         key = service_key(f"{parent.ref.namespace or route.key.namespace}/{parent.ref.name}")
         ports, refusal = service_ports(self._snapshot, self._tables, route, ref=parent.ref, field=parent.field)
         note = None if refusal else consumer_note(route, parent.ref, parent.field)
+        if route.connections and not refusal and not note:
+            ports, refusal = free_ports(route, ports, self._on_services, field=parent.field)
         if note or not route.usable:
             ports = ()
         for port in ports:
@@ -138,8 +142,9 @@ def _is_own(snapshot: Snapshot, name: str) -> bool:
 
 
 def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
-    """Yield the routes of all kinds, sorted by what points at them."""
-    for key, item in sorted(snapshot.objects.items(), key=lambda pair: pair[0]):
+    """Yield the routes of all kinds, the oldest first: what only one can have, it has."""
+    by_age = sorted(snapshot.objects.items(), key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0])))
+    for key, item in by_age:
         if isinstance(item, HTTPRoute):
             yield compile_http_route(places, key, item)
         elif isinstance(item, GRPCRoute):
@@ -149,7 +154,7 @@ def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[Compil
 
 
 def _status(
-    route: CompiledRoute, parent: Parent, key: Key, *, refusal: Finding | None, note: Finding | None = None
+    route: CompiledRoute, parent: Parent, key: Key, *, refusal: Finding | None = None, note: Finding | None = None
 ) -> ParentStatus:
     verdicts = route_verdicts(route, refusal, (note,) if note else ())
     return ParentStatus(about=route.key, index=parent.index, parent=key, verdicts=verdicts)
@@ -169,6 +174,10 @@ def _listener_findings(plans: Sequence[ListenerPlan]) -> Iterator[Finding]:
 def _without_address(key: Key) -> Finding:
     message = "the Gateway has no address yet, so nobody can reach it; it is given one where headgate runs"
     return Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field="status.addresses", message=message)
+
+
+def _place(key: Key) -> tuple[str, str, str]:
+    return key.namespace, key.name, key.kind
 
 
 def _name(key: Key) -> str:

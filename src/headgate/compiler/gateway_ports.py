@@ -44,10 +44,9 @@ def _certificates(plans: Sequence[ListenerPlan]) -> Iterator[tuple[str, Certific
 
 
 def _connections(plan: ListenerPlan, attachments: Sequence[Attachment]) -> Route | None:
-    """Return the route for connections: the oldest of those attached, as nothing tells connections apart."""
-    routes = [item.route for item in attachments if item.listener == plan.listener.name]
-    oldest = min(routes, key=lambda route: (route.created, route.key), default=None)
-    return oldest.connections if oldest else None
+    """Return the route for connections: a TCP listener has one at most."""
+    routes = (item.route.connections for item in attachments if item.listener == plan.listener.name)
+    return next(routes, None)
 
 
 def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> Iterator[HostRoutes]:

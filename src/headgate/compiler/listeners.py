@@ -109,7 +109,7 @@ def _kinds(key: Key, item: Listener, index: int) -> tuple[tuple[str, ...], Itera
             about=key,
             reason=Reason.INVALID_ROUTE_KINDS,
             field=f"spec.listeners[{index}].allowedRoutes.kinds",
-            message=f"a {item.protocol} listener has no {kind.kind} of group {kind.group!r}; possible: {', '.join(possible)}",
+            message=f"{item.protocol} listeners take {' or '.join(possible)}, no {kind.kind} of group {kind.group}",
         )
         for kind in wrong
     ]

@@ -1,6 +1,6 @@
 """Routes whose parent is a Service: the mesh (GAMMA)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headgate.compiler.destinations import service_key
 from headgate.compiler.precedence import in_order
@@ -33,7 +33,7 @@ def service_ports(
         message = f"Service {name} has no TCP port{f' {ref.port}' if ref.port else ''}; correct the port"
     else:
         spoken = ", ".join(f"{table.ref.port} ({table.protocol.value})" for table in offered)
-        message = f"a {route.key.kind} can't be used on the ports of Service {name}: {spoken}; see their appProtocol"
+        message = f"{route.key.kind}s can't be used on the ports of Service {name}: {spoken}; see their appProtocol"
     return (), Finding(about=route.key, reason=Reason.NO_MATCHING_PARENT, field=field, message=message, related=related)
 
 
@@ -50,10 +50,22 @@ def consumer_note(route: CompiledRoute, ref: ParentReference, field: str) -> Fin
     return Finding(about=route.key, reason=Reason.CONSUMER_ROUTE, field=field, message=message, related=related)
 
 
+def free_ports(
+    route: CompiledRoute, ports: tuple[PortRef, ...], older: Mapping[PortRef, Sequence[CompiledRoute]], *, field: str
+) -> tuple[tuple[PortRef, ...], Finding | None]:
+    """Return the ports whose connections no older route has, or say which one has them."""
+    free = tuple(port for port in ports if port not in older)
+    if free:
+        return free, None
+    rival = older[ports[0]][0].key
+    message = f"{rival}, which is older, has the connections to {ports[0]} already; delete one of the two"
+    return (), Finding(about=route.key, reason=Reason.CONFLICTED, field=field, message=message, related=(rival,))
+
+
 def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
-    """Return the routes of a Service port. What none of them is for gets 404; of connections the oldest route has all."""
-    connections = [route for route in attached if route.connections]
-    if connections:
-        oldest = min(connections, key=lambda route: (route.created, route.key))
-        return (oldest.connections,) if oldest.connections else ()
-    return in_order(item for route in attached for item in route.requests)
+    """Return the routes of a Service port, the older routes given first. What none of them is for gets 404.
+
+    Nothing tells connections apart, so the oldest route has them all.
+    """
+    oldest = attached[0].connections
+    return (oldest,) if oldest else in_order(item for route in attached for item in route.requests)

@@ -1,7 +1,7 @@
 """The backends of a rule to shares of its traffic, by the Gateway API's rules (D11, D13)."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -39,18 +39,27 @@ def split(
     An invalid reference keeps its share, answered with 500; one without ready endpoints with 503 (D11). The root of a
     split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500.
     """
+    find = places.find_http if http else places.find
+    placed = [(backend, find(about, backend.ref, backend.field)) for backend in backends]
+    findings = tuple(finding for pair in placed for finding in _findings(places, about, *pair))
     found: dict[Share, Fraction] = defaultdict(Fraction)
-    findings: list[Finding] = []
-    for backend in backends:
-        find = places.find_http if http else places.find
-        place = find(about, backend.ref, backend.field)
+    for backend, place in placed:
         for share, part in _parts(places, place, backend.filters):
             found[share] += part * backend.weight
-        findings += _findings(places, about, backend, place)
     shares = {share: weight for share, weight in found.items() if weight}
     if shares:
-        return _weighed(shares), tuple(findings)
+        return _sticky(places, placed) or _weighed(shares), findings
     return failing(Reason.ALL_WEIGHTS_ZERO), (*findings, _nothing(about, field, written=bool(backends)))
+
+
+def _sticky(places: Destinations, placed: Iterable[tuple[Backend, PortRef | Finding]]) -> Split | None:
+    """Return the split of the only backend as it is, if its users stay on their side: then they do here too."""
+    used = [(backend, place) for backend, place in placed if backend.weight]
+    (backend, place), *others = used
+    if others or isinstance(place, Finding) or backend.filters != NO_FILTERS:
+        return None
+    decided = places.split(place)
+    return decided if decided and decided.sticky else None
 
 
 def failing(reason: Reason) -> Split:

@@ -95,9 +95,9 @@ def _first(kind: str, faults: Sequence[Finding], *, fine: str, notes: Sequence[F
 
 
 def joined(findings: Iterable[Finding]) -> str:
-    """Return the messages in one line, each once."""
+    """Return the fields and messages in one line."""
     return "; ".join(_messages(findings))
 
 
 def _messages(findings: Iterable[Finding]) -> list[str]:
-    return list(dict.fromkeys(item.message for item in findings))
+    return list(dict.fromkeys(f"{item.field}: {item.message}" for item in findings))
