@@ -1,0 +1,134 @@
+"""gRPC end to end: calls, streams, trailers and deadlines through the proxy (R65)."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from tests.e2e.manifests import split
+from tests.e2e.protocols import declared
+from tests.e2e.wire import Where
+from tests.e2e.world import World
+
+PORT = 9000
+LIMIT_S = 20.0
+
+
+class Greeter:
+    """A gRPC server of bytes; it counts its calls, and says its name in trailers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = 0
+        self.left: list[float] = []
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        methods = {
+            "Hello": grpc.unary_unary_rpc_method_handler(self.hello),
+            "Count": grpc.unary_stream_rpc_method_handler(self.count),
+            "Echo": grpc.stream_stream_rpc_method_handler(self.echo),
+            "Refuse": grpc.unary_unary_rpc_method_handler(self.refuse),
+            "Wait": grpc.unary_unary_rpc_method_handler(self.wait),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Greeter", methods),))
+        self.where = Where("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        self._server.start()
+
+    def hello(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.calls += 1
+        context.set_trailing_metadata((("served-by", self.name),))
+        return request + self.name.encode()
+
+    def count(self, request: bytes, _context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from (str(number).encode() for number in range(int(request)))
+
+    def echo(self, requests: Iterator[bytes], _context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from requests
+
+    def refuse(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today")
+
+    def wait(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.left.append(context.time_remaining())
+        over = threading.Event()
+        if context.add_callback(over.set):
+            over.wait(LIMIT_S)
+        return b""
+
+    def close(self) -> None:
+        self._server.stop(None).wait(LIMIT_S)
+
+
+@pytest.fixture
+def greeters() -> Iterator[tuple[Greeter, Greeter]]:
+    found = Greeter("v1"), Greeter("v2")
+    yield found
+    for greeter in found:
+        greeter.close()
+
+
+@pytest.fixture
+def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> Where:
+    """A Service that is split 3 to 1; return its address."""
+    v1, v2 = greeters
+    world.apply(
+        declared("greeter", app="grpc", port=PORT),
+        declared("greeter-v1", v1, app="grpc", port=PORT),
+        declared("greeter-v2", v2, port=PORT),  # says nothing, so it is called as its root says
+        split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
+        namespace=namespace,
+    )
+    return world.address("greeter", PORT, namespace)
+
+
+def channel(where: Where, **options: Any) -> grpc.Channel:
+    named = [(f"grpc.{name}", value) for name, value in {"enable_http_proxy": 0, **options}.items()]
+    return grpc.insecure_channel(str(where), options=named)
+
+
+def hello(calls: grpc.Channel, times: int) -> Counter[str]:
+    """Say hello; return who answered how often, by the trailers."""
+    method = calls.unary_unary("/Greeter/Hello")
+    answers = [method.with_call(b"I am ", timeout=LIMIT_S) for _ in range(times)]
+    names = [dict(call.trailing_metadata())["served-by"] for _, call in answers]
+    assert [body.decode() for body, _ in answers] == [f"I am {name}" for name in names]
+    return Counter(names)
+
+
+def test_each_call_is_split(split_greeters: Where, greeters: tuple[Greeter, Greeter]) -> None:
+    """R7 over one client connection: requests are counted, not connections; trailers arrive."""
+    with channel(split_greeters) as calls:
+        assert hello(calls, 40) == {"v1": 30, "v2": 10}
+    assert [greeter.calls for greeter in greeters] == [30, 10]
+
+
+def test_streams_pass_in_both_directions(split_greeters: Where) -> None:
+    with channel(split_greeters) as calls:
+        counted = calls.unary_stream("/Greeter/Count")(b"500", timeout=LIMIT_S)
+        assert [int(item) for item in counted] == list(range(500))
+        sent = [str(number).encode() * 100 for number in range(100)]
+        assert list(calls.stream_stream("/Greeter/Echo")(iter(sent), timeout=LIMIT_S)) == sent
+
+
+def test_the_status_of_the_application_arrives(split_greeters: Where) -> None:
+    with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
+        calls.unary_unary("/Greeter/Refuse")(b"", timeout=LIMIT_S)
+    assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert raised.value.details() == "not today"
+
+
+def test_the_deadline_arrives_and_ends_the_call(split_greeters: Where, greeters: tuple[Greeter, Greeter]) -> None:
+    with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
+        calls.unary_unary("/Greeter/Wait")(b"", timeout=0.5)
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    (left,) = [left for greeter in greeters for left in greeter.left]
+    assert 0 < left <= 0.5
+
+
+def test_without_an_endpoint_a_call_is_unavailable(world: World, namespace: str) -> None:
+    world.apply(declared("greeter", app="grpc", port=PORT), namespace=namespace)
+    with channel(world.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
+        calls.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
