@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
@@ -13,7 +15,6 @@ from headgate.resources.routes import (
     RequestMirror,
     RequestRedirect,
     RouteFilter,
-    URLRewrite,
 )
 
 FOR_A_BACKEND = ("RequestHeaderModifier", "ResponseHeaderModifier", "URLRewrite")
@@ -22,15 +23,20 @@ FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
     """Return what the filters change besides redirects and mirrors. None of a type is written twice."""
-    found = Filters()
-    for item in written:
-        if item.request_header_modifier is not None:
-            found = Filters(request=_edit(item.request_header_modifier), response=found.response, rewrite=found.rewrite)
-        if item.response_header_modifier is not None:
-            found = Filters(request=found.request, response=_edit(item.response_header_modifier), rewrite=found.rewrite)
-        if item.url_rewrite is not None:
-            found = Filters(request=found.request, response=found.response, rewrite=_rewrite(item.url_rewrite))
-    return found
+    request = next((item.request_header_modifier for item in written if item.request_header_modifier), None)
+    response = next((item.response_header_modifier for item in written if item.response_header_modifier), None)
+    rewrite = next((item.url_rewrite for item in written if item.url_rewrite), None)
+    return Filters(
+        request=_edit(request) if request else None,
+        response=_edit(response) if response else None,
+        rewrite=Rewrite(hostname=rewrite.hostname or "", path=_path(rewrite.path)) if rewrite else None,
+    )
+
+
+def without_path(found: Filters) -> Filters:
+    """Return the changes without the one of the path."""
+    hostname = found.rewrite.hostname if found.rewrite else ""
+    return structs.replace(found, rewrite=Rewrite(hostname=hostname) if hostname else None)
 
 
 def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
@@ -69,10 +75,6 @@ def _headers(written: Iterable[HTTPHeader]) -> tuple[tuple[str, str], ...]:
     for item in written:
         found.setdefault(item.name.lower(), item.value)
     return tuple(found.items())
-
-
-def _rewrite(written: URLRewrite) -> Rewrite:
-    return Rewrite(hostname=written.hostname or "", path=_path(written.path))
 
 
 def _redirect(written: RequestRedirect) -> Redirect:

@@ -1,6 +1,6 @@
 """The rules of a route, whatever its kind, to the model: done once, wherever the route is attached."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
@@ -8,9 +8,10 @@ from headgate.compiler import filters
 from headgate.compiler.destinations import Destinations
 from headgate.compiler.mirrors import mirrors
 from headgate.compiler.precedence import Ranked
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.shares import Backend, failing, split
-from headgate.model.filters import Timeouts
+from headgate.model.filters import Filters, Rewrite, Timeouts
 from headgate.model.matching import Match
 from headgate.model.routing import Route, Split
 from headgate.resources.meta import Key, Value
@@ -102,7 +103,7 @@ def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
             name=name,
             origin=key,
             redirect=redirect,
-            filters=filters.changes(rule.filters),
+            filters=_changes(rule),
             mirrors=copies,
             timeouts=rule.timeouts,
         )
@@ -119,7 +120,17 @@ def _fault(key: Key, rule: Rule) -> Finding | None:
         filters.fault(key, ref.filters, place, allowed=filters.FOR_A_BACKEND)
         for ref, place in zip(rule.backends, places, strict=True)
     )
-    return own or next((fault for fault in others if fault), None)
+    return own or next((fault for fault in (*others, *_several_paths(key, rule)) if fault), None)
+
+
+def _several_paths(key: Key, rule: Rule) -> Iterator[Finding]:
+    """Yield the wish of one of several backends for a path of its own: a proxy has one path for all of them."""
+    for index, ref in enumerate(rule.backends if len(rule.backends) > 1 else ()):
+        rewrite = filters.changes(ref.filters).rewrite
+        if rewrite and rewrite.path:
+            message = "one of several backends can't have a path of its own; move the URLRewrite to the rule's filters"
+            place = f"{rule.field}.backendRefs[{index}].filters"
+            yield Finding(about=key, reason=Reason.UNSUPPORTED_VALUE, field=place, message=message)
 
 
 def _backends(refs: Sequence[RouteBackend], field: str) -> tuple[Backend, ...]:
@@ -128,7 +139,18 @@ def _backends(refs: Sequence[RouteBackend], field: str) -> tuple[Backend, ...]:
             field=f"{field}[{index}]",
             ref=ref,
             weight=ref.weight,
-            filters=filters.changes(ref.filters),
+            filters=filters.without_path(filters.changes(ref.filters)),
         )
         for index, ref in enumerate(refs)
     )
+
+
+def _changes(rule: Rule) -> Filters:
+    """Return what a rule changes. A path is changed for a rule, so the only backend's wish is the rule's."""
+    own = filters.changes(rule.filters)
+    rewrites = [filters.changes(ref.filters).rewrite for ref in rule.backends]
+    wish = next((rewrite for rewrite in rewrites if rewrite and rewrite.path), None)
+    if wish is None:
+        return own
+    hostname = own.rewrite.hostname if own.rewrite else ""
+    return structs.replace(own, rewrite=Rewrite(hostname=hostname, path=wish.path))
