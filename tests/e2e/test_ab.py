@@ -1,0 +1,253 @@
+"""A/B tests: requests that fit a group go to a split's backends, all others to the root itself (R11 to R16, D4 to D8)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.e2e.manifests import annotated, external, split
+from tests.e2e.world import World, until
+
+FIREFOX = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
+CURL = {"user-agent": "curl/8.5.0"}
+
+
+def group(name: str, *matches: Mapping[str, Any], version: str = "v1alpha4", shape: str = "spec") -> str:
+    """An HTTPRouteGroup; in the shape `top` the matches stand at top level."""
+    content = {"spec": {"matches": matches}} if shape == "spec" else {"matches": matches}
+    head = {"apiVersion": f"specs.smi-spec.io/{version}", "kind": "HTTPRouteGroup", "metadata": {"name": name}}
+    return json.dumps(head | content)
+
+
+def matching(manifest: str, *groups: str) -> str:
+    """Let a split be for the requests of groups only."""
+    obj = json.loads(manifest)
+    obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": name} for name in groups]
+    return json.dumps(obj)
+
+
+def ab_split(*groups: str, weights: Mapping[str, int] | None = None, name: str = "ab-test") -> str:
+    return matching(split(name, "website", weights or {"website-v1": 0, "website-v2": 100}), *groups)
+
+
+@pytest.fixture
+def website(world: World, namespace: str) -> str:
+    """A root with an endpoint of its own and two versions; returns the namespace."""
+    parts = (("website", "root"), ("website-v1", "v1"), ("website-v2", "v2"))
+    world.apply(*(external(name, world.backend(who)) for name, who in parts), namespace=namespace)
+    return namespace
+
+
+def sent(world: World, namespace: str, count: int = 20, **request: Any) -> Counter[str]:
+    return world.send(count, world.request("website", 8080, namespace=namespace, **request))
+
+
+def test_firefox_users_get_the_new_version_and_all_others_the_root(world: World, website: str) -> None:
+    """R11, R12, R14, R15: the example of 001, as it is written there."""
+    firefox = group("firefox-users", {"name": "firefox", "headers": [{"user-agent": ".*Firefox.*"}]}, shape="top")
+    world.apply(firefox, ab_split("firefox-users"), namespace=website)
+    assert sent(world, website, 100, headers=FIREFOX) == {"v2": 100}
+    assert sent(world, website, 100, headers=CURL) == {"root": 100}
+    assert sent(world, website, 100) == {"root": 100}
+    assert sent(world, website, headers={"user-agent": "not a firefox"}) == {"root": 20}
+    assert sent(world, website, headers={"USER-AGENT": "Firefox"}, via="proxy") == {"v2": 20}
+
+
+def test_insiders_share_two_versions_by_weight_and_exactly(world: World, website: str) -> None:
+    """R7, R11: an insider's cookie, 3 to 1."""
+    insiders = group("insiders", {"name": "cookie", "headers": {"cookie": "(.*;)?\\s*insider=yes(;.*)?"}})
+    world.apply(insiders, ab_split("insiders", weights={"website-v1": 3, "website-v2": 1}), namespace=website)
+    assert sent(world, website, 100, headers={"cookie": "lang=en; insider=yes; a=b"}) == {"v1": 75, "v2": 25}
+    assert sent(world, website, 100, headers={"cookie": "insider=yes"}) == {"v1": 75, "v2": 25}
+    assert sent(world, website, 100, headers={"cookie": "insider=yesterday"}) == {"root": 100}
+    assert sent(world, website, 100) == {"root": 100}
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"])
+@pytest.mark.parametrize("shape", ["spec", "top"])
+@pytest.mark.parametrize("headers", [{"x-a": "1", "x-b": "2"}, [{"x-a": "1"}, {"x-b": "2"}]], ids=["map", "list"])
+def test_every_shape_means_the_same_and_is_read_in_every_version(
+    world: World, namespace: str, version: str, shape: str, headers: Any
+) -> None:
+    """R14, D4."""
+    written = group("g", {"name": "both", "headers": headers}, version=version, shape=shape)
+    world.apply(written, namespace=namespace)
+    whole = {"x-a": "1", "x-b": "2"}
+    for read in ("v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"):
+        obj = json.loads(
+            world.kubectl("get", f"httproutegroups.{read}.specs.smi-spec.io", "g", "-n", namespace, "-o", "json")
+        )
+        assert obj["apiVersion"] == f"specs.smi-spec.io/{read}"
+        inside = obj if read in {"v1alpha1", "v1alpha2"} else obj["spec"]
+        assert inside["matches"] == [{"name": "both", "headers": whole}]
+        assert ("spec" in obj) == (read in {"v1alpha3", "v1alpha4"})
+
+
+def test_kubectl_shows_and_describes_groups(world: World, namespace: str) -> None:
+    world.apply(group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]}), namespace=namespace)
+    assert "g " in world.kubectl("get", "htr", "-n", namespace)
+    described = world.kubectl("describe", "httproutegroup", "g", "-n", namespace)
+    assert "Path Regex" in described
+    assert "/a" in described
+    assert "unchanged" in world.kubectl(
+        "apply", "-n", namespace, "-f", "-", stdin=group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]})
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "who"),
+    [
+        ("/metrics", "v2"),
+        ("/metrics/x", "v2"),
+        ("/metricsx?y=z", "v2"),
+        ("/a/metrics", "root"),
+        ("/Metrics", "root"),
+        ("/?/metrics", "root"),
+    ],
+)
+def test_a_path_is_anchored_at_its_start_only(world: World, website: str, path: str, who: str) -> None:
+    """D5."""
+    world.apply(group("g", {"name": "m", "pathRegex": "/metrics"}), ab_split("g"), namespace=website)
+    assert sent(world, website, 3, target=path) == {who: 3}
+
+
+def test_an_expression_that_ends_with_a_dollar_means_the_end_of_the_path(world: World, website: str) -> None:
+    world.apply(group("g", {"name": "m", "pathRegex": "^/a|/b$"}), ab_split("g"), namespace=website)
+    for path, who in {"/ac": "v2", "/b": "v2", "/bc": "root", "/b?c": "v2"}.items():
+        assert sent(world, website, 2, target=path) == {who: 2}
+
+
+def test_all_parts_of_a_match_must_fit_and_one_match_of_any_group_is_enough(world: World, website: str) -> None:
+    """R13: several groups are merged into one."""
+    world.apply(
+        group("g1", {"name": "both", "headers": {"x-a": "1", "X-B": "2.*"}, "pathRegex": "/x", "methods": ["GET"]}),
+        group("g2", {"name": "put", "methods": ["PUT"]}, {"name": "y", "pathRegex": "/y", "methods": ["*"]}),
+        ab_split("g1", "g2"),
+        namespace=website,
+    )
+    both = {"x-a": "1", "x-b": "22"}
+    assert sent(world, website, 3, target="/x", headers=both) == {"v2": 3}
+    assert sent(world, website, 3, target="/z", headers=both) == {"root": 3}
+    assert sent(world, website, 3, target="/x", headers={"x-a": "1"}) == {"root": 3}
+    assert sent(world, website, 3, target="/x", headers=both | {"x-a": "11"}) == {"root": 3}
+    assert sent(world, website, 3, target="/y") == {"v2": 3}
+
+
+def test_a_missing_group_is_named_and_matches_nothing(world: World, website: str) -> None:
+    """R16, D6: the others count; with all of them missing everything stays with the root."""
+    world.apply(group("known", {"name": "m", "pathRegex": "/x"}), ab_split("gone", "known"), namespace=website)
+    assert sent(world, website, 3, target="/x") == {"v2": 3}
+    assert sent(world, website, 3) == {"root": 3}
+    status, reason, message = world.conditions("ab-test", website)["ResolvedRefs"]
+    assert (status, reason) == ("False", "MatchNotFound")
+    assert f"{website}/gone" in message
+    until(lambda: [event for event in world.events("ab-test", website) if event[1] == "MatchNotFound"])
+    world.kubectl("delete", "httproutegroup", "known", "-n", website)
+    world.settle()
+    assert sent(world, website, 3, target="/x") == {"root": 3}
+    world.apply(group("gone", {"name": "m", "pathRegex": "/x"}), namespace=website)
+    assert sent(world, website, 3, target="/x") == {"v2": 3}
+
+
+def test_an_invalid_expression_is_refused_by_name(world: World, website: str) -> None:
+    """D5: at the API, with the field; the last good group stays."""
+    world.apply(group("g", {"name": "m", "pathRegex": "/x"}), ab_split("g"), namespace=website)
+    done = world.try_kubectl(
+        "apply", "-n", website, "-f", "-", stdin=group("g", {"name": "m", "headers": {"a": "(?!x)"}})
+    )
+    assert done.returncode != 0
+    assert "spec.matches[0].headers.a" in done.stderr
+    assert "RE2" in done.stderr
+    assert sent(world, website, 3, target="/x") == {"v2": 3}
+
+
+def test_a_large_expression_reaches_the_proxy(world: World, website: str) -> None:
+    """Envoy by itself refuses what compiles to more than 100 steps."""
+    world.apply(group("g", {"name": "m", "headers": {"x-id": "[0-9a-f]{600}"}}), ab_split("g"), namespace=website)
+    assert sent(world, website, 3, headers={"x-id": "a" * 600}) == {"v2": 3}
+    assert sent(world, website, 3, headers={"x-id": "a" * 599}) == {"root": 3}
+
+
+def test_in_files_an_invalid_group_is_named_and_stops_nothing_else(new_world: Any) -> None:
+    """D6: its split goes on with its other groups."""
+    world = new_world()
+    parts = (("website", "root"), ("website-v1", "v1"), ("website-v2", "v2"))
+    world.write("services.yaml", as_list([external(name, world.backend(who)) for name, who in parts]))
+    good = group("good", {"name": "m", "headers": [{"x-user": "a.*"}]}, shape="top", version="v1alpha2")
+    bad = group("bad", {"name": "m", "pathRegex": "/x("})
+    world.write("ab.yaml", as_list([good, ab_split("good", "bad")]))
+    line = world.write("bad.yaml", bad)
+    problem = next(item for item in line["problems"] if "pathRegex" in str(item))
+    assert "missing )" in str(problem)
+    assert sent(world, "default", 3, headers={"x-user": "alice"}) == {"v2": 3}
+    assert sent(world, "default", 3, headers={"x-user": "bob"}) == {"root": 3}
+    world.write("bad.yaml", group("bad", {"name": "m", "pathRegex": "/x"}))
+    assert sent(world, "default", 3, target="/x") == {"v2": 3}
+
+
+def as_list(manifests: Sequence[str]) -> str:
+    return "\n---\n".join(manifests)
+
+
+def test_splits_with_matches_come_before_those_without_and_the_older_first(world: World, website: str) -> None:
+    """D8."""
+    everything = split("all", "website", {"website-v1": 1, "website-v2": 1})
+    world.apply(everything, group("x", {"name": "x", "pathRegex": "/x"}), namespace=website)
+    assert sent(world, website, 20) == {"v1": 10, "v2": 10}
+    world.apply(ab_split("x", weights={"website-v2": 1}, name="z-first"), namespace=website)
+    until(lambda: world.conditions("z-first", website)["Programmed"][0] == "True")
+    world.apply(ab_split("x", weights={"website-v1": 1}, name="a-second"), namespace=website)
+    assert sent(world, website, 20, target="/x") in ({"v2": 20}, {"v1": 20})
+    assert sent(world, website, 20) == {"v1": 10, "v2": 10}
+    world.kubectl("delete", "trafficsplit", "z-first", "-n", website)
+    world.settle()
+    assert sent(world, website, 20, target="/x") == {"v1": 20}
+
+
+def test_a_group_that_matches_everything_is_still_the_splits_own(world: World, website: str) -> None:
+    """R13: beside a split without matches, each has its own weights."""
+    world.apply(
+        group("all", {"name": "all", "methods": ["*"]}),
+        ab_split("all", weights={"website-v1": 1}),
+        split("rest", "website", {"website-v2": 1}),
+        namespace=website,
+    )
+    assert sent(world, website) == {"v1": 20}
+    world.kubectl("delete", "trafficsplit", "ab-test", "-n", website)
+    world.settle()
+    assert sent(world, website) == {"v2": 20}
+
+
+def test_the_status_of_a_split_with_matches_says_what_each_backend_gets(world: World, website: str) -> None:
+    world.apply(
+        group("g", {"name": "m", "pathRegex": "/x"}),
+        ab_split("g", weights={"website-v1": 3, "website-v2": 1}),
+        namespace=website,
+    )
+
+    def ports() -> Any:
+        return (world.get("trafficsplit/ab-test", website).get("status") or {}).get("ports")
+
+    (port,) = until(ports)
+    assert port["port"] == 8080
+    assert [entry["weight"] for entry in port["backends"]] == [3, 1]
+
+
+def test_matches_and_stickiness_together(world: World, website: str) -> None:
+    """Insiders keep their side; everybody else is not touched and gets no cookie."""
+    insiders = group("insiders", {"name": "m", "headers": {"x-insider": "yes"}})
+    sticky = annotated(ab_split("insiders", weights={"website-v1": 1, "website-v2": 1}), sticky="cookie:side")
+    world.apply(insiders, sticky, namespace=website)
+    request = world.request("website", 8080, namespace=website, headers={"x-insider": "yes"})
+    seen = set()
+    for _ in range(12):
+        first = world.ask(request)
+        cookie = first.headers["set-cookie"].partition(";")[0]
+        seen.add(first.who)
+        again = request._replace(headers={"x-insider": "yes", "cookie": f"a=b; {cookie}"})
+        assert {world.ask(again).who for _ in range(3)} == {first.who}
+    assert seen == {"v1", "v2"}
+    outsider = world.ask(world.request("website", 8080, namespace=website))
+    assert outsider.who == "root"
+    assert "set-cookie" not in outsider.headers
