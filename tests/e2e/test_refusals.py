@@ -43,6 +43,8 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
         assert world.send(10, world.request("web", 8080, namespace=namespace)) == {"v1": 10}
         through_proxy = world.request("taken-range", 8080, namespace=namespace, via="proxy")
         assert world.send(10, through_proxy) == {"fine": 10}
+    until(lambda: [item for item in world.events("taken", namespace) if item[1] == "EnvoyRejectedResolved"])
+    assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}
     world.kubectl("delete", "service", "taken", "-n", namespace)
     world.apply(taken, external("taken-2", world.backend("x")), namespace=namespace)
     assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}

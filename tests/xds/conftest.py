@@ -68,6 +68,10 @@ class Stream:
         self.session.lapse(self.unanswered[TYPES[short]][0])
         return self._sent()
 
+    def retry(self):
+        self.session.retry()
+        return self._sent()
+
     def _receive(self, request):
         rejected = self.session.receive(request)
         self.rejected += [f"{SHORT[item.type_url]} {item.name}={item.digest}: {item.message}" for item in rejected]
