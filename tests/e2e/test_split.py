@@ -62,6 +62,8 @@ def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, names
     counts = world.send(1000, world.request("web", 8080, namespace=namespace))
     assert set(counts) == {"v1", "503"}
     assert within_three_sigma(counts, "503", 0.25)
+    programmed = until(lambda: [item for item in world.events("web", namespace) if item[1] == "Programmed"])
+    assert programmed[0][2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
 
 def test_no_backend_with_endpoints_is_503(world: World, namespace: str) -> None:
@@ -84,6 +86,8 @@ def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> N
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
     found = until(lambda: [item for item in world.events("web", namespace) if item[1] == "AllWeightsZero"])
     assert found[0][0] == "Warning"
+    told = until(lambda: [item[2] for item in world.events("web", namespace) if item[1] == "Programmed"])
+    assert told == ["every proxy holds port 8080: web-v1 0%, web-v2 0%, 503 100%"]
     assert world.conditions("web", namespace)["Programmed"][0] == "True"  # Envoy was given nothing that it refuses
     assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
