@@ -120,6 +120,13 @@ def test_check_names_every_mistake_with_its_place(tmp_path: Path) -> None:
         path.unlink()
 
 
+def test_check_finds_a_self_reference_without_the_services(tmp_path: Path) -> None:
+    """D1: kubectl and `up` refuse it whether the Service exists or not, so `check` has to say so."""
+    (tmp_path / "split.yaml").write_bytes(OBJECTS["self"].text)
+    code, findings = check(tmp_path)
+    assert (code, [item["reason"] for item in findings]) == (1, ["SelfReference"])
+
+
 def test_kubectl_names_every_mistake_in_an_object(world: World, namespace: str) -> None:
     for name, mistake in OBJECTS.items():
         refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=mistake.text.decode())
