@@ -1,4 +1,4 @@
-"""What users get wrong: each mistake is named where it is made, and everything else goes on (issue of bad input, R6, R18)."""
+"""What users get wrong: each mistake is named where it is made, and everything else goes on (R6, R18, D1, D12)."""
 
 import json
 import subprocess

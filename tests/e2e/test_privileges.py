@@ -1,4 +1,4 @@
-"""Ports below 1024 and the user who may not listen on them (requirements of the local runtime)."""
+"""Ports below 1024, and the user who may not listen on them."""
 
 import os
 import shutil

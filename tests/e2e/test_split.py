@@ -221,3 +221,43 @@ def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespa
     counts = world.send(1000, world.request("web", 8080, namespace=namespace))
     assert set(counts) == {"both", "one"}
     assert within_three_sigma(counts, "one", 0.25)
+
+
+def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
+    """R22: every order of creation and deletion is fine."""
+    parts = {
+        "v1": external("web-v1", world.backend("v1")),
+        "root": external("web", world.backend("root")),
+        "split": split("web", "web", {"web-v1": 1}),
+    }
+    world.apply(parts["split"], namespace=namespace)
+    assert world.conditions("web", namespace)["ResolvedRefs"][:2] == ("False", "ServiceNotFound")
+    world.apply(parts["root"], namespace=namespace)
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(5, request) == {"root": 5}
+    world.apply(parts["v1"], namespace=namespace)
+    assert world.send(5, request) == {"v1": 5}
+    world.kubectl("delete", "service", "web", "-n", namespace)
+    world.settle()
+    assert world.send(2, request) == {"ConnectionRefusedError": 2}
+    world.apply(parts["root"], namespace=namespace)
+    assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
+
+
+def test_many_changes_in_one_second_all_count(world: World, namespace: str) -> None:
+    """R25: the last one written is the one in force, and nothing fails on the way."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 1}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    with world.load(request) as load:
+        for weight in (*range(10), 3):
+            written = split("web", "web", {"web-v1": 1, "web-v2": weight})
+            world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+        world.settle()
+    assert set(load.counts) <= {"v1", "v2"}
+    assert world.send(40, request) == {"v1": 10, "v2": 30}
