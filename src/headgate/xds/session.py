@@ -1,6 +1,6 @@
 """One delta ADS stream as a pure state machine: requests and configurations in, responses and outcomes out.
 
-The rules (docs in ARCHITECTURE.md, xDS):
+The rules:
 - What the proxy holds in the wanted version is never sent again; what it refused, not until it changes. The exception is
   a listener whose address was in use: the resource is right, so it is offered again from time to time (`retry`).
 - Make before break: a route is sent when the proxy holds every cluster that the route names, with endpoints; a cluster
