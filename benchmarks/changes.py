@@ -107,7 +107,7 @@ async def measure() -> None:
         backends = [stack.enter_context(Backend(name)) for name in NAMES]
         up = Up(directory)
         (up.manifests / "mesh.json").write_text(json.dumps({"kind": "List", "items": manifests(backends)}))
-        await up.start()
         stack.push_async_callback(up.stop)
+        await up.start()
         await _flips(up, "clients at ease", EASE_S)
         await _flips(up, "clients at full speed", 0)

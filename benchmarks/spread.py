@@ -21,9 +21,10 @@ RUN = 100
 
 async def shares(port: int) -> list[int]:
     """Return how many requests of each run the backend with the smaller weight got."""
-    clients = await connect(f"127.0.0.1:{port}", 1, lambda: len(clients[0].seen) < RUNS * RUN)
-    await clients[0].done
-    names = [answer.name for answer in clients[0].seen]
+    more = iter(range(RUNS * RUN - 1))
+    (client,) = await connect(f"127.0.0.1:{port}", 1, lambda: next(more, None) is not None)
+    await client.done
+    names = [answer.name for answer in client.seen]
     if len(names) != RUNS * RUN:
         raise SystemExit(f"{RUNS * RUN - len(names)} of {RUNS * RUN} requests failed")
     return [names[start : start + RUN].count(NAMES[1]) for start in range(0, RUNS * RUN, RUN)]

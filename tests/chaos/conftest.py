@@ -60,8 +60,8 @@ async def up(tmp_path: Path, counts: Path) -> AsyncIterator[Up]:
     for version in REPLICAS:
         objects += [_service(f"website-{version}", version=version), _deployment(version, counts)]
     (found.manifests / "mesh.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-    await found.start()
     try:
+        await found.start()
         yield found
     finally:
         await found.stop()

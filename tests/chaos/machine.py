@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
+
+from headgate.local.processes import Identity, adopt
 
 READY_S = 60.0
 POLL_S = 0.005
@@ -133,18 +136,23 @@ class Up:
 
     async def stop(self) -> None:
         """End everything, also what a killed control plane left behind."""
-        if self._process is None:
-            await self.start()
-        await self._end(signal.SIGTERM)
+        try:
+            if self._process:
+                await self._end(signal.SIGTERM)
+        finally:
+            for record in (self.state / "gateway" / "envoy.json", *self.state.glob("pods/*/*/run.json")):
+                with contextlib.suppress(FileNotFoundError):
+                    await _end_recorded(record)
 
     async def _end(self, number: int) -> None:
         assert self._process
-        assert self._reading
-        await self.api.close()
+        if self._reading:
+            await self.api.close()
         self._process.send_signal(number)
         await self._process.wait()
-        await self._reading
-        self._process = None
+        if self._reading:
+            await self._reading
+        self._process = self._reading = None
 
     async def weights(self, **weights: int) -> int:
         """Write the weights of the split `website` and return its new generation; `v1` is `website-v1`."""
@@ -163,6 +171,13 @@ class Up:
             return status.get("observedGeneration", 0) >= generation and conditions.get("Programmed") == "True"
 
         await until(programmed, f"generation {generation} is in force")
+
+
+async def _end_recorded(record: Path) -> None:
+    """Kill a process on record, unless another one has its number by now."""
+    identity = msgspec.convert(json.loads(record.read_bytes())["identity"], Identity)
+    if process := adopt(identity):
+        await process.end(0)
 
 
 async def _drain(stream: asyncio.StreamReader) -> None:

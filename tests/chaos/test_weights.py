@@ -45,6 +45,19 @@ def live(weights: dict[str, int]) -> frozenset[str]:
     return frozenset(f"website-{version}" for version, weight in weights.items() if weight)
 
 
+def test_a_request_to_a_backend_without_a_weight_would_be_noticed() -> None:
+    changes = [Change(0, 0, frozenset({"a"})), Change(10, 11, frozenset({"b"})), Change(20, 21, frozenset({"c"}))]
+    target = Target("", "", "")
+
+    def seen(sent: float, answered: float, backend: str) -> bool:
+        return misrouted([Answer(sent, answered, 200, backend, target)], changes) == []
+
+    assert [seen(5, 6, name) for name in "abc"] == [True, False, False]
+    assert [seen(10.1, 10.2, name) for name in "abc"] == [True, True, False]  # under way: the old or the new
+    assert [seen(12, 13, name) for name in "abc"] == [False, True, False]
+    assert [seen(9, 20.5, name) for name in "abc"] == [True, True, True]
+
+
 @pytest.mark.e2e
 async def test_200_changes_of_weights_lose_and_misroute_nothing(up: Up, load: Load, counts: Path) -> None:
     rng = random.Random(7)

@@ -35,21 +35,34 @@ def row(text: str, backend: str) -> list[str]:
     return next(line.split() for line in text.splitlines() if backend in line)
 
 
-def test_shares_count_from_the_start_of_the_table_and_of_late() -> None:
+def test_requests_count_from_the_start_of_the_table_and_shares_of_late() -> None:
     history = History()
     history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the table began
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
     history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
     history.add(20.0, [seen("v1", 1060), seen("v2", 1040, 2)])
     text = drawn(history, decided())
-    assert row(text, "default/v1") == ["default/v1", "75.0%", "60.0%", "50.0%", "60", "2.0", "0"]
-    assert row(text, "default/v2") == ["default/v2", "25.0%", "40.0%", "50.0%", "40", "2.0", "2"]
+    assert row(text, "default/v1") == ["default/v1", "75.0%", "50.0%", "60", "2.0", "0"]
+    assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%", "40", "2.0", "2"]
+
+
+def test_shares_count_anew_when_others_are_wanted() -> None:
+    history = History()
+    history.add(0.0, [seen("v1", 0), seen("v2", 0)])
+    history.add(1.0, [seen("v1", 75), seen("v2", 25)])
+    assert row(drawn(history, decided()), "default/v1")[1:4] == ["75.0%", "75.0%", "75"]
+    split = decided()
+    for backend in split["status"]["ports"][0]["backends"]:
+        backend["weight"] = 1
+    assert row(drawn(history, split), "default/v1")[1:4] == ["50.0%", "-", "75"]
+    history.add(2.0, [seen("v1", 125), seen("v2", 75)])
+    assert row(drawn(history, split), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
 
 
 def test_a_table_without_traffic_shows_no_shares() -> None:
     history = History()
     history.add(0.0, [])
-    assert row(drawn(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "-", "0", "0.0", "0"]
+    assert row(drawn(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "0", "0.0", "0"]
 
 
 def test_what_is_wrong_stands_beneath_the_split() -> None:

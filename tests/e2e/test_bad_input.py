@@ -1,4 +1,4 @@
-"""What users get wrong: each mistake is named where it is made, and everything else goes on (issue of bad input, R6, R18)."""
+"""What users get wrong: each mistake is named where it is made, and everything else goes on (R6, R18, D1, D12)."""
 
 import json
 import subprocess
@@ -118,6 +118,13 @@ def test_check_names_every_mistake_with_its_place(tmp_path: Path) -> None:
         assert mistake.says in errors[0]["message"]
         assert errors[0]["file"] == str(path)
         path.unlink()
+
+
+def test_check_finds_a_self_reference_without_the_services(tmp_path: Path) -> None:
+    """D1: kubectl and `up` refuse it whether the Service exists or not, so `check` has to say so."""
+    (tmp_path / "split.yaml").write_bytes(OBJECTS["self"].text)
+    code, findings = check(tmp_path)
+    assert (code, [item["reason"] for item in findings]) == (1, ["SelfReference"])
 
 
 def test_kubectl_names_every_mistake_in_an_object(world: World, namespace: str) -> None:

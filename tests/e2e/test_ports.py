@@ -118,6 +118,8 @@ def test_all_backends_on_other_ports_leave_the_root_as_it_is(world: World, names
     status, reason, message = world.conditions("web", namespace)["ResolvedRefs"]
     assert (status, reason) == ("False", "PortMismatch")
     assert "web-v1" in message
+    told = until(lambda: [item[2] for item in world.events("web", namespace) if item[1] == "Programmed"])
+    assert told == ["every proxy holds port 8080: web-v1 0%, the plain Service web 100%"]
 
 
 def _described(world: World, namespace: str, word: str) -> str:

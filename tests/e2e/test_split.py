@@ -62,6 +62,8 @@ def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, names
     counts = world.send(1000, world.request("web", 8080, namespace=namespace))
     assert set(counts) == {"v1", "503"}
     assert within_three_sigma(counts, "503", 0.25)
+    programmed = until(lambda: [item for item in world.events("web", namespace) if item[1] == "Programmed"])
+    assert programmed[0][2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
 
 def test_no_backend_with_endpoints_is_503(world: World, namespace: str) -> None:
@@ -84,6 +86,8 @@ def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> N
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
     found = until(lambda: [item for item in world.events("web", namespace) if item[1] == "AllWeightsZero"])
     assert found[0][0] == "Warning"
+    told = until(lambda: [item[2] for item in world.events("web", namespace) if item[1] == "Programmed"])
+    assert told == ["every proxy holds port 8080: web-v1 0%, web-v2 0%, 503 100%"]
     assert world.conditions("web", namespace)["Programmed"][0] == "True"  # Envoy was given nothing that it refuses
     assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
@@ -217,3 +221,43 @@ def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespa
     counts = world.send(1000, world.request("web", 8080, namespace=namespace))
     assert set(counts) == {"both", "one"}
     assert within_three_sigma(counts, "one", 0.25)
+
+
+def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
+    """R22: every order of creation and deletion is fine."""
+    parts = {
+        "v1": external("web-v1", world.backend("v1")),
+        "root": external("web", world.backend("root")),
+        "split": split("web", "web", {"web-v1": 1}),
+    }
+    world.apply(parts["split"], namespace=namespace)
+    assert world.conditions("web", namespace)["ResolvedRefs"][:2] == ("False", "ServiceNotFound")
+    world.apply(parts["root"], namespace=namespace)
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(5, request) == {"root": 5}
+    world.apply(parts["v1"], namespace=namespace)
+    assert world.send(5, request) == {"v1": 5}
+    world.kubectl("delete", "service", "web", "-n", namespace)
+    world.settle()
+    assert world.send(2, request) == {"ConnectionRefusedError": 2}
+    world.apply(parts["root"], namespace=namespace)
+    assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
+
+
+def test_many_changes_in_one_second_all_count(world: World, namespace: str) -> None:
+    """R25: the last one written is the one in force, and nothing fails on the way."""
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 1}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    with world.load(request) as load:
+        for weight in (*range(10), 3):
+            written = split("web", "web", {"web-v1": 1, "web-v2": weight})
+            world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
+        world.settle()
+    assert set(load.counts) <= {"v1", "v2"}
+    assert world.send(40, request) == {"v1": 10, "v2": 30}

@@ -46,8 +46,13 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_
 class World:
     """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context."""
 
-    def __init__(self, root: Path, *options: str, manifests: Mapping[str, str] | None = None) -> None:
-        """`root` is an empty directory for the world's files; `options` are given to `headgate up`."""
+    def __init__(
+        self, root: Path, *options: str, manifests: Mapping[str, str] | None = None, user: int | None = None
+    ) -> None:
+        """`root` is an empty directory for the world's files; `options` are given to `headgate up`.
+
+        `user` is the user (and group) id that headgate runs as, for tests that run as root.
+        """
         self.root = root
         self.directory = root / "manifests"
         self.state = root / "state"
@@ -61,6 +66,10 @@ class World:
         self.directory.mkdir()
         for name, text in (manifests or {}).items():
             (self.directory / name).write_text(text)
+        self._prefix: list[str] = []
+        if user is not None:
+            os.chown(root, user, user)
+            self._prefix = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
 
     def __enter__(self) -> Self:
         """Start headgate and wait until it is ready."""
@@ -86,7 +95,17 @@ class World:
         mark = len(self.lines)
         with (self.root / "stderr").open("ab") as errors:
             self.process = subprocess.Popen(
-                [HEADGATE, "up", str(self.directory), "--state", str(self.state), "-o", "json", *self.options],
+                [
+                    *self._prefix,
+                    HEADGATE,
+                    "up",
+                    str(self.directory),
+                    "--state",
+                    str(self.state),
+                    "-o",
+                    "json",
+                    *self.options,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -329,10 +348,10 @@ def _live_pid(record: Path) -> int:
 
 
 @contextlib.contextmanager
-def world_in_a_new_directory(*options: str, manifests: Mapping[str, str] | None = None) -> Iterator[World]:
+def world_in_a_new_directory(*options: str, **more: Any) -> Iterator[World]:
     """Run a world whose files are removed at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root,
-        World(Path(root), *options, manifests=manifests) as world,
+        World(Path(root), *options, **more) as world,
     ):
         yield world

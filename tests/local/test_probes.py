@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import time
 from typing import Any
@@ -27,6 +28,13 @@ async def server():
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError),
+        ):  # a bare connect is a probe too
+            await answer(reader, writer)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         path = requests[-1].split()[1].decode().strip("/")
         if path == "slow":
@@ -35,7 +43,6 @@ async def server():
             writer.write(b"hello\n")
         else:
             writer.write(f"HTTP/1.1 {path} Some Words\r\nContent-Length: 0\r\n\r\n".encode())
-        writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
         yield listener.sockets[0].getsockname()[1], requests
@@ -87,7 +94,7 @@ async def test_tcp(server):
 async def test_exec():
     assert await ask(probe(exec={"command": ["sh", "-c", 'test "$A" = x']}), target()) == ""
     assert await ask(probe(exec={"command": ["sh", "-c", "exit 4"]}), target()) == "sh ended with exit code 4"
-    assert "No such file" in await ask(probe(exec={"command": ["no-such-program"]}), target())
+    assert "there is no program 'no-such-program'" in await ask(probe(exec={"command": ["no-such-program"]}), target())
     began = time.monotonic()
     assert await ask(probe(exec={"command": ["sleep", "60"]}), target()) == "no answer within 1 s"
     assert time.monotonic() - began < 20

@@ -142,9 +142,10 @@ NAME = "spec.backends[0].service"
         (grant(**{"from": DROP}), "spec.from", "is missing"),
         (grant(**{"from": [{"group": "", "kind": "X"}]}), "spec.from[0].namespace", "is missing"),
         (grant(to=[{"kind": "Service"}]), "spec.to[0].group", "is required"),
+        (slice_(endpoints=[{"addresses": ["localhost"]}]), "endpoints[0].addresses[0]", "is not an IPv4 address"),
         (slice_(endpoints=[{"addresses": []}]), "endpoints[0].addresses", "is empty"),
         (
-            slice_(endpoints=[{"addresses": ["a"], "conditions": {"ready": "yes"}}]),
+            slice_(endpoints=[{"addresses": ["10.1.0.1"], "conditions": {"ready": "yes"}}]),
             "endpoints[0].conditions.ready",
             "true",
         ),

@@ -180,3 +180,11 @@ async def test_a_directory_that_is_not_there_can_not_be_watched(tmp_path):
     readings = watch(tmp_path / "none")
     with pytest.raises(StoreError, match="can't be watched"):
         [reading async for reading in readings]
+
+
+def test_a_name_that_is_no_utf8_is_a_problem_that_can_be_printed(tmp_path):
+    (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split())
+    found = read([tmp_path])
+    assert found.objects == ()
+    assert [problem.message for problem in found.problems] == ["has a name that is not UTF-8: rename it"]
+    assert found.problems[0].file.encode() == f"{tmp_path}/na\N{REPLACEMENT CHARACTER}me.yaml".encode()

@@ -56,9 +56,9 @@ class Stream:
         initial = {found["name"]: found["digest"] for found in RESOURCE.finditer(has)}
         return self._receive(Request(TYPES[short], tuple(names.split()), tuple(leave.split()), initial))
 
-    def ack(self, short, *, leave="", at=0):
+    def ack(self, short, names="", *, leave="", at=0):
         nonce = self.unanswered[TYPES[short]].pop(at)
-        return self._receive(Request(TYPES[short], (), tuple(leave.split()), {}, nonce))
+        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(leave.split()), {}, nonce))
 
     def nack(self, short, error="bad", *, at=0):
         nonce = self.unanswered[TYPES[short]].pop(at)
@@ -66,6 +66,10 @@ class Stream:
 
     def lapse(self, short):
         self.session.lapse(self.unanswered[TYPES[short]][0])
+        return self._sent()
+
+    def retry(self):
+        self.session.retry()
         return self._sent()
 
     def _receive(self, request):

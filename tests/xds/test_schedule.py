@@ -222,9 +222,11 @@ class Schedule(RuleBasedStateMachine):
         self.silent = False  # an answer was overdue: order is no longer promised
         self.connect()
 
-    def connect(self):
+    def connect(self, *, late=False):
         self.session = Session()
-        self.session.offer(self.config)
+        self.built = not late  # a server that has just started hears its proxies before it has anything for them
+        if self.built:
+            self.session.offer(self.config)
         self.unanswered = defaultdict(dict)
         self.sent = {}  # the version that was last sent, until there is a cause to send it again
         self.due = set()  # endpoints that follow their cluster
@@ -235,6 +237,7 @@ class Schedule(RuleBasedStateMachine):
 
     def offer(self, config):
         self.config = config
+        self.built = True
         self.session.offer(config)
         self.push()
 
@@ -264,14 +267,14 @@ class Schedule(RuleBasedStateMachine):
     def drain(self):
         self.envoy.drain()
 
-    @rule(restarted=st.booleans())
-    def reconnect(self, restarted):
+    @rule(restarted=st.booleans(), late=st.booleans())
+    def reconnect(self, restarted, late):
         if restarted or self.envoy.in_doubt():
             self.envoy = Envoy()
             self.excused.clear()
         self.cut_off = bool(self.envoy.warming)  # the endpoints that it waits for may have been on their way
         self.envoy.hang_up()
-        self.connect()
+        self.connect(late=late)
 
     def hear(self, request):
         self.note_causes(request)
@@ -294,7 +297,7 @@ class Schedule(RuleBasedStateMachine):
             self.sent.pop((type_url, name), None)
 
     def push(self):
-        for response in self.session.advance():
+        for response in self.session.advance() if self.built else ():
             self.check_sent(response)
             self.unanswered[response.type_url][response.nonce] = response
             self.envoy.inbox.append(response)
@@ -346,6 +349,8 @@ class Schedule(RuleBasedStateMachine):
 
     def settle(self):
         """Deliver everything, fairly, until nobody has anything to say."""
+        if not self.built:
+            self.offer(self.config)
         for _ in range(ENOUGH_STEPS):
             self.envoy.drain()
             speakers = [type_url for type_url in ORDER if self.envoy.may_speak(type_url)]
@@ -383,9 +388,9 @@ class Deaf(Schedule):
             self.session.lapse(waiting[0])
             self.push()
 
-    def connect(self):
+    def connect(self, *, late=False):
         self.overdue = set()
-        super().connect()
+        super().connect(late=late)
 
     def waited_for(self, type_url):
         return self.unanswered[type_url].keys() - self.overdue

@@ -89,8 +89,9 @@ def test_a_cluster_leaves_when_the_proxy_lets_go_of_the_route(stream):
 
 def test_a_route_that_is_told_to_be_gone_still_counts_until_the_proxy_lets_go_of_it(stream):
     proxy = stream(*A).serve()
-    assert proxy.offer() == ["LDS -l"]
-    assert proxy.ask("RDS", "r") == ["RDS -r"]
+    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["LDS -l", "RDS r=2"]
+    assert proxy.offer() == []
+    assert proxy.ack("RDS", "r") == ["RDS -r"]  # it let go of r, asked again, and then took r=2
     assert proxy.ack("RDS") == []  # Envoy ignores removals of routes
     assert proxy.ack("LDS", leave="r") == []
     assert proxy.ask("RDS", leave="r") == ["CDS -a"]
@@ -148,6 +149,25 @@ def test_a_refused_resource_is_not_sent_again_until_it_changes(stream):
     assert proxy.rejected == ["LDS l=2: no such filter"]
     assert proxy.offer(*changed) == []
     assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=3", "RDS r=1(a)") == ["LDS l=3"]
+
+
+def test_a_listener_whose_address_was_in_use_is_offered_again_and_told_once(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=2", "RDS r=1(a)") == ["LDS l=2"]
+    assert proxy.nack("LDS", "cannot bind '127.77.0.1:80': Address already in use") == []
+    assert proxy.retry() == ["LDS l=2"]
+    assert proxy.nack("LDS", "cannot bind '127.77.0.1:80': Address already in use") == []
+    assert len(proxy.rejected) == 1
+    assert proxy.retry() == ["LDS l=2"]
+    assert proxy.ack("LDS") == []
+    assert proxy.retry() == []
+
+
+def test_a_listener_that_is_wrong_is_not_offered_again(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer("CDS a=1", "EDS a=1", "LDS l=2", "RDS r=1(a)") == ["LDS l=2"]
+    assert proxy.nack("LDS", "no such filter") == []
+    assert proxy.retry() == []
 
 
 def test_a_refused_response_is_repeated_one_by_one_and_only_the_bad_one_is_rejected(stream):
@@ -323,6 +343,16 @@ def test_what_is_asked_for_again_is_sent_again(stream):
     assert proxy.ask("EDS", "a") == ["EDS a=1"]
     assert proxy.ack("EDS") == []
     assert proxy.ask("EDS", "a") == ["EDS a=1"]
+
+
+def test_endpoints_that_are_asked_for_anew_are_not_there_until_they_are_taken(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A_AND_B) == ["CDS b=1"]
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]
+    proxy.ack("EDS")
+    assert proxy.ask("EDS", "b") == ["EDS b=1"]  # Envoy dropped the cluster and has it again, in one step
+    assert proxy.ack("CDS") == []
+    assert proxy.ack("EDS") == ["RDS r=2"]
 
 
 def test_what_is_no_longer_asked_for_is_not_sent(stream):

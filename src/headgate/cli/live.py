@@ -23,7 +23,7 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 REFRESH_S = 0.5
 PLAIN_S = 5.0
 RECENT_S = 10.0
-COLUMNS = (("WANTED", 7), ("TOTAL", 7), ("RECENT", 7), ("REQUESTS", 10), ("REQ/S", 7), ("FAILED", 7))
+COLUMNS = (("WANTED", 7), ("OBSERVED", 8), ("REQUESTS", 10), ("REQ/S", 7), ("FAILED", 7))
 NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
 NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
 
@@ -31,12 +31,14 @@ Counts = Mapping[tuple[PortRef, str], Count]
 
 
 class Line(Value, frozen=True, kw_only=True):
-    """One backend: shares of 1 (None without requests), counts since the table began, requests per second of late."""
+    """One backend: shares of 1, counts since the table began.
+
+    `observed` (None without requests) and `rate`, in requests per second, are of the last seconds with these weights.
+    """
 
     backend: str
     wanted: float
-    total: float | None
-    recent: float | None
+    observed: float | None
     requests: int
     rate: float
     failures: int
@@ -60,11 +62,12 @@ class Moment(NamedTuple):
 
 
 class History:
-    """The first reading, and those of the last seconds."""
+    """The first reading, those of the last seconds, and for each port the one since which the shares are as wanted now."""
 
     def __init__(self) -> None:
         self._moments: deque[Moment] = deque()
         self._first: Moment | None = None
+        self._wanted: dict[PortRef, tuple[Sequence[float], Moment | None]] = {}
 
     def add(self, time: float, observed: Iterable[Observed]) -> None:
         """Take a reading."""
@@ -79,11 +82,16 @@ class History:
         """Return what each backend got since the first reading."""
         return self._growth(ref, self._first)
 
-    def recent(self, ref: PortRef) -> tuple[Mapping[str, Count], float]:
-        """Return what each backend got of late, and in how many seconds."""
+    def recent(self, ref: PortRef, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
+        """Return what each backend got of late, since these shares are wanted, and in how many seconds."""
         if not self._moments:
             return {}, 0.0
-        oldest = self._moments[0]
+        if ref not in self._wanted:
+            self._wanted[ref] = wanted, None
+        elif self._wanted[ref][0] != wanted:
+            self._wanted[ref] = wanted, self._moments[-1]
+        since = self._wanted[ref][1]
+        oldest = since if since and since.time > self._moments[0].time else self._moments[0]
         return self._growth(ref, oldest), self._moments[-1].time - oldest.time
 
     def _growth(self, ref: PortRef, since: Moment | None) -> Mapping[str, Count]:
@@ -130,8 +138,8 @@ def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
     want = wanted(root_of(split), port, [split])
     ref = PortRef(want.service, port)
     totals = {backend: count for backend, count in history.total(ref).items() if count.requests}
-    recents, seconds = history.recent(ref)
     overall = _by_backend(fits(want, _requests(totals)))
+    recents, seconds = history.recent(ref, [fit.wanted for fit in overall.values()])
     of_late = _by_backend(fits(want, _requests(recents)))
     for backend, fit in overall.items():
         late = of_late.get(backend)
@@ -139,8 +147,7 @@ def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
         yield Line(
             backend=backend,
             wanted=fit.wanted,
-            total=fit.observed if sum(_requests(totals).values()) else None,
-            recent=late.observed if late and sum(_requests(recents).values()) else None,
+            observed=late.observed if late and sum(_requests(recents).values()) else None,
             requests=count.requests,
             rate=recent.requests / seconds if seconds else 0.0,
             failures=count.failures,
@@ -193,13 +200,12 @@ def _frame(*, header: bool) -> Table:
 
 
 def _cells(line: Line) -> Sequence[str | Text]:
-    recent = Text(_percent(line.recent), style="" if line.recent is None else "green" if line.fits else "yellow")
+    style = "" if line.observed is None else "green" if line.fits else "yellow"
     failed = Text(str(line.failures), style="bold red" if line.failures else "dim")
     return (
         f"  {line.backend}",
         _percent(line.wanted),
-        _percent(line.total),
-        recent,
+        Text(_percent(line.observed), style=style),
         str(line.requests),
         f"{line.rate:.1f}",
         failed,

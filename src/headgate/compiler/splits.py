@@ -128,14 +128,14 @@ class Claims:
             return Finding(about=key, reason=reason, field=field, message=message, related=related)
 
         written = split.spec.service
-        if root not in self.snapshot.services:
+        if (own := self_reference(key, split, self.settings.domain)) is not None:
+            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
+        elif root not in self.snapshot.services:
             message = f"there is no Service {written} yet, so there is nothing to split; create it or mend the name"
             yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message)
         elif not permitted(self.snapshot, key, root):
             message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
             yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))
-        elif (own := self_reference(key, split, self.settings.domain)) is not None:
-            yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root in self.winners and not split.spec.matches:
             winner = self.winners[root]
             message = f"{written} is split by {winner} already, which is older; delete one of the two"
@@ -246,7 +246,7 @@ def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
         return None
     root = service_name(split.spec.service, key.namespace, domain)
     names = [service_name(item.service, key.namespace, domain) for item in split.spec.backends]
-    return names.index(root) if root in names else None
+    return names.index(root) if root and root in names else None
 
 
 def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:

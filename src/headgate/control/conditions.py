@@ -1,6 +1,7 @@
 """The report and the proxies' answers as conditions, and as the status of a TrafficSplit. Pure: it writes nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from headgate.compiler.reasons import Condition, Reason
@@ -16,6 +17,7 @@ _FINE = {
     Condition.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
 _CONFLICTED = "Conflicted"
+_NO_SUCH_BACKEND = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
 
 
 class Said(Value, frozen=True, kw_only=True):
@@ -108,18 +110,27 @@ def _share(share: Share) -> Mapping[str, Any]:
 
 def summary(outcomes: Sequence[Outcome]) -> str:
     """Write the shares in one line, for Events: `port 8080: website-v1 90%, website-v2 10%`."""
-    ports = (
-        f"port {outcome.ref.port}: "
-        + ", ".join(f"{item.service.split('/')[-1]} {percent(item)}" for item in outcome.shares)
-        for outcome in outcomes
-    )
-    return "; ".join(ports)
+    return "; ".join(f"port {outcome.ref.port}: {', '.join(_parts(outcome))}" for outcome in outcomes)
+
+
+def _parts(outcome: Outcome) -> Iterator[str]:
+    """Yield who gets what, and what becomes of the requests that no backend gets (D9, D10)."""
+    for item in outcome.shares:
+        yield f"{item.service.split('/')[-1]} {percent(item)}"
+    rest = 1 - sum((Fraction(item.numerator, item.denominator) for item in outcome.shares), Fraction(0))
+    if rest == 1 and all(item.left_out in _NO_SUCH_BACKEND for item in outcome.shares):
+        yield f"the plain Service {outcome.ref.service.split('/')[-1]} 100%"
+    elif rest:
+        yield f"503 {_percent(rest)}"
 
 
 def percent(share: Share) -> str:
     """Write a share as a percentage with two decimals at most: `33.33%`, `90%`."""
-    hundredths = round(10_000 * share.numerator / share.denominator)
-    return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".") + "%"
+    return _percent(Fraction(share.numerator, share.denominator))
+
+
+def _percent(part: Fraction) -> str:
+    return f"{round(10_000 * part) / 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progress:

@@ -26,7 +26,7 @@ from headgate.resources.registry import GATEWAY, SERVICE, SPLIT
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import Rejected
+from headgate.xds.session import IN_USE, Rejected
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
 COMPONENT = "headgate"
@@ -61,12 +61,18 @@ def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
             about=_blamed(rejected, owners),
             reason=Reason.ENVOY_REJECTED,
             field="",
-            message=f"the proxy {proxy.id} refused {rejected.name}: {rejected.message.strip()}",
+            message=f"the proxy {proxy.id} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}",
         )
         for proxy in fleet.connected()
         for rejected in proxy.refusals()
     ]
     return tuple(dict.fromkeys(found))
+
+
+def _advice(rejected: Rejected) -> str:
+    if IN_USE not in rejected.message:
+        return ""
+    return "; free the address or give the Service another port: it is tried again every few seconds"
 
 
 def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:

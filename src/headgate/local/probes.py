@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.local.processes import Launch
+import msgspec
+
+from headgate.local.processes import Launch, start_fault
 from headgate.resources.workloads import Container, HttpGet, Probe
 
 _LONGEST_LINE = 4096  # bytes of an answer's first line
@@ -141,15 +143,18 @@ def _port(port: int | str, container: Container) -> int:
 async def _run(command: tuple[str, ...], launch: Launch) -> str:
     if not command:
         raise ValueError("exec: command is empty")
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=launch.env,
-        cwd=Path(launch.cwd) if launch.cwd else None,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=launch.env,
+            cwd=Path(launch.cwd) if launch.cwd else None,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
     try:
         code = await process.wait()
     except asyncio.CancelledError:  # too slow, or no longer wanted

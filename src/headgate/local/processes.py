@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ def spawn(launch: Launch, log: Path) -> Process:
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
-        raise StartError(_why(launch, error)) from error
+        raise StartError(start_fault(launch, error)) from error
     return Process(_identity(child.pid), os.pidfd_open(child.pid), child)
 
 
@@ -154,12 +155,16 @@ def _stat(pid: int) -> Sequence[str]:
     return text.rpartition(")")[2].split()  # the name before may hold spaces and brackets
 
 
-def _why(launch: Launch, error: OSError | ValueError) -> str:
+def start_fault(launch: Launch, error: OSError | ValueError) -> str:
+    """Say why a program could not be started, with the field to mend."""
     program = launch.command[0]
+    path = launch.env.get("PATH", "")
+    # A directory of PATH that may not be searched looks like a program that may not be run.
+    missing = "/" not in program and isinstance(error, PermissionError) and shutil.which(program, path=path) is None
     if isinstance(error, FileNotFoundError) and launch.cwd and error.filename == launch.cwd:
         return f"workingDir: there is no directory {launch.cwd} on this machine"
-    if isinstance(error, FileNotFoundError):
-        return f"command: there is no program {program!r} on this machine (PATH is {launch.env.get('PATH', '')})"
+    if missing or isinstance(error, FileNotFoundError):
+        return f"command: there is no program {program!r} on this machine (PATH is {path})"
     if isinstance(error, PermissionError):
         return f"command: {program!r} may not be run; make it executable"
     return f"command: {program!r} can't be run: {error}"

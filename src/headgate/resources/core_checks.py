@@ -1,6 +1,7 @@
 """What can be wrong with Services, EndpointSlices and ReferenceGrants as far as the mesh reads them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from headgate.errors import Cause
@@ -10,6 +11,8 @@ from headgate.resources.names import label_fault, type_name
 
 _LARGEST_PORT = 65535
 _MOST_REFERENCES = 16
+_ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
+_NO_ADDRESS = ("", "None")  # not given yet, and headless
 _PORT_TEXTS = ("name", "protocol", "appProtocol")
 
 
@@ -54,6 +57,13 @@ def service_causes(obj: Object) -> Iterator[Cause]:
         causes += _text_map(spec.get("selector"), "spec.selector")
         for name in ("clusterIP", "type"):
             causes += _optional_text(spec, name, "spec")
+        address = spec.get("clusterIP")
+        if (
+            isinstance(address, str)
+            and address not in _NO_ADDRESS
+            and not _is_address(address, *_ADDRESS_TYPES.values())
+        ):
+            causes.append(Cause("spec.clusterIP", f"{address!r} is not an IP address; leave it out to be given one"))
         if spec.get("ports") is not None:
             causes += _ports(list_at(spec["ports"], "spec.ports", causes), "spec.ports")
     yield from causes
@@ -115,6 +125,7 @@ def slice_causes(obj: Object) -> Iterator[Cause]:
             endpoint = object_at(item, f"endpoints[{index}]", causes)
             if endpoint is not None:
                 causes += _endpoint(endpoint, f"endpoints[{index}]")
+                causes += _addresses(endpoint.get("addresses"), obj.get("addressType", "IPv4"), f"endpoints[{index}]")
     if obj.get("ports") is not None:
         for index, item in enumerate(list_at(obj["ports"], "ports", causes)):
             port = object_at(item, f"ports[{index}]", causes)
@@ -140,6 +151,27 @@ def _endpoint(endpoint: Mapping[str, Any], where: str) -> list[Cause]:
     for name in ("kind", "namespace", "name", "uid"):
         causes += _optional_text(target, name, f"{where}.targetRef")
     return causes
+
+
+def _addresses(values: object, kind: object, where: str) -> list[Cause]:
+    """Return the addresses that a proxy would refuse, and with them every other endpoint of the Service."""
+    if not isinstance(kind, str) or kind not in _ADDRESS_TYPES or not isinstance(values, list):
+        return []
+    return [
+        Cause(f"{where}.addresses[{index}]", f"{value!r} is not an {kind} address; names are resolved by nobody here")
+        for index, value in enumerate(values)
+        if isinstance(value, str) and value and not _is_address(value, _ADDRESS_TYPES[kind])
+    ]
+
+
+def _is_address(text: str, *kinds: type[IPv4Address | IPv6Address]) -> bool:
+    for kind in kinds:
+        try:
+            kind(text)
+        except ValueError:
+            continue
+        return True
+    return False
 
 
 def _slice_port(port: Mapping[str, Any], where: str) -> list[Cause]:

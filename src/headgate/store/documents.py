@@ -7,6 +7,7 @@ parser's nodes, so that a mistake in `spec.backends[1].weight` is shown where it
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -96,15 +97,23 @@ def _taken_apart(document: Document) -> tuple[list[Document], list[Flaw]]:
         return [_with_metadata(document)], []
     found: list[Document] = []
     flaws: list[Flaw] = []
+    places = _by_item(document.places)
     for index, item in enumerate(items):
         prefix = f"items[{index}]"
-        inner = {
-            path[len(prefix) + 1 :]: place for path, place in document.places.items() if path.startswith(f"{prefix}.")
-        }
-        more, wrong = _taken_apart(Document(item, document.locate(prefix), inner))
+        more, wrong = _taken_apart(Document(item, document.locate(prefix), places[prefix]))
         found += more
         flaws += wrong
     return found, flaws
+
+
+def _by_item(places: Mapping[str, Place]) -> Mapping[str, dict[str, Place]]:
+    """Sort the places of a list's fields by its items: `items[0].kind` is `kind` of `items[0]`."""
+    found: dict[str, dict[str, Place]] = defaultdict(dict)
+    for path, place in places.items():
+        item, _, field = path.partition(".")
+        if field:
+            found[item][field] = place
+    return found
 
 
 def _with_metadata(document: Document) -> Document:

@@ -91,7 +91,8 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
     """Yield each file once, with what keeps it from being read (empty: nothing)."""
     seen: set[Path] = set()
     for path in paths:
-        for file, trouble in _below(path) if _is_directory(path) else [(path, "")]:
+        for file, reason in _below(path) if _is_directory(path) else [(path, "")]:
+            trouble = reason if _shown(file) == str(file) else "has a name that is not UTF-8: rename it"
             real = _real(file)
             if trouble or real not in seen:
                 seen.add(real)
@@ -169,7 +170,12 @@ def _text(file: Path) -> str:
 
 
 def _file_problem(file: Path, message: str) -> Problem:
-    return Problem(str(file), 1, 1, "", message)
+    return Problem(_shown(file), 1, 1, "", message)
+
+
+def _shown(file: Path) -> str:
+    """Return a path as text that can be printed and stored; what is no UTF-8 in it becomes a question mark."""
+    return os.fsencode(file).decode(errors="replace")
 
 
 def _manifest(file: str, document: Document) -> Manifest | list[Problem]:

@@ -1,10 +1,10 @@
 """The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from headgate.envoy.config import ProxyConfig, TypeUrl
+from headgate.envoy.config import Encoded, ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import ORDER, Rejected, Session
+from headgate.xds.session import ORDER, Rejected, Session, Shelf
 
 
 class Proxy:
@@ -37,12 +37,22 @@ class Proxy:
         config = self.config.get()
         if self.session is None or config is None:
             return False
+        if any(shelf.waits for shelf in self.session.shelves.values()):
+            return False  # quickly said while answers are due, which is when it is asked most
         refused = {(item.type_url, item.name) for item in self.refusals()}
         return not any(
-            self.lags(type_url, name) and (type_url, name) not in refused
+            (type_url, name) not in refused
             for type_url, shelf in self.session.shelves.items()
-            for name in shelf.wants(config.get(type_url, {}))
+            for name in _missing(shelf, config.get(type_url, {}))
         )
+
+
+def _missing(shelf: Shelf, config: Mapping[str, Encoded]) -> Iterator[str]:
+    """Yield the names that a proxy asked for and does not hold as they are wanted."""
+    for name, encoded in shelf.wants(config).items():
+        held = shelf.held.get(name)
+        if held is None or held.digest != encoded.digest:
+            yield name
 
 
 class Fleet:

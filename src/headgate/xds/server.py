@@ -18,6 +18,7 @@ from headgate.xds.session import Response, Session
 from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use
 ANSWER_SECONDS = 5.0  # after that nothing waits for a proxy's answer; the status says that it lags
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class _Stream:
         self._session = Session()
         self._wake = asyncio.Event()
         self._sent: dict[str, float] = {}  # nonce -> when the answer is overdue
+        self._retry = time.monotonic() + RETRY_SECONDS
         self._closed = False
         self._fault = ""  # why what the proxy sends can't be read
 
@@ -118,13 +120,16 @@ class _Stream:
             log.warning("proxy %s has not answered in %.0f s", proxy.id, ANSWER_SECONDS)
             self._session.lapse(nonce)
             del self._sent[nonce]
+        if now >= self._retry:
+            self._session.retry()
+            self._retry = now + RETRY_SECONDS
         responses = self._session.advance() if proxy.config.get() is not None else []
         self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
         return responses
 
     async def _pause(self) -> None:
-        """Wait until something happens, or until the next answer is overdue."""
-        timeout = min(self._sent.values()) - time.monotonic() if self._sent else None
+        """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
+        timeout = min([self._retry, *self._sent.values()]) - time.monotonic()
         try:
             await asyncio.wait_for(self._wake.wait(), timeout)
         except TimeoutError:

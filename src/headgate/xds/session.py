@@ -1,7 +1,8 @@
 """One delta ADS stream as a pure state machine: requests and configurations in, responses and outcomes out.
 
-The rules (docs in ARCHITECTURE.md, xDS):
-- What the proxy holds in the wanted version is never sent again; what it refused, not until it changes.
+The rules:
+- What the proxy holds in the wanted version is never sent again; what it refused, not until it changes. The exception is
+  a listener whose address was in use: the resource is right, so it is offered again from time to time (`retry`).
 - Make before break: a route is sent when the proxy holds every cluster that the route names, with endpoints; a cluster
   leaves when no route that the proxy may hold names it. What it brings from an earlier stream counts as held, so nothing
   leaves before it has told its routes.
@@ -20,6 +21,7 @@ ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
 UNSURE = "?"  # the digest of what was removed in a response that was refused: it may be there or not
+IN_USE = "cannot bind"  # Envoy's words when a listener's address can't be had now
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
 
 
@@ -141,6 +143,9 @@ class Session:
         if request.error is not None:
             return tuple(_refused(shelf, response, request.error))
         _accepted(shelf, response)
+        if request.type_url == ENDPOINTS:  # of routes the answer may be about what came after it asked: they count
+            for name in request.subscribe:
+                shelf.held.pop(name, None)
         return ()
 
     def advance(self) -> list[Response]:
@@ -158,6 +163,11 @@ class Session:
                     shelf.doubt(shelf.flying.pop(oldest))
                     shelf.overdue.discard(oldest)
 
+    def retry(self) -> None:
+        """Offer listeners again that were refused for want of their address."""
+        shelf = self.shelves[LISTENER]
+        shelf.alone |= {name: None for name, rejected in shelf.rejected.items() if IN_USE in rejected.message}
+
     def _subscribe(self, shelf: Shelf, request: Request) -> None:
         first = not shelf.wildcard and not shelf.subscribed
         names = set(request.subscribe) - {"*"}
@@ -171,8 +181,10 @@ class Session:
             shelf.held[name] = Held(digest, None)
             shelf.brought.add(name)
         shelf.recognise(self.config.get(request.type_url, {}))
-        for name in names - set(request.initial):
+        for name in names - set(request.initial):  # it let go of them, and has nothing of them now
             shelf.known.pop(name, None)
+            shelf.held.pop(name, None)
+            shelf.lapsed.discard(name)
         shelf.subscribed |= names
         for name in request.unsubscribe:
             shelf.subscribed.discard(name)
@@ -203,7 +215,8 @@ class Session:
                 self._repeat_endpoints(name)
             shelf.known[name] = encoded.digest
             shelf.again.pop(name, None)
-            shelf.rejected.pop(name, None)
+            if name in shelf.rejected and shelf.rejected[name].digest != encoded.digest:
+                del shelf.rejected[name]
         for name in response.removed:
             shelf.known.pop(name, None)
             if name in shelf.subscribed:
@@ -313,6 +326,7 @@ def _refused(shelf: Shelf, response: Response, message: str) -> Iterator[Rejecte
         return
     for name, encoded in response.resources:
         rejected = Rejected(response.type_url, name, encoded.digest, message)
+        if shelf.rejected.get(name) != rejected:
+            yield rejected
         if shelf.asks_for(name):
             shelf.rejected[name] = rejected
-        yield rejected

@@ -1,0 +1,88 @@
+"""`headgate wait`, `try`, `logs` and `version` against a headgate that runs."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from tests.e2e.manifests import deployment, external, service, split
+from tests.e2e.world import HEADGATE, World, until
+
+
+def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command on the world, from its state directory."""
+    return subprocess.run(
+        [HEADGATE, *words, "--state", str(world.state)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_wait_returns_when_the_new_weights_are_in_force(world: World, namespace: str) -> None:
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    for step in range(3):
+        weights = {"web-v1": 1, "web-v2": step}
+        world.kubectl("apply", "-n", namespace, "-f", "-", stdin=split("web", "web", weights))
+        waited = headgate(world, "wait", "trafficsplit/web", "-n", namespace)
+        assert waited.returncode == 0, waited.stderr
+        assert world.send(6, request) == {"v1": 6 // (1 + step), **({"v2": 6 - 6 // (1 + step)} if step else {})}
+
+
+def test_wait_says_what_it_waited_for(world: World, namespace: str) -> None:
+    waited = headgate(world, "wait", "trafficsplit/nobody", "-n", namespace, "--timeout", "300ms")
+    assert waited.returncode == 124
+    assert "nobody" in waited.stderr
+
+
+def test_kubectl_waits_for_conditions(world: World, namespace: str) -> None:
+    world.apply(
+        external("web"),
+        external("web-v1", world.backend("v1")),
+        split("web", "web", {"web-v1": 1}),
+        namespace=namespace,
+    )
+    said = world.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=20s")
+    assert "condition met" in said
+
+
+def test_try_counts_and_judges(world: World, namespace: str) -> None:
+    v1, v2 = world.backend("v1"), world.backend("v2")
+    world.apply(
+        external("web"),
+        external("web-v1", v1),
+        external("web-v2", v2),
+        split("web", "web", {"web-v1": 3, "web-v2": 1}),
+        namespace=namespace,
+    )
+    tried = headgate(world, "try", f"http://web.{namespace}:8080/", "-n", "200", "-o", "json")
+    assert tried.returncode == 0, tried.stderr
+    assert (v1.take(), v2.take()) == (150, 50)
+    counted = {item["backend"]: item["requests"] for item in json.loads(tried.stdout)["backends"]}
+    assert counted == {f"{namespace}/web-v1": 150, f"{namespace}/web-v2": 50}
+
+
+def test_try_fails_when_requests_do(world: World, namespace: str) -> None:
+    world.apply(external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
+    tried = headgate(world, "try", f"http://web.{namespace}:8080/", "-n", "20")
+    assert tried.returncode == 1
+    assert "503" in tried.stdout + tried.stderr
+
+
+def test_logs_shows_what_a_pod_prints(world: World, namespace: str, tmp_path: Path) -> None:
+    labels = {"app": "talker"}
+    written = deployment("talker", tmp_path / "count", labels=labels, ports={"http": 8080})
+    spoken = written.replace('["', '["sh", "-c", "echo hello from $POD_NAME; exec \\"$0\\" \\"$@\\"", "', 1)
+    world.apply(spoken, service("talker", {"http": 8080}, selector=labels), namespace=namespace)
+    pods = until(lambda: world.get("pods", namespace)["items"])
+    name = pods[0]["metadata"]["name"]
+    until(lambda: headgate(world, "logs", name, "-n", namespace).stdout == f"hello from {name}\n")
+
+
+def test_version_names_what_runs(world: World) -> None:
+    told = json.loads(headgate(world, "version", "-o", "json").stdout)
+    assert told["envoy"]
+    assert told["headgate"]
