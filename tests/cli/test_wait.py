@@ -56,6 +56,64 @@ async def test_a_refused_split_is_not_waited_for(world: World) -> None:
     assert "SelfReference: website is both the root and a backend" in ran.err
 
 
+def make_route(**fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"parentRefs": [{"name": "edge"}, {"name": "other"}]},
+        **fields,
+    }
+
+
+def parent(name: str, controller: str = "headgate.dev/gateway-controller", **reasons: str) -> dict[str, Any]:
+    """An entry whose conditions are False when their reason ends with !."""
+    conditions = [
+        {
+            "type": type,
+            "status": "False" if reason.endswith("!") else "True",
+            "reason": reason.rstrip("!"),
+            "message": f"{name} {type}",
+            "observedGeneration": 1,
+        }
+        for type, reason in reasons.items()
+    ]
+    return {
+        "parentRef": {"kind": "Gateway", "name": name},
+        "controllerName": controller,
+        "conditions": conditions,
+    }
+
+
+async def test_a_route_is_waited_for_until_each_parent_has_it(world: World) -> None:
+    route = make_route()
+    await world.store.create(route)
+    ran = await world.run("wait", "httproute/web", "--timeout", "500ms")
+    assert (ran.code, "generation 1 is not looked at yet" in ran.err) == (124, True)
+    fine = {"Accepted": "Accepted", "Programmed": "Programmed"}
+    foreign = parent("far", "example.com/other", Accepted="Refused!")
+    lagging = parent("other", Accepted="Accepted", Programmed="Pending!")
+    await world.status(route, {"parents": [foreign, parent("edge", **fine), lagging]})
+    ran = await world.run("wait", "httproute/web", "--timeout", "500ms")
+    assert (ran.code, "at Gateway other: Pending: other Programmed" in ran.err) == (124, True)
+    await world.status(route, {"parents": [foreign, parent("edge", **fine), parent("other", **fine)]})
+    assert (await world.run("wait", "httproute/web")).code == 0
+    refused = parent("other", Accepted="NoMatchingParent!", Programmed="Invalid!")
+    await world.status(route, {"parents": [parent("edge", **fine), refused]})
+    ran = await world.run("wait", "httproute/web")
+    assert (ran.code, "NoMatchingParent: other Accepted" in ran.err) == (1, True)
+
+
+async def test_a_gateway_is_waited_for(world: World) -> None:
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    gateway = make_route(kind="Gateway", spec={"gatewayClassName": "headgate", "listeners": [listener]})
+    await world.store.create(gateway)
+    ran = await world.run("wait", "gateway/web", "--timeout", "500ms")
+    assert (ran.code, "no proxy has been told yet" in ran.err) == (124, True)
+    await world.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
+    assert (await world.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
+
+
 async def test_a_deployment_is_waited_for_until_it_is_available(world: World) -> None:
     deployment: dict[str, Any] = {
         "apiVersion": "apps/v1",

@@ -79,6 +79,16 @@ async def test_an_address_that_is_asked_for_is_given_when_it_is_free(store, addr
     assert [await address_of(store, name) for name in ("one", "two", "far")] == ["127.77.3.4", "", ""]
 
 
+async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addresses):
+    gateways = GatewayAddresses(store, addresses)
+    await store.create(gateway())
+    await gateways.reconcile()
+    given = await address_of(store)
+    await store.delete(Key(GROUP, "GatewayClass", "", "headgate"))
+    await gateways.reconcile()
+    assert addresses.user(given) == "Gateway default/edge"
+
+
 async def test_the_gateway_of_another_controller_gets_nothing(store, addresses):
     await store.create(gateway(class_name="other"))
     await GatewayAddresses(store, addresses).reconcile()

@@ -39,7 +39,18 @@ def test_the_protobuf_document_names_every_definition() -> None:
         assert name.encode() in document
 
 
-def test_mesh_schemas_say_what_each_field_is_for() -> None:
+@pytest.mark.parametrize(
+    ("group", "version", "kind"),
+    [
+        ("split.smi-spec.io", "v1alpha1", "TrafficSplit"),
+        ("split.smi-spec.io", "v1alpha4", "TrafficSplit"),
+        ("specs.smi-spec.io", "v1alpha4", "HTTPRouteGroup"),
+        *(("gateway.networking.k8s.io", "v1", kind) for kind in ("GatewayClass", "Gateway", "ReferenceGrant")),
+        *(("gateway.networking.k8s.io", "v1", kind) for kind in ("HTTPRoute", "GRPCRoute")),
+        ("gateway.networking.k8s.io", "v1alpha2", "TCPRoute"),
+    ],
+)
+def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind: str) -> None:
     def described(schema: Any, path: str) -> None:
         assert schema.get("description"), path
         for name, field in schema.get("properties", {}).items():
@@ -47,6 +58,4 @@ def test_mesh_schemas_say_what_each_field_is_for() -> None:
         if "items" in schema and "properties" in schema["items"]:
             described(schema["items"], f"{path}[]")
 
-    for version in ("v1alpha1", "v1alpha4"):
-        described(crd.schema("split.smi-spec.io", version, "TrafficSplit"), version)
-    described(crd.schema("gateway.networking.k8s.io", "v1", "ReferenceGrant"), "grant")
+    described(crd.schema(group, version, kind), kind)

@@ -16,14 +16,21 @@ from headgate.cli.client import Client
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError
+from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
-from headgate.resources.registry import TRAFFIC_SPLIT, Kind
+from headgate.resources.registry import GATEWAY, SPLIT, Kind
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 PAUSE_S = 0.2  # before a watch that the server ended is begun anew
 
-What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="trafficsplit/NAME or deployment/NAME.")]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND/NAME",
+        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME or deployment/NAME.",
+    ),
+]
 Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
 
 
@@ -54,16 +61,17 @@ def wait(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Wait until every proxy holds a TrafficSplit, or a Deployment is available.
+    """Wait until every proxy holds a TrafficSplit, a Gateway or a route, or a Deployment is available.
 
     It waits for the generation that the object has now, and for an object that does not exist yet. An object that is
     refused ends it at once with exit code 1, and the timeout with 124; either names the proxies and their words.
     """
     kind, name = kind_and_name(what)
-    judge = JUDGES.get(kind.kind)
+    judge = JUDGES.get((kind.group, kind.kind))
     if judge is None:
         raise usage_error(
-            f"{kind.kind} has nothing to wait for; wait for a trafficsplit or a deployment", option="KIND/NAME"
+            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route or a deployment",
+            option="KIND/NAME",
         )
     seconds = read_duration(timeout)
     client = Client(find_access(kubeconfig, state, os.environ))
@@ -100,12 +108,32 @@ def document(obj: Object, progress: Progress) -> Mapping[str, Any]:
 
 def _split(obj: Object) -> Progress:
     generation = obj["metadata"].get("generation", 0)
-    status = obj.get("status") or {}
-    if status.get("observedGeneration", 0) < generation:
-        return Progress(Step.PENDING, f"generation {generation} is not looked at yet")
-    conditions = _conditions(obj)
+    if _status(obj).get("observedGeneration", 0) < generation:
+        return _unseen(generation)
+    return _programmed(_status(obj), generation)
+
+
+def _gateway(obj: Object) -> Progress:
+    return _programmed(_status(obj), obj["metadata"].get("generation", 0))
+
+
+def _route(obj: Object) -> Progress:
+    """Return the state of the parent that is worst off; entries of other controllers don't count."""
+    generation = obj["metadata"].get("generation", 0)
+    parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
+    if not parents:
+        return _unseen(generation)
+    found = [(item["parentRef"], _programmed(item, generation)) for item in parents]
+    reference, worst = min(found, key=lambda pair: _WORST_FIRST.index(pair[1].step))
+    at = f"at {reference.get('kind')} {reference.get('name')}: " if len(found) > 1 else ""
+    return Progress(worst.step, at + worst.message)
+
+
+def _programmed(holder: Mapping[str, Any], generation: int) -> Progress:
+    """Return what conditions say; ones of an older generation are no answer."""
+    conditions = _conditions(holder)
     accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
-    if accepted and accepted["status"] == "False":
+    if accepted and accepted["status"] == "False" and accepted.get("observedGeneration", 0) >= generation:
         return Progress(Step.FAILED, f"{accepted['reason']}: {accepted['message']}")
     if not programmed or programmed.get("observedGeneration", 0) < generation:
         return Progress(Step.PENDING, "no proxy has been told yet")
@@ -113,6 +141,10 @@ def _split(obj: Object) -> Progress:
     return Progress(
         step, f"{programmed['reason']}: {programmed['message']}" if step is Step.PENDING else programmed["message"]
     )
+
+
+def _unseen(generation: int) -> Progress:
+    return Progress(Step.PENDING, f"generation {generation} is not looked at yet")
 
 
 def _deployment(obj: Object) -> Progress:
@@ -124,18 +156,30 @@ def _deployment(obj: Object) -> Progress:
         return Progress(Step.PENDING, "the new generation is not looked at yet")
     old = status.get("replicas", 0) - updated
     done = updated >= wanted and available >= wanted and old <= 0
-    trouble = _conditions(obj).get("Progressing", {})
+    trouble = _conditions(_status(obj)).get("Progressing", {})
     if not done and trouble.get("reason") == "ProgressDeadlineExceeded":
         return Progress(Step.FAILED, str(trouble.get("message", message)))
     return Progress(Step.DONE if done else Step.PENDING, message)
 
 
-def _conditions(obj: Object) -> Mapping[str, Mapping[str, Any]]:
-    return {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}
+def _status(obj: Object) -> Mapping[str, Any]:
+    return obj.get("status") or {}
+
+
+def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    return {item["type"]: item for item in holder.get("conditions") or ()}
 
 
 Judge = Callable[[Object], Progress]
-JUDGES: Mapping[str, Judge] = {TRAFFIC_SPLIT.kind: _split, "Deployment": _deployment}
+JUDGES: Mapping[tuple[str, str], Judge] = {
+    (SPLIT, "TrafficSplit"): _split,
+    (GATEWAY, "Gateway"): _gateway,
+    (GATEWAY, "HTTPRoute"): _route,
+    (GATEWAY, "GRPCRoute"): _route,
+    (GATEWAY, "TCPRoute"): _route,
+    ("apps", "Deployment"): _deployment,
+}
+_WORST_FIRST = (Step.FAILED, Step.PENDING, Step.DONE)
 
 
 async def _wait(

@@ -60,7 +60,7 @@ class GatewayAddresses:
         present: set[str] = set()
         for obj in (await self._store.list(GROUP, "Gateway")).items:
             gateway = _typed(obj)
-            if gateway is not None and gateway.spec.gateway_class_name in classes:
+            if gateway is not None and _is_ours(gateway.spec.gateway_class_name, classes):
                 user = str(key_of(obj))
                 present.add(user)
                 await self._tell(obj, self._address(user, gateway))
@@ -68,11 +68,10 @@ class GatewayAddresses:
             self._addresses.release(user)
         self._users = present
 
-    async def _classes(self) -> frozenset[str]:
-        """Return the names of the classes that are headgate's."""
+    async def _classes(self) -> Mapping[str, str]:
+        """Return the controllers of the classes, by name."""
         objects = (await self._store.list(GROUP, "GatewayClass")).items
-        ours = (obj for obj in objects if _controller(obj) == CONTROLLER)
-        return frozenset(obj["metadata"]["name"] for obj in ours)
+        return {obj["metadata"]["name"]: _controller(obj) for obj in objects}
 
     def _address(self, user: str, gateway: Gateway) -> str:
         """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
@@ -97,6 +96,11 @@ class GatewayAddresses:
             await self._store.update({**obj, "status": {**status, "addresses": given}}, subresource="status")
         except (Conflict, NotFound):
             return
+
+
+def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
+    """Whether a class is headgate's: the first one is also when somebody deleted it."""
+    return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
 
 
 def _typed(obj: Object) -> Gateway | None:
