@@ -8,6 +8,7 @@ from msgspec import structs
 from headgate.compiler.attachments import Attachment, Refusal, attach
 from headgate.compiler.destinations import Destinations, Ready, service_key
 from headgate.compiler.gateway_ports import gateway_ports
+from headgate.compiler.gateways import gateway_addresses, own_gateways
 from headgate.compiler.grpc_routes import compile_grpc_route
 from headgate.compiler.http_routes import compile_http_route
 from headgate.compiler.listeners import ListenerPlan, plan_listeners
@@ -20,13 +21,11 @@ from headgate.compiler.statuses import gateway_outcome, route_verdicts
 from headgate.compiler.tcp_routes import compile_tcp_route
 from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, RouteTable
-from headgate.resources.gateway import CONTROLLER, GROUP, Gateway, GatewayClass
+from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, TCPRoute
 from headgate.settings import Settings
-
-OWN_CLASS = "headgate"  # headgate's also where nobody wrote the class down, as in files
 
 
 class Parent(Value, frozen=True, kw_only=True):
@@ -47,12 +46,12 @@ class GatewayApi:
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], settings: Settings) -> None:
         self._snapshot = snapshot
         self._tables = tables
-        self._gateways = dict(own_gateways(snapshot))
+        self._gateways = own_gateways(snapshot)
+        self._addresses, self.findings = gateway_addresses(snapshot, self._gateways)
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
         self._attached: dict[Key, list[Attachment]] = defaultdict(list)
         self._on_services: dict[PortRef, list[CompiledRoute]] = defaultdict(list)
-        self.findings = [item for plans in self._plans.values() for item in _listener_findings(plans)]
-        self.findings += [_without_address(key) for key, item in self._gateways.items() if not item.address]
+        self.findings += [item for plans in self._plans.values() for item in _listener_findings(plans)]
         self.parents: list[ParentStatus] = []
         for route in compiled_routes(Destinations(snapshot, ready, tables), snapshot):
             self._add(route)
@@ -69,17 +68,17 @@ class GatewayApi:
         """Return the ports of all Gateways."""
         return tuple(
             port
-            for key, gateway in self._gateways.items()
-            for port in gateway_ports(_name(key), gateway.address, self._plans[key], self._attached[key])
+            for key, plans in self._plans.items()
+            for port in gateway_ports(_name(key), self._addresses[key], plans, self._attached[key])
         )
 
     def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
         """Yield what each Gateway came to."""
-        for key, gateway in self._gateways.items():
+        for key, plans in self._plans.items():
             yield gateway_outcome(
                 key,
-                gateway,
-                self._plans[key],
+                self._addresses[key],
+                plans,
                 attached=[(item.listener, item.route.key) for item in self._attached[key]],
                 ports=tuple(port.port for port in ports if port.gateway == _name(key)),
             )
@@ -128,19 +127,6 @@ class GatewayApi:
         self.findings += [finding for finding in findings if finding]
 
 
-def own_gateways(snapshot: Snapshot) -> Iterator[tuple[Key, Gateway]]:
-    """Yield the Gateways whose class is headgate's, sorted."""
-    for key in sorted(key for key, item in snapshot.objects.items() if isinstance(item, Gateway)):
-        item = snapshot.objects[key]
-        if isinstance(item, Gateway) and _is_own(snapshot, item.spec.gateway_class_name):
-            yield key, item
-
-
-def _is_own(snapshot: Snapshot, name: str) -> bool:
-    found = snapshot.objects.get(Key(GROUP, "GatewayClass", "", name))
-    return found.spec.controller_name == CONTROLLER if isinstance(found, GatewayClass) else name == OWN_CLASS
-
-
 def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
     """Yield the routes of all kinds, the oldest first: what only one can have, it has."""
     by_age = sorted(snapshot.objects.items(), key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0])))
@@ -169,11 +155,6 @@ def _no_gateway(snapshot: Snapshot, about: Key, gateway: Key, field: str) -> Fin
 def _listener_findings(plans: Sequence[ListenerPlan]) -> Iterator[Finding]:
     for plan in plans:
         yield from (*plan.faults, *plan.warnings)
-
-
-def _without_address(key: Key) -> Finding:
-    message = "the Gateway has no address yet, so nobody can reach it; it is given one where headgate runs"
-    return Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field="status.addresses", message=message)
 
 
 def _place(key: Key) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from headgate.compiler.listeners import ListenerPlan
 from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, Verdict
 from headgate.compiler.rules import CompiledRoute
-from headgate.resources.gateway import GROUP, Gateway
+from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key
 
 _WORDS = {Reason.PORT_NOT_BINDABLE: "PortUnavailable"}  # the Gateway API's word, where it has another one
@@ -30,7 +30,7 @@ def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence
 
 def gateway_outcome(
     key: Key,
-    gateway: Gateway,
+    address: str,
     plans: Sequence[ListenerPlan],
     *,
     attached: Sequence[tuple[str, Key]],
@@ -47,11 +47,11 @@ def gateway_outcome(
         )
         for plan in plans
     )
-    verdicts = tuple(_gateway_verdicts(gateway, plans))
-    return GatewayOutcome(about=key, address=gateway.address, ports=ports, listeners=listeners, verdicts=verdicts)
+    verdicts = tuple(_gateway_verdicts(address, plans))
+    return GatewayOutcome(about=key, address=address, ports=ports, listeners=listeners, verdicts=verdicts)
 
 
-def _gateway_verdicts(gateway: Gateway, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
+def _gateway_verdicts(address: str, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
@@ -60,8 +60,8 @@ def _gateway_verdicts(gateway: Gateway, plans: Sequence[ListenerPlan]) -> Iterab
         yield Verdict(type="Accepted", status=served, reason="ListenersNotValid", message=joined(faults))
     if not served:
         yield Verdict(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
-    elif not gateway.address:
-        message = "the Gateway has no address yet"
+    elif not address:
+        message = "the Gateway has no address of its own"
         yield Verdict(type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message)
 
 
