@@ -146,6 +146,19 @@ async def test_what_can_not_be_called_is_told_before_anything_is_sent(world: Wor
     assert "the Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
 
 
+async def test_a_port_that_is_not_http_is_told_where_to_connect(world: World, proxy: Serve) -> None:
+    """R61: `try` speaks HTTP only."""
+    await world.store.create(service("db", clusterIP="127.77.0.9", ports=[{"port": 3306, "appProtocol": "mysql"}]))
+    await world.store.create(service("cache", clusterIP="None", ports=[{"port": 6379, "name": "redis"}]))
+    async with proxy([response("v1")]) as asked:
+        addressed, headless = await world.run("try", "db"), await world.run("try", "cache")
+    assert (addressed.code, headless.code, asked) == (1, 1, [])
+    assert "port 3306 of the Service default/db is tcp-server-first" in addressed.err
+    assert "the port's appProtocol is mysql" in addressed.err
+    assert "127.77.0.9:3306" in addressed.err
+    assert "cache.default:6379 through the HTTP proxy's CONNECT" in headless.err
+
+
 async def test_a_proxy_that_is_gone_ends_with_3(world: World) -> None:
     await split_of(world, {"v1": 1})
     ran = await world.run("try", "website")

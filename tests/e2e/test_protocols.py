@@ -9,6 +9,8 @@ from tests.e2e.protocols import certificate, connect_often, declared, greeting, 
 from tests.e2e.wire import Request, Where
 from tests.e2e.world import World, until
 
+from headgate.cli.voice import place
+
 
 class Nowhere:
     """An endpoint that refuses every connection: its port is bound and nobody listens."""
@@ -190,6 +192,15 @@ def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> N
     assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
     found = until(lambda: [item for item in world.events("two", namespace) if item[1] == "ProtocolsDiffer"])
     assert f"Service {namespace}/one" in found[0][2]
+
+
+def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
+    """A person gets URLs for HTTP only; a script gets the protocols."""
+    assert place("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
+    assert place("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
+    assert place("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
+    with World(tmp_path, manifests={"db.yaml": declared("db", app="redis")}) as world:
+        assert world.ready["protocols"] == {"default/db": {"9000": "tcp"}}
 
 
 def test_an_unknown_protocol_is_http_and_an_event(world: World, namespace: str) -> None:

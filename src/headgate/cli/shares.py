@@ -15,7 +15,12 @@ DIGITS = 9  # what is shown of a share
 DOMAIN = Settings().domain
 FAILS = "(503)"
 """Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
-_UNRESOLVED = {Reason.BACKEND_NOT_FOUND.value, Reason.PORT_MISMATCH.value, Reason.REF_NOT_PERMITTED.value}
+_UNRESOLVED = {
+    Reason.BACKEND_NOT_FOUND.value,
+    Reason.PORT_MISMATCH.value,
+    Reason.PROTOCOL_MISMATCH.value,
+    Reason.REF_NOT_PERMITTED.value,
+}
 
 
 class Wanted(Value, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,9 +23,12 @@ from headgate.cli.output import NO, Format, note, print_document, stderr, stdout
 from headgate.cli.probe import Failure, Probe, Request, Tally
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
 from headgate.cli.wire import Header
+from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
+from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.authorities import DEFAULT_PORT
+from headgate.resources.core import ServiceSpec
 from headgate.resources.meta import Object
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
@@ -182,14 +186,29 @@ def resolve(place: Place, services: Sequence[Object]) -> tuple[str, int]:
         raise NotFound(
             f"no Service answers to {place.host}; write name.namespace, or for the namespace default the name"
         )
-    spec = by_name[name].get("spec") or {}
-    ports = sorted(item["port"] for item in spec.get("ports") or () if item.get("protocol", "TCP") == "TCP")
+    spec = msgspec.convert(by_name[name].get("spec") or {}, ServiceSpec)
+    by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
+    ports = sorted(by_number)
     if not ports:
         raise HeadgateError(f"the Service {name} has no TCP port that could be called")
     port = place.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
     if port not in ports:
         raise HeadgateError(f"the Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
+    protocol, why = protocol_of(by_number[port])
+    if not protocol.is_http:
+        raise HeadgateError(
+            f"port {port} of the Service {name} is {protocol.value}, {why}; try sends HTTP requests. Connect to "
+            f"{written_address(spec, name, port)} with a client of that protocol; kubectl describe trafficsplit shows the shares"
+        )
     return name, port
+
+
+def written_address(spec: ServiceSpec, name: str, port: int) -> str:
+    """Say where a client connects that does not speak HTTP: the Service's address, or the proxy's CONNECT."""
+    host = spec.cluster_ip
+    if not host or host == HEADLESS:
+        return f"{'.'.join(reversed(name.split('/')))}:{port} through the HTTP proxy's CONNECT"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _warn(split: Object) -> None:

@@ -11,6 +11,7 @@ from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.control.app import Running
+from headgate.model import routing
 from headgate.store.applied import Applied
 from headgate.store.files import Problem
 
@@ -81,8 +82,9 @@ class TextVoice:
         console.print(Text("headgate is up.", style="bold green"))
         console.print(f"  kubectl     export KUBECONFIG={current.instance.kubeconfig}", soft_wrap=True)
         console.print(f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}", soft_wrap=True)
+        spoken = current.machine.protocols()
         for service, ports in current.machine.services().items():
-            where = ", ".join(f"http://{address}" for address in ports.values())
+            where = ", ".join(place(address, spoken[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
         for finding in current.machine.findings():
             _print(finding)
@@ -131,6 +133,7 @@ class JsonVoice:
                 "kubeconfig": current.instance.kubeconfig,
                 "proxy": current.instance.proxy,
                 "services": current.machine.services(),
+                "protocols": current.machine.protocols(),
                 "findings": [_told(finding) for finding in current.machine.findings()],
             }
         )
@@ -138,6 +141,11 @@ class JsonVoice:
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
         """Print the revision that is in force, and the findings that came and went."""
         _line({"revision": revision, "findings": [*map(_told, new)], "resolved": [*map(_told, gone)]})
+
+
+def place(address: str, protocol: str) -> str:
+    """Write where a Service port is reached, as its clients need it: a URL, or an address and what is spoken there."""
+    return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 
 def _told(finding: Finding) -> Mapping[str, Any]:

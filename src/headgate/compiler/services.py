@@ -71,6 +71,7 @@ def findings(key: Key, service: Service, front: Frontend, owners: Mapping[str, s
         elif port.port in front.unbindable:
             message = (
                 f"this user may not listen on port {port.port}; reach it as http://{key.name}.{key.namespace}:{port.port}"
-                " through the HTTP proxy, or give the Service a port from 1024 on, or run headgate as root"
+                " through the HTTP proxy (by CONNECT if it is not HTTP), or give the Service a port from 1024 on, or run "
+                "headgate as root"
             )
             yield Finding(about=key, reason=Reason.PORT_NOT_BINDABLE, field=f"{field}.port", message=message)

@@ -38,6 +38,14 @@ class Machine:
             for front in (compiled.mesh.frontends if compiled else ())
         }
 
+    def protocols(self) -> Mapping[str, Mapping[str, str]]:
+        """Return what is spoken on each Service port: `{"default/website": {"8080": "http"}}`."""
+        compiled = self.loop.compiled.get()
+        found: dict[str, dict[str, str]] = {}
+        for table in compiled.mesh.tables if compiled else ():
+            found.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
+        return found
+
     async def compiled(self, revision: int) -> Compiled:
         """Wait until everything up to a revision of the store is compiled; return the result."""
         await until(lambda: self._is_compiled(revision), *self._cells)
