@@ -59,9 +59,17 @@ def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
 
 
 def _runtime() -> pb.LayeredRuntime:
-    """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps."""
+    """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps.
+
+    A header with several values is one value, joined by commas, whatever its name: by itself Envoy joins the headers that
+    it knows well and looks at each value of the others.
+    """
     limit = pb.Value(number_value=LARGEST_PROGRAM * REGEX_MARGIN)
-    layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields={"re2.max_program_size.error_level": limit}))
+    fields = {
+        "re2.max_program_size.error_level": limit,
+        "envoy.reloadable_features.match_headers_individually": pb.Value(bool_value=False),
+    }
+    layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
     return pb.LayeredRuntime(layers=[layer])
 
 

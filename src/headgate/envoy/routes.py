@@ -58,7 +58,7 @@ def _match(match: Match) -> pb.RouteMatch:
     if kind == "exact":
         return pb.RouteMatch(path=value, headers=headers, query_parameters=query)
     if kind == "regex":
-        return pb.RouteMatch(safe_regex=pb.RegexMatcher(regex=value), headers=headers, query_parameters=query)
+        return pb.RouteMatch(safe_regex=_regex(value), headers=headers, query_parameters=query)
     if segments := value.rstrip("/"):
         return pb.RouteMatch(path_separated_prefix=segments, headers=headers, query_parameters=query)
     return pb.RouteMatch(prefix="/", headers=headers, query_parameters=query)
@@ -68,9 +68,14 @@ def _header(header: Header) -> pb.HeaderMatcher:
     return pb.HeaderMatcher(name=header.name, string_match=_text(header.text))
 
 
+def _regex(pattern: str) -> pb.RegexMatcher:
+    """An empty pattern is sound and matches the empty text; Envoy refuses to read it, and the whole table with it."""
+    return pb.RegexMatcher(regex=pattern or "(?:)")
+
+
 def _text(text: Text) -> pb.StringMatcher:
     if text.regex:
-        return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=text.value))
+        return pb.StringMatcher(safe_regex=_regex(text.value))
     return pb.StringMatcher(exact=text.value)
 
 
