@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check golden bench lock docs clean
+.PHONY: run test check golden bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch
@@ -24,6 +24,9 @@ golden: $(VENV)/dev.stamp         ## write the golden files anew; read the diff
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, for FUZZ_SECONDS or until Ctrl-C
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential -q $(ARGS)
 
 lock:                             ## resolve the dependencies anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group build -o requirements.lock

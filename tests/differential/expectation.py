@@ -1,0 +1,59 @@
+"""What a mesh says about a request, member by member, and whether what was counted agrees with it."""
+
+import math
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import NamedTuple
+
+from tests.differential.pool import CLOSED
+
+from headgate.model.evaluate import Request, decide
+from headgate.model.refs import PortRef
+
+SIGMAS = 3
+NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
+
+
+class Expected(NamedTuple):
+    """Who may answer, by shares that add up to 1; `exact` where shares hold for each cycle, not only in the long run."""
+
+    shares: dict
+    exact: bool
+    http: bool
+
+
+def expected(mesh, sent, *, name_of, draws):
+    """Ask the model. `name_of` names the member that an endpoint is, `draws` says which routes have several clusters."""
+    where = sent.authority if sent.proxied else PortRef(sent.service, sent.port)
+    request = Request(authority=sent.authority, method=sent.method, target=sent.target, headers=sent.headers)
+    decision = decide(mesh, where, request)
+    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+    http = decision.protocol.is_http
+    if sent.proxied and not http:
+        return Expected({NOT_REQUESTS: Fraction(1)}, exact=True, http=True)
+    shares = defaultdict(Fraction)
+    for portion in decision.shares:
+        if portion.status:
+            shares[portion.status if http else CLOSED] += portion.share
+            continue
+        for endpoint in ready[portion.ref]:
+            shares[name_of(endpoint)] += portion.share / portion.endpoints
+    return Expected(dict(shares), _is_exact(decision, draws), http)
+
+
+def _is_exact(decision, draws):
+    """Shares of one cluster's localities are exact (ADR 0003); between several clusters a proxy draws."""
+    return decision.route is not None and not draws(decision.place, len(decision.trail) - 1)
+
+
+def disagreement(wanted: Expected, counted: Counter):
+    """Say what of a count can't be, or hardly; empty when all is well. Nobody without a share may ever answer."""
+    total = counted.total()
+    for who in counted.keys() - wanted.shares.keys():
+        return f"{who} answered {counted[who]} of {total} and has no share"
+    for who, share in wanted.shares.items():
+        middle = total * share
+        room = len(wanted.shares) if wanted.exact else SIGMAS * math.sqrt(middle * (1 - share)) + 1
+        if abs(counted[who] - middle) > room:
+            return f"{who} answered {counted[who]} of {total}, which is far from {float(middle):.1f}"
+    return ""

@@ -1,0 +1,23 @@
+"""Which parts of routing the renderer has: worlds are made of those."""
+
+from headgate.envoy.config import LISTENER
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.model.refs import PortRef
+from headgate.model.routing import Frontend, Mesh, Protocol, Route, RouteTable, Split
+
+HTTP = ("http", "kubernetes.io/ws", "unheard-of")
+CONNECTIONS = ("tcp", "mysql", "tls", "tcp", "redis")
+
+
+def protocols():
+    """Return the values of appProtocol that a world may have."""
+    ref = PortRef("default/a", 1)
+    mesh = Mesh(
+        domain="",
+        frontends=(Frontend(service=ref.service, address="127.0.0.1", ports=(1,)),),
+        tables=(RouteTable(ref=ref, protocol=Protocol.TCP, routes=(Route(split=Split(targets=())),)),),
+    )
+    config = encode(project(mesh, Node(id="any")), Memo())
+    has_connections = any(b"tcp_proxy" in item.body for item in config[LISTENER].values())
+    return HTTP + ((*CONNECTIONS, "h2c", "grpc") if has_connections else ())

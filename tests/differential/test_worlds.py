@@ -1,0 +1,67 @@
+"""What the model says about requests in random worlds, against what the real Envoy does with them (issue of routing, 7).
+
+`make fuzz` goes on until it is interrupted, or for FUZZ_SECONDS. A failure prints the smallest world that shows it.
+"""
+
+import os
+import time
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from tests.differential.expectation import disagreement, expected
+from tests.differential.features import protocols
+from tests.differential.worlds import requests, worlds
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
+
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "200"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
+SENT, SENT_AGAIN = 24, 600
+"""How often a request is sent whose answer is drawn; again and more often when the first count is unlikely."""
+
+
+def test_the_proxy_does_what_the_model_says(lab):
+    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
+    @given(worlds(protocols()), st.lists(requests(), min_size=4, max_size=10, unique=True))
+    def hold(world, sent):
+        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
+        mesh = lab.serve(world).mesh
+        for item in sent:
+            check(lab, mesh, item)
+
+    end = time.monotonic() + SECONDS
+    hold()
+    while time.monotonic() < end:
+        hold()
+
+
+def check(lab, mesh, sent):
+    """Send a request as often as its shares need, and compare who answered with who should."""
+    wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
+    where = address_of(mesh, sent, lab)
+    if where is None:
+        return
+    counts = [1] if len(wanted.shares) == 1 else [SENT, SENT_AGAIN]
+    for count in counts:
+        counted = lab.send(where, head(sent), count, each_connects=not wanted.http)
+        found = disagreement(wanted, counted)
+        if not found or "no share" in found:
+            break
+    assert not found, f"{sent}: {found}\ncounted {dict(counted)}\nwanted {wanted}"
+
+
+def address_of(mesh, sent, lab):
+    """Return where to send a request; None for ports that nobody listens on, where there is nothing to see."""
+    if sent.proxied:
+        return lab.node.proxy_address, lab.node.proxy_port
+    fronts = [front for front in mesh.frontends if front.service == sent.service and sent.port in front.ports]
+    return (fronts[0].address, sent.port) if fronts else None
+
+
+def head(sent):
+    """Write a request as HTTP/1.1, with the whole URL for a proxy."""
+    target = f"http://{sent.authority}{sent.target}" if sent.proxied else sent.target
+    fields = [("host", sent.authority), *sent.headers, ("content-length", "0")]
+    return "\r\n".join([f"{sent.method} {target} HTTP/1.1", *(f"{n}: {v}" for n, v in fields), "", ""]).encode()
