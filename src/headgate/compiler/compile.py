@@ -1,6 +1,6 @@
 """Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
 
-from headgate.compiler import protocols, services
+from headgate.compiler import protocols, repeated_names, services
 from headgate.compiler.endpoints import endpoints
 from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
@@ -25,7 +25,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
         for name, (key, item) in snapshot.services.items()
         for finding in services.findings(key, item, frontends[name], owners)
     ]
-    findings += [*protocols.findings(snapshot, places), *_undecodable(snapshot)]
+    findings += [*protocols.findings(snapshot, places), *repeated_names.findings(snapshot), *_undecodable(snapshot)]
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     api = GatewayApi(snapshot, claims.ready, tuple(claims.table(ref) for ref in refs), settings)
     gateways = api.ports()

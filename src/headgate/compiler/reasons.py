@@ -62,6 +62,7 @@ class Reason(enum.Enum):
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
     PROTOCOL_CONFLICT = "ProtocolConflict"
     ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
+    NAME_REPEATED = "NameRepeated"
     PERCENT_IGNORED = "PercentIgnored"
     FRACTION_ROUNDED = "FractionRounded"
 
@@ -167,6 +168,9 @@ EXPLAINED = {
     ),
     Reason.ADDRESS_NOT_ASSIGNED: Explained(
         _WARNING, _PROGRAMMED, "The Gateway has no address yet, so nobody can reach it."
+    ),
+    Reason.NAME_REPEATED: Explained(
+        _WARNING, _ACCEPTED, "A route names a header or a query parameter twice in one list; the first counts."
     ),
     Reason.PERCENT_IGNORED: Explained(_WARNING, _ACCEPTED, "A mirror has percent and fraction; the fraction counts."),
     Reason.FRACTION_ROUNDED: Explained(
