@@ -1,0 +1,249 @@
+"""What routes of the Gateway API do, seen in the mesh and in the statuses (R44 to R60, D3, D11, D13, D14)."""
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.routing import Target
+from headgate.resources import gateway as gw
+from headgate.resources import routes as rt
+from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
+from headgate.resources.meta import Key, Metadata
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.smi import Backend, TrafficSplit, TrafficSplitSpec
+from headgate.settings import Settings
+
+EDGE = Key(gw.GROUP, "Gateway", "default", "edge")
+SHOP = Key(gw.GROUP, "HTTPRoute", "default", "shop")
+
+
+def services(*names, namespace="default", dead=()):
+    found = {}
+    for name in names:
+        found[SERVICE.key(namespace, name)] = Service(spec=ServiceSpec(ports=(ServicePort(port=80),)))
+        if name not in dead:
+            found[Key("discovery.k8s.io", "EndpointSlice", namespace, name)] = EndpointSlice(
+                metadata=Metadata(labels={"kubernetes.io/service-name": name}),
+                endpoints=(Endpoint(addresses=(f"10.1.0.{len(found) + 1}",)),),
+                ports=(EndpointPort(name="", port=8080),),
+            )
+    return found
+
+
+def split(root, weights):
+    backends = tuple(Backend(service=name, weight=weight) for name, weight in weights.items())
+    return {TRAFFIC_SPLIT.key("default", root): TrafficSplit(spec=TrafficSplitSpec(service=root, backends=backends))}
+
+
+def edge(*hostnames, **more):
+    listeners = tuple(
+        gw.Listener(name=f"l{index}", port=80, protocol="HTTP", hostname=hostname, **more)
+        for index, hostname in enumerate(hostnames or ("",))
+    )
+    return {
+        EDGE: gw.Gateway(
+            spec=gw.GatewaySpec(gateway_class_name="headgate", listeners=listeners),
+            status=gw.GatewayStatus(addresses=(gw.GatewayAddress(value="10.2.0.1"),)),
+        )
+    }
+
+
+def ref(name, **more):
+    return rt.RouteBackend(name=name, port=80, **more)
+
+
+def mirror(name, **more):
+    wanted = rt.RequestMirror(backend_ref=rt.BackendReference(name=name, port=80, **more))
+    return rt.RouteFilter(type="RequestMirror", request_mirror=wanted)
+
+
+def route(*backends, name="shop", hostnames=(), filters=(), parent="edge"):
+    rule = rt.HTTPRouteRule(backend_refs=backends, filters=filters)
+    spec = rt.HTTPRouteSpec(parent_refs=(rt.ParentReference(name=parent),), hostnames=hostnames, rules=(rule,))
+    return {Key(gw.GROUP, "HTTPRoute", "default", name): rt.HTTPRoute(spec=spec)}
+
+
+def compiled(objects):
+    return compile_mesh(Snapshot(objects=objects), Settings())
+
+
+def only_route(result):
+    (port,) = result.mesh.gateways
+    (host,) = port.hosts
+    (found,) = host.routes
+    return found
+
+
+def verdict(result, about, type_):
+    (status,) = (item for item in result.report.parents if item.about == about)
+    (found,) = (item for item in status.verdicts if item.type == type_)
+    return found
+
+
+def shares(found):
+    weights = {
+        share.ref.service.removeprefix("default/") if isinstance(share, Target) else share.status: share.weight
+        for share in (*found.split.targets, *found.split.broken)
+    }
+    return {name: Fraction(weight, sum(weights.values())) for name, weight in weights.items()}
+
+
+WORLD = services("a", "b", "dead", "root", "v1", "v2", "nested", "x", dead=("dead",))
+WORLD |= split("root", {"v1": 3, "v2": 1, "nested": 1}) | split("nested", {"x": 1})
+WORLD |= split("halted", {"v1": 0}) | services("halted")
+PARTS = {
+    "a": {"a": Fraction(1)},
+    "b": {"b": Fraction(1)},
+    "gone": {500: Fraction(1)},
+    "dead": {503: Fraction(1)},
+    "root": {"v1": Fraction(3, 5), "v2": Fraction(1, 5), "nested": Fraction(1, 5)},
+    "halted": {503: Fraction(1)},
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
+def test_shares_are_exactly_what_is_written(backends):
+    """D11, D13: errors keep their share, the root of a split stands for its backends, one level deep."""
+    total = sum(weight for _, weight in backends)
+    wanted = Counter()
+    for name, weight in backends:
+        for part, share in PARTS[name].items():
+            wanted[part] += share * weight
+    result = compiled(WORLD | edge() | route(*(ref(name, weight=weight) for name, weight in backends)))
+    found = shares(only_route(result))
+    assert found == ({part: weight / total for part, weight in wanted.items() if weight} if total else {500: 1})
+
+
+def test_a_weight_that_is_not_written_is_one():
+    assert shares(only_route(compiled(WORLD | edge() | route(ref("a"), ref("b", weight=3))))) == {
+        "a": Fraction(1, 4),
+        "b": Fraction(3, 4),
+    }
+
+
+def test_a_mirror_follows_its_grant():
+    """R55: without consent nothing is copied; the grant starts it, and taking it away stops it."""
+    world = WORLD | services("copy", namespace="other") | edge()
+    world |= route(ref("a"), filters=(mirror("copy", namespace="other"),))
+    grant = gw.ReferenceGrant(
+        spec=gw.ReferenceGrantSpec(
+            from_=(gw.GrantFrom(group=gw.GROUP, kind="HTTPRoute", namespace="default"),),
+            to=(gw.GrantTo(group="", kind="Service", name="copy"),),
+        )
+    )
+    key = Key(gw.GROUP, "ReferenceGrant", "other", "copies")
+    for objects, allowed in ((world, False), (world | {key: grant}, True), (world, False)):
+        result = compiled(objects)
+        assert [item.ref.service for item in only_route(result).mirrors] == (["other/copy"] if allowed else [])
+        assert shares(only_route(result)) == {"a": 1}
+        assert verdict(result, SHOP, "ResolvedRefs").reason == ("ResolvedRefs" if allowed else "RefNotPermitted")
+
+
+def test_a_mirror_goes_to_the_services_own_endpoints_even_if_it_is_the_root_of_a_split():
+    found = only_route(compiled(WORLD | edge() | route(ref("a"), ref("b"), filters=(mirror("root"),))))
+    assert [(item.ref.service, item.numerator, item.denominator) for item in found.mirrors] == [
+        ("default/root", 100, 100)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason", "words"),
+    [
+        (rt.BackendReference(name="gone", port=80), "BackendNotFound", "there is no Service default/gone"),
+        (rt.BackendReference(name="a", port=81), "BackendNotFound", "it offers 80"),
+        (rt.BackendReference(name="x", group="example.com", kind="Bucket"), "InvalidKind", "Bucket x is no Service"),
+        (rt.BackendReference(name="a", namespace="other", port=80), "RefNotPermitted", "create a ReferenceGrant"),
+    ],
+)
+def test_a_mirror_that_means_nothing_is_dropped_and_named(reference, reason, words):
+    """R54 to R57, D14."""
+    filters = (rt.RouteFilter(type="RequestMirror", request_mirror=rt.RequestMirror(backend_ref=reference)),)
+    result = compiled(WORLD | edge() | route(ref("a"), filters=filters))
+    assert only_route(result).mirrors == ()
+    assert shares(only_route(result)) == {"a": 1}
+    found = verdict(result, SHOP, "ResolvedRefs")
+    assert (found.status, found.reason) == (False, reason)
+    assert "spec.rules[0].filters[0].requestMirror.backendRef" in found.message
+    assert words in found.message
+    assert verdict(result, SHOP, "Accepted").status
+
+
+HOSTNAMES = ("*.a", "b.a", "*.b.a", "c.a", "d")
+NAMES = ("b.a", "c.a", "x.a", "x.b.a", "d", "e")
+
+
+def stands_for(pattern, name):
+    return pattern in ("", "*", name) or (pattern.startswith("*.") and name.endswith(pattern[1:]))
+
+
+def length(pattern):
+    return (not pattern.startswith("*") and pattern != "", len(pattern.removeprefix("*")))
+
+
+@given(
+    st.lists(st.sampled_from(("", *HOSTNAMES)), min_size=1, max_size=4, unique=True),
+    st.lists(st.lists(st.sampled_from(HOSTNAMES), max_size=3, unique=True), min_size=1, max_size=3),
+    st.sampled_from(NAMES),
+)
+def test_a_request_finds_the_routes_of_the_most_specific_listener(listeners, routes, name):
+    """R59 and listener isolation, against the definition: one listener for a name, and the routes there for that name."""
+    world = WORLD | edge(*listeners)
+    for index, hostnames in enumerate(routes):
+        world |= route(ref("a"), name=f"r{index}", hostnames=tuple(hostnames))
+    listener = max((item for item in listeners if stands_for(item, name)), key=length, default=None)
+    wanted = {
+        f"r{index}"
+        for index, hostnames in enumerate(routes)
+        if listener is not None and any(stands_for(item, name) for item in hostnames or [listener])
+    }
+    hosts = {host.host: host.routes for port in compiled(world).mesh.gateways for host in port.hosts}
+    best = max((host for host in hosts if stands_for(host, name)), key=length, default=None)
+    assert {found.origin.name for found in hosts.get(best, ())} == wanted
+
+
+def test_a_gateway_of_another_class_is_left_alone():
+    foreign = Key(gw.GROUP, "GatewayClass", "", "foreign")
+    theirs = gw.Gateway(spec=gw.GatewaySpec(gateway_class_name="foreign"))
+    result = compiled(
+        WORLD
+        | {foreign: gw.GatewayClass(spec=gw.GatewayClassSpec(controller_name="example.com/x")), EDGE: theirs}
+        | route(ref("a"))
+    )
+    assert (result.mesh.gateways, result.report.gateways, result.report.parents) == ((), (), ())
+
+
+def test_attached_routes_are_counted_at_each_listener():
+    result = compiled(WORLD | edge("*.a", "d") | route(ref("a"), hostnames=("b.a",)) | route(ref("a"), name="all"))
+    (outcome,) = result.report.gateways
+    assert [(item.name, item.attached) for item in outcome.listeners] == [("l0", 2), ("l1", 1)]
+
+
+def test_a_namespace_is_let_in_by_its_labels():
+    everyone = gw.AllowedRoutes(namespaces=gw.RouteNamespaces(from_="None"))
+    result = compiled(WORLD | edge(allowed_routes=everyone) | route(ref("a")))
+    assert verdict(result, SHOP, "Accepted").reason == "NotAllowedByListeners"
+    assert result.mesh.gateways[0].hosts[0].routes == ()
+
+
+def test_routes_of_a_service_decide_for_its_port_and_its_split_is_asked_behind_them():
+    """GAMMA: a backendRef to the Service itself is not a loop, it is what the Service does."""
+    rule = rt.HTTPRouteRule(matches=(rt.HTTPRouteMatch(path=rt.PathMatch(value="/shop")),), backend_refs=(ref("root"),))
+    parent = rt.ParentReference(group="", kind="Service", name="root")
+    mesh = {SHOP: rt.HTTPRoute(spec=rt.HTTPRouteSpec(parent_refs=(parent,), rules=(rule,)))}
+    result = compiled(WORLD | mesh)
+    (table,) = (table for table in result.mesh.tables if table.ref.service == "default/root")
+    (found,) = table.routes
+    assert found.match.path.value == "/shop"
+    assert shares(found) == PARTS["root"]
+    assert verdict(result, SHOP, "Accepted").status
+
+
+def test_a_deleted_route_gives_the_service_back_to_its_split():
+    """R27, seen from a route."""
+    (table,) = (table for table in compiled(WORLD).mesh.tables if table.ref.service == "default/root")
+    assert shares(table.routes[0]) == PARTS["root"]
