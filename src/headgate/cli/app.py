@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Command] = {
     "up": Command("up:up", "Run a directory of manifests on this machine."),
     "check": Command("check:check", "Find what is wrong with manifests, offline."),
     "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
+    "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),
     "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
     "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
     "logs": Command("logs:logs", "Show what a pod prints."),

@@ -1,7 +1,7 @@
 """Manifests compiled without a cluster: what would be filled in there is filled in here, the same on every machine.
 
-A Service without clusterIP gets a loopback address, and one with a selector and no EndpointSlice gets one endpoint that
-stands for its pods, because files can't say which pods are ready.
+A Service without clusterIP and a Gateway without address get a loopback address, and a Service with a selector and no
+EndpointSlice gets one endpoint that stands for its pods, because files can't say which pods are ready.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +15,7 @@ from headgate.control.feed import snapshot_of
 from headgate.errors import HeadgateError, Invalid
 from headgate.local.addresses import FIRST_RANGE, Addresses
 from headgate.local.services import complete_service, service_user
+from headgate.resources.gateway import GROUP as GATEWAY_GROUP
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
@@ -55,7 +56,14 @@ def completed(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
             found.setdefault(
                 stand_in, _stand_in(service, objects.values(), address=addresses.take(str(stand_in), "pods"))
             )
+    for key in sorted(key for key in objects if (key.group, key.kind) == (GATEWAY_GROUP, "Gateway")):
+        found[key] = _with_gateway_address(objects[key], addresses.take(str(key), "services"))
     return found
+
+
+def _with_gateway_address(gateway: Object, address: str) -> Object:
+    status = gateway.get("status") or {}
+    return {**gateway, "status": {"addresses": [{"type": "IPAddress", "value": address}], **status}}
 
 
 def _sliced(objects: Mapping[Key, Object]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,265 @@
+"""What would become of a request, and why: the model's decision in the words of the user's objects.
+
+The fields of `Explanation` are those of `headgate explain -o json`; they stay.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from headgate.compiler import protocols
+from headgate.compiler.references import service_name
+from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.evaluate import Candidate, Decision, Portion, Request, decide, host_fits, without_port
+from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Sticky
+from headgate.model.refs import PortRef
+from headgate.model.routing import GatewayPort, Mesh, Route
+from headgate.resources.meta import Key, Value
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+
+PLAIN = "the Service's plain behaviour"
+
+
+class Backend(Value, frozen=True, kw_only=True):
+    """A share of the requests, exactly and in percent. Where `status` is not 0, the proxy answers it itself."""
+
+    service: str
+    port: int
+    share: str
+    percent: float
+    endpoints: int
+    status: int
+    reason: str
+    filters: tuple[str, ...]
+
+
+class Copy(Value, frozen=True, kw_only=True):
+    """A mirror, and how many of the requests it gets a copy of."""
+
+    service: str
+    port: int
+    share: str
+    percent: float
+
+
+class Tried(Value, frozen=True, kw_only=True):
+    """A route, and what came of it: `matched`, `failed` with the first condition, or `not tried` after a match."""
+
+    object: str
+    name: str
+    result: str
+    condition: str
+
+
+class Remark(Value, frozen=True, kw_only=True):
+    """What the compiler has to say about the objects that decide here."""
+
+    object: str
+    reason: str
+    field: str
+    message: str
+
+
+class Explanation(Value, frozen=True, kw_only=True):
+    """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host."""
+
+    method: str
+    url: str
+    service: str
+    gateway: str
+    port: int
+    protocol: str
+    protocol_reason: str
+    host: str
+    object: str
+    route: str
+    backends: tuple[Backend, ...]
+    mirrors: tuple[Copy, ...]
+    filters: tuple[str, ...]
+    sticky: str
+    nothing_left: str
+    candidates: tuple[Tried, ...]
+    remarks: tuple[Remark, ...]
+
+
+def explain(
+    compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, *, request: Request, url: str
+) -> Explanation:
+    """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
+    decision = decide(compiled.mesh, where, request)
+    place, route = decision.place, decision.route
+    at_service = place if isinstance(place, PortRef) else None
+    gateway = place if isinstance(place, GatewayPort) else None
+    return Explanation(
+        method=request.method,
+        url=url,
+        service=at_service.service if at_service else "",
+        gateway=gateway.gateway if gateway else "",
+        port=place.port if place else 0,
+        protocol=decision.protocol.value if place else "",
+        protocol_reason=_protocol_reason(snapshot, at_service, gateway),
+        host=decision.host,
+        object=_object(route),
+        route=route.name if route else "",
+        backends=tuple(_backend(portion) for portion in decision.shares),
+        mirrors=tuple(_copy(mirror) for mirror in decision.mirrors if mirror.numerator),
+        filters=tuple(_route_filters(route)) if route else (),
+        sticky=_sticky(route.split.sticky) if route else "",
+        nothing_left=_nothing_left(decision),
+        candidates=tuple(_candidates(compiled.mesh, decision, request)),
+        remarks=tuple(_remarks(compiled, snapshot, decision)),
+    )
+
+
+def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:
+    if gateway:
+        return "because the Gateway's listener says so"
+    if at_service is None:
+        return ""
+    return protocols.protocol_of(protocols.ports(snapshot)[at_service]).why
+
+
+def _object(route: Route | None) -> str:
+    if route is None:
+        return ""
+    return str(route.origin) if route.origin else PLAIN
+
+
+def _backend(portion: Portion) -> Backend:
+    return Backend(
+        service=portion.ref.service if portion.ref else "",
+        port=portion.ref.port if portion.ref else 0,
+        share=str(portion.share),
+        percent=_percent(portion.share),
+        endpoints=portion.endpoints,
+        status=portion.status,
+        reason=portion.reason,
+        filters=tuple(_filters(portion.filters)),
+    )
+
+
+def _copy(mirror: Mirror) -> Copy:
+    share = Fraction(mirror.numerator, mirror.denominator)
+    return Copy(service=mirror.ref.service, port=mirror.ref.port, share=str(share), percent=_percent(share))
+
+
+def _percent(share: Fraction) -> float:
+    return round(float(share * 100), 4)
+
+
+def _route_filters(route: Route) -> Iterator[str]:
+    if route.redirect:
+        yield _redirect(route.redirect)
+    yield from _filters(route.filters)
+    if route.timeouts.request:
+        yield f"timeout of the request: {route.timeouts.request} ms"
+    if route.timeouts.backend:
+        yield f"timeout of each attempt: {route.timeouts.backend} ms"
+
+
+def _filters(filters: Filters) -> Iterator[str]:
+    yield from _edits("request", filters.request)
+    yield from _edits("response", filters.response)
+    if filters.rewrite and filters.rewrite.hostname:
+        yield f"rewrite the host to {filters.rewrite.hostname}"
+    if filters.rewrite and filters.rewrite.path:
+        yield f"rewrite {_path(filters.rewrite.path)}"
+
+
+def _edits(part: str, edit: HeaderEdit | None) -> Iterator[str]:
+    if edit is None:
+        return
+    yield from (f"set {part} header {name}: {value}" for name, value in edit.set)
+    yield from (f"add {part} header {name}: {value}" for name, value in edit.add)
+    yield from (f"remove {part} header {name}" for name in edit.remove)
+
+
+def _path(path: PathEdit) -> str:
+    return f"the path to {path.value}" if path.kind == "full" else f"the matched prefix of the path to {path.value}"
+
+
+def _redirect(redirect: Redirect) -> str:
+    parts = (
+        f"scheme {redirect.scheme}" if redirect.scheme else "",
+        f"host {redirect.hostname}" if redirect.hostname else "",
+        f"port {redirect.port}" if redirect.port else "",
+        _path(redirect.path) if redirect.path else "",
+    )
+    return f"redirect with {redirect.status}: {', '.join(part for part in parts if part) or 'to itself'}"
+
+
+def _sticky(sticky: Sticky | None) -> str:
+    if sticky is None:
+        return ""
+    by = {
+        "cookie": f"the cookie {sticky.name}",
+        "header": f"the header {sticky.name}",
+        "source": "the client's address",
+    }
+    return f"{by[sticky.kind]} decides; a user stays with one backend"
+
+
+def _nothing_left(decision: Decision) -> str:
+    """Say what answers when the backends are gone (D9 to D11)."""
+    route = decision.route
+    if route is None or route.redirect:
+        return ""
+    nobody = "503 from the proxy" if decision.protocol.is_http else "the connection is closed"
+    if route.origin is None:
+        return f"without a ready endpoint: {nobody}"
+    if route.origin.kind == TRAFFIC_SPLIT.kind:
+        return f"without a ready endpoint or a weight: {nobody}; when no backend offers the port: {PLAIN}"
+    if not decision.protocol.is_http:
+        return f"without a backend: {nobody}"
+    return "shares without a ready endpoint: 503; shares whose backend can't be used: 500"
+
+
+def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tried]:
+    place = decision.place
+    routes: tuple[Route, ...] = ()
+    if isinstance(place, PortRef):
+        routes = next(table.routes for table in mesh.tables if table.ref == place)
+    elif place is not None:
+        for entry in place.hosts:
+            if entry.host == decision.host:
+                routes = entry.routes
+            else:
+                yield _other_host(entry.host, decision.host, without_port(request.authority).lower())
+    yield from (_tried(candidate) for candidate in decision.trail)
+    for route in routes[len(decision.trail) :]:
+        yield Tried(object=_object(route), name=route.name, result="not tried", condition="")
+
+
+def _other_host(host: str, chosen: str, asked: str) -> Tried:
+    fits = host_fits(host.lower(), asked)
+    condition = f"host {chosen} is more specific" if fits else f"host is {asked!r}, wanted {host}"
+    return Tried(object=f"host {host}", name="", result="failed", condition=condition)
+
+
+def _tried(candidate: Candidate) -> Tried:
+    result = "failed" if candidate.unmet else "matched"
+    condition = str(candidate.unmet or "")
+    return Tried(object=_object(candidate.route), name=candidate.route.name, result=result, condition=condition)
+
+
+def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
+    """Yield what is said about the objects that decide here, and about splits that would like to."""
+    about = {candidate.route.origin for candidate in decision.trail} | set(_claimants(compiled, snapshot, decision))
+    for finding in compiled.report.findings:
+        if finding.about in about:
+            yield _remark(finding)
+
+
+def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterable[Key]:
+    if not isinstance(decision.place, PortRef):
+        return
+    service = decision.place.service
+    yield SERVICE.key(*service.split("/"))
+    named: Mapping[Key, str] = {key: split.spec.service for key, split in snapshot.splits}
+    for key, written in named.items():
+        if service_name(written, key.namespace, compiled.mesh.domain) == service:
+            yield key
+
+
+def _remark(finding: Finding) -> Remark:
+    return Remark(object=str(finding.about), reason=finding.reason.value, field=finding.field, message=finding.message)
