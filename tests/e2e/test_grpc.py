@@ -132,3 +132,13 @@ def test_without_an_endpoint_a_call_is_unavailable(world: World, namespace: str)
     with channel(world.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_client_of_the_proxy_is_split_by_call(
+    world: World, namespace: str, split_greeters: Where, greeters: tuple[Greeter, Greeter]
+) -> None:
+    """gRPC clients use an HTTP proxy by CONNECT; what is in the tunnel is seen call by call all the same."""
+    target = Where(f"greeter.{namespace}", PORT)
+    with channel(target, enable_http_proxy=1, http_proxy=f"http://{world.proxy}") as calls:
+        assert hello(calls, 40) == {"v1": 30, "v2": 10}
+    assert [greeter.calls for greeter in greeters] == [30, 10]

@@ -51,7 +51,8 @@ def decoded(config, type_url):
 
 def told_shares(config, ref):
     """Return the share of each backend as Envoy is told it; what must fail has the name of its own cluster."""
-    action = decoded(config, ROUTES)[names.outbound(ref)].virtual_hosts[0].routes[0].route
+    _connect, plain, *_ = decoded(config, ROUTES)[names.outbound(ref)].virtual_hosts[0].routes
+    action = plain.route
     clusters = {action.cluster: 1} if action.cluster else {}
     clusters |= {item.name: item.weight.value for item in action.weighted_clusters.clusters}
     assert sum(clusters.values()) <= LARGEST_SUM
@@ -124,7 +125,7 @@ def test_envoy_is_told_exactly_these_shares(world):
 @given(worlds())
 def test_a_route_names_only_clusters_that_are_there_with_their_endpoints(world):
     config = rendered(compiled(world).mesh)
-    assert config[CLUSTER].keys() == config[ENDPOINTS].keys()
+    assert config[CLUSTER].keys() == config[ENDPOINTS].keys() | {names.TUNNEL}
     for routes in config[ROUTES].values():
         assert routes.needs <= config[CLUSTER].keys()
     for scope in decoded(config, SCOPES).values():
@@ -148,7 +149,7 @@ def test_every_name_is_read_back(world):
     config = rendered(mesh)
     for resources in config.values():
         for name in resources:
-            assert (names.parse(name) in refs) != (name in {names.PROXY, names.PROBE})
+            assert (names.parse(name) in refs) != (name in {names.PROXY, names.PROBE, names.TUNNEL})
 
 
 @given(st.lists(worlds(), max_size=4))

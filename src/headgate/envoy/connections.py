@@ -4,11 +4,13 @@ No listener filter waits for the client's first bytes, so a server that speaks f
 proxy reach the same clusters through CONNECT.
 """
 
-from headgate.envoy import pb
-from headgate.envoy.clusters import address
+from headgate.envoy import names, pb
+from headgate.envoy import routes as http_routes
+from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.plan import RoutePlan, WeightedName
 
 CONNECT = "CONNECT"
+DESTINATION = "x-headgate-tunnel"
 ATTEMPTS = 3  # an endpoint that refuses costs the client nothing while another one accepts
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy by "
@@ -62,3 +64,30 @@ def connect(shares: tuple[WeightedName, ...]) -> pb.Route:
         ]
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
     return pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
+
+
+def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
+    """Return the routes of an HTTP port, and before them what CONNECT does: it leads to the Service's own listener.
+
+    So what is in the tunnel is seen request by request. Without such a listener (`authority` is empty) each tunnel is a
+    connection to a backend by the weights of the last route.
+    """
+    found = http_routes.routes(plan)
+    route = connect((WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.draws[-1].clusters)
+    if authority:
+        header = pb.HeaderValue(key=DESTINATION, value=authority)
+        action = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
+        route.request_headers_to_add.append(pb.HeaderValueOption(header=header, append_action=action))
+    found.virtual_hosts[0].routes.insert(0, route)
+    return found
+
+
+def tunnel() -> pb.Cluster:
+    """Return the cluster of tunnels to the proxy's own listeners; a header of the route says to which."""
+    return pb.Cluster(
+        name=names.TUNNEL,
+        type=pb.Cluster.DiscoveryType.ORIGINAL_DST,
+        lb_policy=pb.Cluster.LbPolicy.CLUSTER_PROVIDED,
+        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
+        original_dst_lb_config=pb.Cluster.OriginalDstLbConfig(use_http_header=True, http_header_name=DESTINATION),
+    )

@@ -86,10 +86,18 @@ def _of_tables(view: View) -> Iterator[Part]:
     for table in view.mesh.tables:
         route, wanted = plan(table, view.ready, view.protocols)
         if table.protocol.is_http:
-            yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
+            yield _of_requests(view, table.ref, route)
         else:
             yield from _of_connections(view, table.ref, route)
         yield from _of_clusters(wanted)
+
+
+def _of_requests(view: View, ref: PortRef, route: RoutePlan) -> Part:
+    if not view.node.proxy_port:
+        return Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
+    address = view.addresses.get(ref, "")
+    authority = f"{address}:{ref.port}" if address else ""
+    return Part(ROUTES, route.name, connections.with_tunnel, (route, authority), route.clusters)
 
 
 def _of_connections(view: View, ref: PortRef, route: RoutePlan) -> Iterator[Part]:
@@ -139,6 +147,7 @@ def _of_frontend(
 
 def _of_node(node: Node) -> Iterator[Part]:
     if node.proxy_port:
+        yield Part(CLUSTER, names.TUNNEL, connections.tunnel, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (node.proxy_address, node.proxy_port))
     if node.probe:
         yield Part(LISTENER, names.PROBE, listeners.probe_listener, (node.probe,))

@@ -12,6 +12,7 @@ none/<namespace>/<service>/<port>                      cluster that never has en
 missing                                                cluster that never exists: a share that is answered with 500
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
+tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
 """
 
 from typing import NamedTuple, TypeAlias
@@ -22,6 +23,7 @@ from headgate.resources.meta import Key
 
 PROXY = "proxy"
 PROBE = "probe"
+TUNNEL = "tunnel"
 MISSING = "missing"
 TRAFFIC_SPLIT = "TrafficSplit"
 ROUTE_GROUP = "gateway.networking.k8s.io"
