@@ -1,11 +1,14 @@
 """Gateways and routes through kubectl: what is wrong is refused by field, what is right gets an address and a status."""
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 from tests.e2e.manifests import external
+from tests.e2e.wire import Request, Where
 from tests.e2e.world import World, until
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway" / "gateway.yaml"
 GROUP = "gateway.networking.k8s.io"
 
 
@@ -89,3 +92,21 @@ def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> 
 def test_kubectl_explains_the_fields(world: World) -> None:
     assert "Copies of requests" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
     assert "expression" in world.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
+
+
+def test_the_example_of_the_page_serves_requests(world: World, namespace: str) -> None:
+    """docs/gateway-api.md."""
+    world.apply(external("foobar", world.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
+
+    def address() -> Any:
+        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+
+    place = Where(until(address, "the gateway's address"), 8000)
+    world.settle()
+
+    def who(target: str, host: str) -> str:
+        return world.ask(Request(place, target, host)).who
+
+    assert who("/", "foobar.example.com") == "v1"
+    assert who("/old/page", "foobar.example.com") == "301"
+    assert who("/", "other.example.com") == "404"
