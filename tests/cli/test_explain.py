@@ -1,0 +1,203 @@
+"""`headgate explain`: the answer for each kind of route, and each reason why a route is not the one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cli.conftest import World, make_split, service
+
+from headgate.resources.decode import kind_written
+from headgate.store.base import Store
+
+Run = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "ab-test")
+GATEWAY = str(ROOT / "tests" / "golden" / "gw-filters" / "in.yaml")
+MIRRORS = str(ROOT / "tests" / "golden" / "gw-mirror-fractions" / "in.yaml")
+TCP = str(ROOT / "tests" / "golden" / "sticky-tcp" / "in.yaml")
+FIREFOX = ("-H", "user-agent: Mozilla Firefox")
+
+
+def objects() -> list[dict[str, Any]]:
+    versions = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+    group = {
+        "apiVersion": "specs.smi-spec.io/v1alpha4",
+        "kind": "HTTPRouteGroup",
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"matches": [{"name": "m", "pathRegex": "/x", "methods": ["POST"], "headers": {"a": "b"}}]},
+    }
+    split = make_split({"website-v1": 2, "website-v2": 1})
+    split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "HTTPRouteGroup", "name": "gone"}]
+    return [*versions, group, split]
+
+
+@pytest.fixture
+def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
+    """Explain a request as JSON, by the objects above."""
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects()))
+    return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
+
+
+def test_the_example_reads_well(run: Run) -> None:
+    ended = run("explain", "GET", "http://website:8080/path", *FIREFOX, "-f", EXAMPLE)
+    assert ended.code == 0
+    assert ended.out == (
+        "GET http://website:8080/path\n"
+        "\n"
+        "Service    default/website, port 8080\n"
+        "Protocol   http, because the port's name is http\n"
+        "Route      TrafficSplit default/website-firefox, match firefox-users/firefox\n"
+        "\n"
+        "BACKEND                  SHARE  PERCENT  READY ENDPOINTS\n"
+        "default/website-v2:8080      1    100 %                1\n"
+        "\n"
+        "When nothing is left\n"
+        "  without a ready endpoint or a weight: 503 from the proxy\n"
+        "  when no backend offers the port: the Service's plain behaviour\n"
+        "\n"
+        "Routes, in their order\n"
+        "  matched    TrafficSplit default/website-firefox, match firefox-users/firefox\n"
+        "  not tried  TrafficSplit default/website-insiders, match insiders/cookie\n"
+        "  not tried  the Service's plain behaviour\n"
+    )
+    assert all(len(line) <= 80 for line in ended.out.splitlines())
+
+
+def test_a_split_is_told_in_exact_fractions(explain: Callable[..., Any]) -> None:
+    """R7, R11."""
+    found = explain("POST", "http://website:8080/xy", "-H", "A: b")
+    assert (found["service"], found["port"]) == ("default/website", 8080)
+    assert (found["object"], found["route"]) == ("TrafficSplit default/website", "g/m")
+    shares = {item["service"]: (item["share"], item["percent"], item["endpoints"]) for item in found["backends"]}
+    assert shares == {"default/website-v1": ("2/3", 66.6667, 1), "default/website-v2": ("1/3", 33.3333, 1)}
+
+
+@pytest.mark.parametrize(
+    ("request_", "condition"),
+    [
+        (("POST", "http://website:8080/y", "-H", "a: b"), "path is '/y', wanted regex (?:/x).*"),
+        (("GET", "http://website:8080/x", "-H", "a: b"), "method is 'GET', wanted POST"),
+        (("POST", "http://website:8080/x"), "header a is absent, wanted regex b"),
+        (("POST", "http://website:8080/x", "-H", "a: bb"), "header a is 'bb', wanted regex b"),
+    ],
+)
+def test_the_first_condition_that_failed_is_named(
+    explain: Callable[..., Any], request_: tuple[str, ...], condition: str
+) -> None:
+    """R12: what does not match goes to the root's own endpoints."""
+    found = explain(*request_)
+    assert found["candidates"][0] == {
+        "object": "TrafficSplit default/website",
+        "name": "g/m",
+        "result": "failed",
+        "condition": condition,
+    }
+    assert found["object"] == "the Service's plain behaviour"
+    assert [item["service"] for item in found["backends"]] == ["default/website"]
+
+
+def test_findings_on_the_objects_that_decide_are_shown(explain: Callable[..., Any]) -> None:
+    """R16."""
+    (remark,) = explain("GET", "http://website:8080/")["remarks"]
+    assert remark["reason"] == "MatchNotFound"
+    assert "default/gone" in remark["message"]
+
+
+@pytest.mark.parametrize("host", ["website", "website.default", "website.default.svc.cluster.local:8080"])
+def test_a_service_has_all_its_names(explain: Callable[..., Any], host: str) -> None:
+    """R2."""
+    assert explain("GET", f"http://{host}/")["service"] == "default/website"
+
+
+def test_an_unknown_host_is_404_and_exit_code_1(run: Run) -> None:
+    ended = run("explain", "GET", "http://gone/", "-f", EXAMPLE)
+    assert ended.code == 1
+    assert "none answers to this host" in ended.out
+    assert "the proxy: 404" in ended.out
+
+
+def test_users_that_stay_are_told(run: Run) -> None:
+    ended = run("explain", "GET", "http://website:8080/", "-H", "cookie: insider=yes", "-f", EXAMPLE)
+    assert "Users      the cookie side decides; a user stays with one backend" in ended.out
+    assert "default/website-v1:8080    1/2     50 %" in ended.out
+
+
+def test_a_gateway_is_entered_by_name(run: Run) -> None:
+    ended = run("explain", "GET", "http://edge.example/headers", "--via", "gateway/edge", "-f", GATEWAY, "-o", "json")
+    found = json.loads(ended.out)
+    assert (found["gateway"], found["port"], found["host"]) == ("default/edge", 80, "*")
+    assert found["object"] == "HTTPRoute default/filters"
+    assert "set request header x-set: one" in [text.lower() for text in found["filters"]]
+    assert [item["share"] for item in found["backends"]] == ["3/4", "1/4"]
+    assert "rewrite the host to v2.example" in found["backends"][1]["filters"]
+
+
+def test_a_redirect_is_told(run: Run) -> None:
+    ended = run("explain", "GET", "http://edge.example/old/x", "--via", "gateway/edge", "-f", GATEWAY)
+    assert ended.code == 0
+    assert "redirect with 301: scheme https, host new.example, port 8443" in ended.out
+
+
+def test_mirrors_are_told_with_their_fraction(run: Run) -> None:
+    """R46."""
+    text = Path(MIRRORS).read_text()
+    gateway = next(doc["metadata"]["name"] for doc in yaml.safe_load_all(text) if doc["kind"] == "Gateway")
+    url = "http://mirror.example/half-percent"
+    ended = run("explain", "GET", url, "--via", f"gateway/{gateway}", "-f", MIRRORS, "-o", "json")
+    (mirror,) = json.loads(ended.out)["mirrors"]
+    assert (mirror["share"], mirror["percent"]) == ("1/200", 0.5)
+
+
+def test_connections_are_told_as_such(run: Run) -> None:
+    """R34."""
+    ended = run("explain", "GET", "http://website:8080/", "-f", TCP)
+    assert "Protocol   tcp, because the port's appProtocol is tcp" in ended.out
+    assert "the connection is closed" in ended.out
+    assert "StickyNotApplicable" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("GET", "ftp://website/"), "is not a URL to call"),
+        (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
+        (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
+        (("GET", "http://website/", "--from", "website"), "write pod/NAME"),
+    ],
+)
+def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    ended = run("explain", *arguments, "-f", EXAMPLE)
+    assert ended.code == 2
+    assert message in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--via", "gateway/gone"), "no Gateway default/gone"),
+        (("--from", "pod/gone"), "no Pod default/gone"),
+    ],
+)
+def test_what_is_not_there_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    ended = run("explain", "GET", "http://website:8080/", *arguments, "-f", EXAMPLE)
+    assert ended.code == 1
+    assert message in ended.err
+
+
+async def put(store: Store, *found: Any) -> None:
+    for obj in found:
+        assert kind_written(obj)
+        await store.create(obj)
+
+
+async def test_a_running_headgate_is_asked_for_its_objects(world: World) -> None:
+    await put(world.store, *objects())
+    ended = await world.run("explain", "POST", "http://website:8080/x", "-H", "a: b", "-o", "json")
+    found = json.loads(ended.out)
+    assert ended.code == 1  # nothing serves there: no endpoint is ready
+    assert found["service"] == "default/website"
+    assert [item["result"] for item in found["candidates"]] == ["matched", "not tried"]
+    assert {item["status"] for item in found["backends"]} == {503}
