@@ -41,11 +41,21 @@ def gateway_addresses(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> tu
         owner = owners.setdefault(address, key) if address else None
         found[key] = address if owner == key else ""
         if owner is None:
-            message = "the Gateway has no address yet, so nobody can reach it; it is given one where headgate runs"
-            findings.append(Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field=_FIELD, message=message))
+            findings.append(_without_address(key, gateways[key]))
         elif owner != key:
             message = f"{owner} has the address {address} already; the Gateway needs another one"
             findings.append(
                 Finding(about=key, reason=Reason.CONFLICTED, field=_FIELD, message=message, related=(owner,))
             )
     return found, findings
+
+
+def _without_address(key: Key, gateway: Gateway) -> Finding:
+    asked = ", ".join(address.value for address in gateway.spec.addresses if address.value)
+    field = "spec.addresses" if asked else _FIELD
+    message = (
+        f"the Gateway can't have {asked}: it is in use, or none of headgate's; leave addresses out to get a free one"
+        if asked
+        else "the Gateway has no address yet, so nobody can reach it; it is given one where headgate runs"
+    )
+    return Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field=field, message=message)
