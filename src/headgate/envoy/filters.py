@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TypedDict
 
 from headgate.envoy import pb
-from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect
+from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
 from headgate.model.matching import Path
 from headgate.resources.meta import Value
 
@@ -57,6 +57,25 @@ def host(filters: Filters) -> str:
         return filters.rewrite.hostname
     request = filters.request or _NO_EDIT
     return next((value for name, value in (*request.set, *request.add) if name.lower() == _HOST), "")
+
+
+def followed_by(first: Filters, then: Filters) -> Filters:
+    """Return both changes of headers and host as one. A share's are made after its route's; Envoy has it the other way."""
+    hostname = host(then) or host(first)
+    return Filters(
+        request=_both(first.request or _NO_EDIT, then.request or _NO_EDIT),
+        response=_both(first.response or _NO_EDIT, then.response or _NO_EDIT),
+        rewrite=Rewrite(hostname=hostname) if hostname else None,
+    )
+
+
+def _both(first: HeaderEdit, then: HeaderEdit) -> HeaderEdit:
+    over = {name.lower() for name in (*dict(then.set), *then.remove)}
+    return HeaderEdit(
+        set=(*(item for item in first.set if item[0].lower() not in over), *then.set),
+        add=(*(item for item in first.add if item[0].lower() not in over), *then.add),
+        remove=tuple(dict.fromkeys((*first.remove, *then.remove))),
+    )
 
 
 def _added(edit: HeaderEdit) -> list[pb.HeaderValueOption]:

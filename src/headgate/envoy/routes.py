@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from headgate.envoy import pb
-from headgate.envoy.filters import header_fields, host, path_fields, redirect_action
+from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
 from headgate.envoy.mirrors import policy
 from headgate.envoy.names import MISSING
 from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
-from headgate.model.filters import NO_FILTERS, PathEdit
+from headgate.model.filters import NO_FILTERS, Filters, PathEdit
 from headgate.model.matching import Header, Match, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what has certainly not reached the application
@@ -22,10 +22,8 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
 
 
 def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
-    """Return virtual hosts as one resource. Where headers are changed twice, the share's change is the last."""
-    shares = (share for item in hosts for route in item.routes for share in route.route.weighted_clusters.clusters)
-    filtered = any(share.request_headers_to_add or share.response_headers_to_add for share in shares)
-    return pb.RouteConfiguration(name=name, virtual_hosts=hosts, most_specific_header_mutations_wins=filtered)
+    """Return virtual hosts as one resource."""
+    return pb.RouteConfiguration(name=name, virtual_hosts=hosts)
 
 
 def virtual_host(name: str, domain: str, draws: Iterable[Draw]) -> pb.VirtualHost:
@@ -36,7 +34,7 @@ def virtual_host(name: str, domain: str, draws: Iterable[Draw]) -> pb.VirtualHos
 
 
 def _route(draw: Draw) -> pb.Route:
-    found = pb.Route(match=_match(draw.match), **header_fields(draw.filters))
+    found = pb.Route(match=_match(draw.match), **header_fields(_whole(draw)))
     if draw.redirect:
         found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
     elif draw.clusters:
@@ -81,11 +79,12 @@ def _text(text: Text) -> pb.StringMatcher:
 
 def _action(draw: Draw) -> pb.RouteAction:
     first, *others = draw.clusters
+    pushed_down = draw.filters if _filtered(draw) else NO_FILTERS
     action = pb.RouteAction(
         timeout=_duration(draw.timeouts.request),
         retry_policy=_retries(draw.timeouts.backend),
         request_mirror_policies=[policy(mirror) for mirror in draw.mirrors],
-        host_rewrite_literal=host(draw.filters) or None,
+        host_rewrite_literal=host(_whole(draw)) or None,
         hash_policy=hash_policies(draw),
         **path_fields(_path(draw), draw.match.path),
     )
@@ -93,7 +92,7 @@ def _action(draw: Draw) -> pb.RouteAction:
         action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
     if others or draw.sticky or first.filters != NO_FILTERS:
         weighted = pb.WeightedCluster(
-            clusters=[_share(item) for item in draw.clusters],
+            clusters=[_share(item, pushed_down) for item in draw.clusters],
             use_hash_policy=pb.BoolValue(value=True) if draw.sticky else None,
         )
         action.weighted_clusters.CopyFrom(weighted)
@@ -108,12 +107,22 @@ def _path(draw: Draw) -> PathEdit | None:
     return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
 
 
-def _share(item: WeightedName) -> pb.WeightedCluster.ClusterWeight:
+def _whole(draw: Draw) -> Filters:
+    """Return the filters that are the route's own: none, when each share has them together with its own."""
+    return NO_FILTERS if _filtered(draw) else draw.filters
+
+
+def _filtered(draw: Draw) -> bool:
+    return any(item.filters != NO_FILTERS for item in draw.clusters)
+
+
+def _share(item: WeightedName, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
+    filters = followed_by(pushed_down, item.filters)
     return pb.WeightedCluster.ClusterWeight(
         name=item.cluster,
         weight=pb.UInt32Value(value=item.weight),
-        host_rewrite_literal=host(item.filters) or None,
-        **header_fields(item.filters),
+        host_rewrite_literal=host(filters) or None,
+        **header_fields(filters),
     )
 
 

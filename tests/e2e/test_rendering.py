@@ -1,0 +1,288 @@
+"""Everything that the model can say, as the real Envoy does it: requests counted, and looked at, where they arrive."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.rig import Rig
+from tests.e2e.world import until
+
+from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Rewrite, Timeouts
+from headgate.model.matching import Header, Match, Query, Text
+from headgate.model.matching import Path as Where
+from headgate.model.routing import Broken, Route, Split
+from headgate.resources.meta import Key
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(envoy: Rig) -> Rig:
+    """The proxy, with three backends that answer."""
+    for name in ("one", "two", "other"):
+        envoy.echo(name)
+    return envoy
+
+
+def rule(number: int = 0) -> dict[str, object]:
+    """What makes a route one of an HTTPRoute's rules."""
+    return {"origin": Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop"), "name": str(number)}
+
+
+def prefix(value: str) -> Match:
+    return Match(path=Where(kind="prefix", value=value))
+
+
+def near(count: int, share: float, of: int) -> bool:
+    """The 3-sigma band."""
+    return abs(count / of - share) <= 3 * (share * (1 - share) / of) ** 0.5
+
+
+# --- matches
+
+
+@pytest.mark.parametrize(
+    ("match", "fitting", "others"),
+    [
+        (Match(path=Where(kind="exact", value="/a")), ["/a", "/a?x=1"], ["/a/", "/ab", "/A"]),
+        (prefix("/a"), ["/a", "/a/", "/a/b", "/a?x"], ["/ab", "/b/a"]),
+        (prefix("/a/"), ["/a", "/a/b"], ["/ab"]),
+        (prefix("/"), ["/", "/a/b"], []),
+        (Match(path=Where(kind="regex", value="/a[0-9]+")), ["/a1", "/a12?x"], ["/a", "/a1b", "/x/a1"]),
+        (
+            Match(query=(Query(name="x", text=Text(value="1")),)),
+            ["/?x=1", "/?y=2&x=1", "/?x=1&x=2"],
+            ["/?x=2&x=1", "/"],
+        ),
+        (Match(query=(Query(name="x", text=Text(value="[0-9]+", regex=True)),)), ["/?x=12"], ["/?x=1a", "/?x"]),
+    ],
+)
+def test_a_path_and_a_query_match(rig, match, fitting, others):
+    rig.apply(rig.route("one", match=match, **rule()), rig.route("other"))
+    assert {path: rig.ask(path).who for path in fitting} == dict.fromkeys(fitting, "one")
+    assert {path: rig.ask(path).who for path in others} == dict.fromkeys(others, "other")
+
+
+def test_headers_and_methods_match_and_what_matches_nothing_is_not_found(rig):
+    tester = Header(name="x-user", text=Text(value="tester"))
+    agent = Header(name="user-agent", text=Text(value=".*Firefox.*", regex=True))
+    rig.apply(
+        rig.route("one", match=Match(methods=("POST",)), **rule(0)),
+        rig.route("one", match=Match(methods=("GET", "PUT"), headers=(tester, agent)), **rule(1)),
+    )
+    assert rig.ask(x_user="tester", user_agent="a Firefox 1").who == "one"
+    assert rig.ask(x_user="tester").who == "404"
+    assert rig.ask(x_user="tester 2", user_agent="Firefox").who == "404"
+    assert rig.ask(user_agent="Firefox").who == "404"
+
+
+# --- header changes
+
+
+def test_headers_are_set_added_and_removed_on_both_ways(rig):
+    edit = HeaderEdit(
+        set=(("x-set", "100%REQ(x)% of {it}"), ("x-empty", "")), add=(("x-add", "more"),), remove=("x-gone",)
+    )
+    back = HeaderEdit(set=(("x-server", "hidden"),), add=(("x-new", "yes"),), remove=("content-type",))
+    rig.apply(rig.route("one", filters=Filters(request=edit, response=back), **rule()))
+    answer = rig.ask(x_set="old", x_add="some", x_gone="x")
+    seen = rig.echo_seen("one")
+    assert (seen["x-set"], seen["x-empty"], seen["x-add"]) == ("100%REQ(x)% of {it}", "", "some,more")
+    assert "x-gone" not in seen
+    assert (answer.headers["x-server"], answer.headers["x-new"]) == ("hidden", "yes")
+
+
+def test_a_share_changes_headers_of_its_own_after_the_route(rig):
+    def named(name: str) -> Filters:
+        return Filters(request=HeaderEdit(set=(("x-share", name),)), response=HeaderEdit(add=(("x-side", name),)))
+
+    targets = tuple(rig.target(name, filters=named(name)) for name in ("one", "two"))
+    whole = Filters(request=HeaderEdit(set=(("x-share", "route"), ("x-route", "yes"))))
+    rig.apply(Route(split=Split(targets=targets), filters=whole, **rule()))
+    answers = [rig.ask() for _ in range(30)]
+    assert {answer.who for answer in answers} == {"one", "two"}
+    assert all(answer.headers["x-side"] == answer.who for answer in answers)
+    for name in ("one", "two"):
+        assert {(item.headers["x-share"], item.headers["x-route"]) for item in rig.echo_all(name)} == {(name, "yes")}
+
+
+def test_the_host_can_be_set_like_a_header(rig):
+    rig.apply(rig.route("one", filters=Filters(request=HeaderEdit(set=(("Host", "new.example"),))), **rule()))
+    rig.ask()
+    assert rig.echo_seen("one")["host"] == "new.example"
+
+
+# --- redirects and rewrites
+
+PREFIXES = [  # request, prefix, replacement, result: the table of the Gateway API
+    ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
+    ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
+    ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
+    ("/foo/bar", "/foo/", "/xyz/", "/xyz/bar"),
+    ("/foo", "/foo", "/xyz", "/xyz"),
+    ("/foo/", "/foo", "/xyz", "/xyz/"),
+    ("/foo/bar", "/foo", "", "/bar"),
+    ("/foo/", "/foo", "", "/"),
+    ("/foo", "/foo", "", "/"),
+    ("/foo/", "/foo", "/", "/"),
+    ("/foo", "/foo", "/", "/"),
+    ("/foo/bar?x=1", "/foo", "/", "/bar?x=1"),
+    ("/foo/bar?x=1", "/foo", "/xyz", "/xyz/bar?x=1"),
+    ("/bar", "/", "/xyz", "/xyz/bar"),
+    ("/a.b/c", "/a.b", "/", "/c"),
+]
+
+
+@pytest.mark.parametrize(("path", "matched", "replacement", "result"), PREFIXES)
+def test_a_prefix_is_replaced(rig, path, matched, replacement, result):
+    edit = PathEdit(kind="prefix", value=replacement)
+    rig.apply(
+        rig.route("one", match=prefix(matched), filters=Filters(rewrite=Rewrite(path=edit)), **rule()),
+    )
+    rig.ask(path)
+    assert rig.echo_path("one") == result
+    rig.apply(Route(split=Split(targets=()), match=prefix(matched), redirect=Redirect(path=edit), **rule()))
+    location = rig.ask(path).headers["location"]
+    assert location == f"http://web.example:{rig.where.port}{result}"
+
+
+@pytest.mark.parametrize("value", ["/new", r"/a\1b", "/"])
+def test_a_whole_path_is_replaced_and_the_query_stays(rig, value):
+    edit = PathEdit(kind="full", value=value)
+    rewrite = Rewrite(hostname="inner.example", path=edit)
+    rig.apply(rig.route("one", match=prefix("/foo"), filters=Filters(rewrite=rewrite), **rule()))
+    rig.ask("/foo/bar?x=1")
+    assert rig.echo_seen("one", path=f"{value}?x=1")["host"] == "inner.example"
+    rig.apply(Route(split=Split(targets=()), redirect=Redirect(path=edit, hostname="out.example", port=80), **rule()))
+    assert rig.ask("/foo/bar?x=1").headers["location"] == f"http://out.example{value}?x=1"
+
+
+def test_one_share_can_have_a_rewrite_of_its_own(rig):
+    rewrite = Rewrite(hostname="inner.example", path=PathEdit(kind="full", value="/new"))
+    target = rig.target("one", filters=Filters(rewrite=rewrite))
+    rig.apply(Route(split=Split(targets=(target,)), **rule()))
+    rig.ask("/foo")
+    assert rig.echo_seen("one", path="/new")["host"] == "inner.example"
+
+
+@pytest.mark.parametrize(
+    ("redirect", "location"),
+    [
+        (Redirect(scheme="https"), "https://web.example:443/p"),
+        (Redirect(scheme="https", hostname="out.example"), "https://out.example/p"),
+        (Redirect(hostname="out.example"), "http://out.example:{port}/p"),
+        (Redirect(hostname="out.example", port=80), "http://out.example/p"),
+        (Redirect(scheme="https", port=8443), "https://web.example:8443/p"),
+        (Redirect(port=8080), "http://web.example:8080/p"),
+        (Redirect(status=301), "http://web.example:{port}/p"),
+    ],
+)
+def test_a_redirect_says_where(rig, redirect, location):
+    rig.apply(Route(split=Split(targets=()), redirect=redirect, **rule()))
+    for host in ("web.example", f"web.example:{rig.where.port}"):
+        answer = rig.ask("/p", host=host)
+        assert (answer.status, answer.headers["location"]) == (redirect.status, location.format(port=rig.where.port))
+
+
+# --- timeouts
+
+
+@pytest.mark.parametrize(
+    "timeouts", [Timeouts(request=150), Timeouts(backend=150), Timeouts(request=5000, backend=150)]
+)
+def test_a_backend_that_is_too_slow_is_given_up(rig, timeouts):
+    rig.echo("one").hangs = True
+    rig.apply(rig.route("one", timeouts=timeouts, **rule()))
+    assert rig.ask().status == 504
+
+
+# --- shares that are errors
+
+
+def test_a_broken_share_is_answered_with_its_status(rig):
+    broken = (Broken(weight=2, reason="BackendNotFound", status=500), Broken(weight=1, reason="NoReadyEndpoints"))
+    rig.apply(Route(split=Split(targets=(rig.target("one", 1),), broken=broken), **rule()))
+    counts = rig.load(1200)
+    assert near(counts["500"], 1 / 2, 1200)
+    assert near(counts["503"], 1 / 4, 1200)
+    assert counts["one"] == 1200 - counts["500"] - counts["503"]
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_route_with_nothing_but_broken_shares_is_that_error(rig, status):
+    rig.apply(Route(split=Split(targets=(), broken=(Broken(weight=1, reason="x", status=status),)), **rule()))
+    assert rig.load(20) == {str(status): 20}
+
+
+# --- mirrors (002)
+
+
+@pytest.mark.parametrize("percent", [0, 42, 100])
+def test_a_percentage_of_the_requests_is_copied(rig, percent):
+    """R45, R47, R50, R59: exact for 0 and 100 %, else within 3 sigma; Host unchanged."""
+    copies = rig.echo("two")
+    mirror = Mirror(ref=rig.ref("two"), numerator=percent, denominator=100)
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
+    assert rig.load(2000) == {"one": 2000}
+    until(lambda: near(len(copies.seen), percent / 100, 2000), "the copies arrive")
+    assert {item.headers["host"] for item in copies.seen} <= {"web.example"}
+
+
+def test_half_a_percent_is_programmed_exactly(rig):
+    """R46: 5/1000 is 50 of 10000 in Envoy."""
+    rig.apply(rig.route("one", mirrors=(Mirror(ref=rig.ref("two"), numerator=5, denominator=1000),), **rule()))
+    assert '{"numerator": 50, "denominator": "TEN_THOUSAND"}' in rig.configured("RoutesConfigDump")
+
+
+def test_one_endpoint_gets_the_copy_of_a_request(rig):
+    """R53, R60: one copy for each request, whatever the number of endpoints and of backends."""
+    copies = [rig.echo(f"copy{number}") for number in range(3)]
+    mirror = Mirror(ref=rig.ref("copies"), numerator=1, denominator=1)
+    rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), places={"copies": copies})
+    assert rig.load(300) == {"one": 150, "other": 150}
+    until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies arrive")
+    assert all(len(echo.seen) > 50 for echo in copies)
+
+
+def test_a_route_has_several_mirrors_and_its_neighbour_none(rig):
+    """R58."""
+    mirrors = tuple(Mirror(ref=rig.ref(name), numerator=1, denominator=1) for name in ("two", "other"))
+    rig.apply(rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule(0)), rig.route("one", **rule(1)))
+    two, other = rig.echo("two"), rig.echo("other")
+    assert rig.load(40, path="/b") == {"one": 40}
+    assert rig.load(50, path="/a") == {"one": 50}
+    until(lambda: (len(two.seen), len(other.seen)) == (50, 50), "the copies arrive")
+
+
+@pytest.mark.parametrize("fault", ["fails", "hangs", "is dead"])
+def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
+    """R44."""
+    copies = rig.echo("lost") if fault == "is dead" else rig.echo("two")
+    copies.hangs = fault == "hangs"
+    copies.status = "500 Internal Server Error"
+    if fault == "is dead":
+        copies.close()
+    mirror = Mirror(ref=rig.ref(copies.name), numerator=1, denominator=1)
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
+    assert rig.load(600) == {"one": 600}
+    if fault != "is dead":
+        until(lambda: len(copies.seen) > 50, "some copies arrive")
+    copies.hangs = False
+
+
+def test_a_mirror_that_is_taken_away_gets_nothing_more(rig):
+    """R55."""
+    rig.apply(rig.route("one", mirrors=(Mirror(ref=rig.ref("two"), numerator=1, denominator=1),), **rule()))
+    two = rig.echo("two")
+    rig.load(10)
+    until(lambda: len(two.seen) == 10)
+    rig.apply(rig.route("one", **rule()))
+    rig.load(50)
+    assert Counter(item.path for item in two.seen) == {"/": 10}
+    assert "mirror/" not in rig.configured("ClustersConfigDump")
