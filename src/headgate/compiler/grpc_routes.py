@@ -24,6 +24,7 @@ def _rule(number: int, rule: GRPCRouteRule) -> Rule:
         matches=tuple(_match(match) for match in rule.matches or (GRPCRouteMatch(),)),
         filters=rule.filters,
         backends=rule.backend_refs,
+        ignored=("sessionPersistence",) if rule.session_persistence else (),
     )
 
 

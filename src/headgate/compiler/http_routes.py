@@ -26,6 +26,7 @@ def compile_http_route(places: Destinations, key: Key, item: HTTPRoute) -> Compi
 
 
 def _rule(number: int, rule: HTTPRouteRule) -> Rule:
+    written = {"sessionPersistence": rule.session_persistence, "retry": rule.retry}
     return Rule(
         field=f"spec.rules[{number}]",
         number=number,
@@ -33,6 +34,7 @@ def _rule(number: int, rule: HTTPRouteRule) -> Rule:
         filters=rule.filters,
         backends=rule.backend_refs,
         timeouts=_timeouts(rule.timeouts),
+        ignored=tuple(name for name, item in written.items() if item is not None),
     )
 
 

@@ -47,6 +47,9 @@ class Reason(enum.Enum):
     STICKY_NOT_APPLICABLE = "StickyNotApplicable"
     PORT_NOT_BINDABLE = "PortNotBindable"
     NOT_ROUTED = "NotRouted"
+    SHADOWED = "Shadowed"
+    NEVER_MATCHES = "NeverMatches"
+    NO_EFFECT = "NoEffect"
     MATCH_NOT_APPLICABLE = "MatchNotApplicable"
     PROTOCOLS_DIFFER = "ProtocolsDiffer"
     UNKNOWN_PROTOCOL = "UnknownProtocol"
@@ -65,6 +68,7 @@ class Reason(enum.Enum):
     NAME_REPEATED = "NameRepeated"
     PERCENT_IGNORED = "PercentIgnored"
     FRACTION_ROUNDED = "FractionRounded"
+    FIELD_IGNORED = "FieldIgnored"
 
     @property
     def severity(self) -> Severity:
@@ -137,6 +141,11 @@ EXPLAINED = {
         _WARNING, _PROGRAMMED, "The port's appProtocol is not known; the port is taken for http."
     ),
     Reason.NOT_ROUTED: Explained(_NOTE, _PROGRAMMED, "headgate does not route this port or Service."),
+    Reason.SHADOWED: Explained(
+        _WARNING, _PROGRAMMED, "Every request that the match names goes to what is tried before it."
+    ),
+    Reason.NEVER_MATCHES: Explained(_WARNING, _PROGRAMMED, "No request can fit the match, whatever a client sends."),
+    Reason.NO_EFFECT: Explained(_WARNING, _PROGRAMMED, "No request reaches the split, so its weights mean nothing."),
     Reason.ENVOY_REJECTED: Explained(_ERROR, _PROGRAMMED, "A proxy refused the configuration; it keeps the last one."),
     Reason.NO_MATCHING_PARENT: Explained(
         _ERROR, _ACCEPTED, "No Gateway, listener or Service port is what the route's parentRef names."
@@ -173,6 +182,9 @@ EXPLAINED = {
         _WARNING, _ACCEPTED, "A route names a header or a query parameter twice in one list; the first counts."
     ),
     Reason.PERCENT_IGNORED: Explained(_WARNING, _ACCEPTED, "A mirror has percent and fraction; the fraction counts."),
+    Reason.FIELD_IGNORED: Explained(
+        _WARNING, _PROGRAMMED, "The rule has a field that headgate does not read; the rest of it holds."
+    ),
     Reason.FRACTION_ROUNDED: Explained(
         _NOTE, _PROGRAMMED, "A mirror's fraction is finer than proxies can count; the nearest millionth is used."
     ),

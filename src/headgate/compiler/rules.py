@@ -1,6 +1,7 @@
 """The rules of a route, whatever its kind, to the model: done once, wherever the route is attached."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import structs
 
@@ -16,6 +17,17 @@ from headgate.model.matching import Match
 from headgate.model.routing import Route, Split
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference, RouteBackend, RouteFilter
+
+INSTEAD: Mapping[str, str] = MappingProxyType(
+    {
+        "sessionPersistence": (
+            "requests of one session may go to any endpoint. To keep users on their side, name the root of a TrafficSplit "
+            "with the annotation headgate.dev/sticky as the rule's only backend"
+        ),
+        "retry": "what has certainly not reached a backend is tried again, up to two times, and nothing else is",
+    }
+)
+"""Fields that headgate does not read, and what holds in their place."""
 
 
 class CompiledRoute(Value, frozen=True, kw_only=True):
@@ -45,7 +57,10 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
 
 
 class Rule(Value, frozen=True, kw_only=True):
-    """What the rules of HTTP and gRPC routes have in common. `field` is the path of the rule."""
+    """What the rules of HTTP and gRPC routes have in common. `field` is the path of the rule.
+
+    `ignored` are fields that are written and not read, each with what to do instead.
+    """
 
     field: str
     number: int
@@ -53,6 +68,7 @@ class Rule(Value, frozen=True, kw_only=True):
     filters: tuple[RouteFilter, ...]
     backends: tuple[RouteBackend, ...]
     timeouts: Timeouts = Timeouts()
+    ignored: tuple[str, ...] = ()
 
 
 class CompiledRule(Value, frozen=True, kw_only=True):
@@ -109,7 +125,13 @@ def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
         )
         for match in rule.matches
     )
-    return CompiledRule(routes=routes, findings=findings)
+    return CompiledRule(routes=routes, findings=(*findings, *_ignored(key, rule)))
+
+
+def _ignored(key: Key, rule: Rule) -> Iterator[Finding]:
+    for name in rule.ignored:
+        message = f"{name} does nothing: {INSTEAD[name]}"
+        yield Finding(about=key, reason=Reason.FIELD_IGNORED, field=f"{rule.field}.{name}", message=message)
 
 
 def _fault(key: Key, rule: Rule) -> Finding | None:

@@ -11,7 +11,7 @@ from headgate.resources.meta import Key
 
 _WORDS = {Reason.PORT_NOT_BINDABLE: "PortUnavailable"}  # the Gateway API's word, where it has another one
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
-_TOLD = {Reason.PERCENT_IGNORED, Reason.FRACTION_ROUNDED, Reason.CONSUMER_ROUTE}
+_TOLD = {Reason.PERCENT_IGNORED, Reason.FRACTION_ROUNDED, Reason.FIELD_IGNORED}
 
 
 def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence[Finding]) -> tuple[Verdict, ...]:

@@ -158,6 +158,12 @@ class SessionPersistence(Input, frozen=True, kw_only=True):
     type: Literal["Cookie", "Header"] = "Cookie"
 
 
+class HTTPRouteRetry(Input, frozen=True, kw_only=True):
+    """Further attempts at a backend. headgate has a rule of its own for them, so it only notes that this is written."""
+
+    attempts: int | None = None
+
+
 class HTTPRouteRule(Input, frozen=True, kw_only=True):
     """Requests that fit one of `matches` (no matches: all), and what becomes of them."""
 
@@ -166,6 +172,7 @@ class HTTPRouteRule(Input, frozen=True, kw_only=True):
     filters: tuple[RouteFilter, ...] = ()
     backend_refs: tuple[RouteBackend, ...] = ()
     timeouts: HTTPRouteTimeouts = HTTPRouteTimeouts()
+    retry: HTTPRouteRetry | None = None
     session_persistence: SessionPersistence | None = None
 
 
