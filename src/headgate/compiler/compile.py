@@ -1,6 +1,6 @@
 """Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
 
-from headgate.compiler import protocols, repeated_names, services
+from headgate.compiler import protocols, repeated_names, services, witness
 from headgate.compiler.endpoints import endpoints
 from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
@@ -39,7 +39,9 @@ def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
     report = Report(
         seen={key: item.metadata.generation for key, item in snapshot.objects.items()}
         | dict.fromkeys(snapshot.undecodable, 0),
-        findings=tuple(sorted([*findings, *claims.findings, *api.findings], key=_order)),
+        findings=tuple(
+            sorted([*findings, *claims.findings, *api.findings, *witness.findings(snapshot, mesh)], key=_order)
+        ),
         outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
         parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
         gateways=tuple(api.outcomes(gateways)),
