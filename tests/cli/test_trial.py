@@ -164,3 +164,22 @@ async def test_a_proxy_that_is_gone_ends_with_3(world: World) -> None:
     ran = await world.run("try", "website")
     assert ran.code == 3
     assert "can't be reached" in ran.err
+
+
+async def test_a_split_with_matches_is_for_requests_that_fit_its_groups(world: World, proxy: Serve) -> None:
+    """R11, R12, D8."""
+    await split_of(world, {"v1": 1})
+    spec = {"matches": [{"name": "m", "headers": {"user-agent": ".*Firefox.*"}}]}
+    metadata = {"name": "firefox", "namespace": "default"}
+    group = {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "HTTPRouteGroup", "metadata": metadata, "spec": spec}
+    await world.store.create(group)
+    split = make_split({"v2": 1}, name="z")
+    split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "firefox"}]
+    await world.store.create(split)
+    await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": [{"service": "v2", "weight": 1}]}]})
+    async with proxy([response("v2")]):
+        fits = await world.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
+        others = await world.run("try", "website", "-n", "5")
+    assert (fits.code, others.code) == (0, 1)
+    assert "TrafficSplit default/z" in fits.out
+    assert "TrafficSplit default/website" in others.out

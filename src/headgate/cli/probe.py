@@ -80,7 +80,7 @@ class Probe:
         """Called after each request."""
         self.tally = Tally()
         self._socket = socket
-        self._request = request
+        self.request = request
         self._left = 0
 
     async def run(self, number: int, concurrency: int) -> Tally:
@@ -116,7 +116,7 @@ class Probe:
             if await self._exchange(connection):
                 return connection
         except TimeoutError:
-            self.tally.lose(f"no answer within {self._request.timeout:g} s; allow more with --timeout")
+            self.tally.lose(f"no answer within {self.request.timeout:g} s; allow more with --timeout")
         except OSError as error:
             self.tally.lose(str(error))
         if connection:
@@ -124,7 +124,7 @@ class Probe:
         return None
 
     async def _exchange(self, connection: Connection) -> bool:
-        request = self._request
+        request = self.request
         async with asyncio.timeout(request.timeout):
             response = await connection.ask(request.method, request.url, request.headers, request.body)
             body = await response.read()

@@ -21,16 +21,17 @@ from headgate.cli.instance import instance
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Probe, Request, Tally
-from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
+from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, concerned, fits, wanted
 from headgate.cli.wire import Header
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
+from headgate.model import evaluate as model
 from headgate.model.authorities import DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.meta import Object
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -148,7 +149,8 @@ async def _run(client: Client, place: Place, probe: Probe, number: int, concurre
     services, _ = await client.items(SERVICE)
     service, port = resolve(place, services)
     splits, _ = await client.items(TRAFFIC_SPLIT)
-    want = wanted(service, port, splits)
+    groups, _ = await client.items(ROUTE_GROUP)
+    want = wanted(service, port, concerned(splits, groups, asked_of(probe.request)))
     for split in splits:
         if want.split == f"{split['metadata']['namespace']}/{split['metadata']['name']}":
             _warn(split)
@@ -158,6 +160,13 @@ async def _run(client: Client, place: Place, probe: Probe, number: int, concurre
         probe.told = lambda: progress.advance(task)
         tally = await probe.run(number, concurrency)
     return judge(want, tally, time.monotonic() - begun)
+
+
+def asked_of(request: Request) -> model.Request:
+    """Return a request as the proxies' rules see it."""
+    parts = urlsplit(request.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return model.Request(authority=parts.netloc, method=request.method, target=target, headers=request.headers)
 
 
 def _bar() -> Progress:
