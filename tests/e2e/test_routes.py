@@ -1,0 +1,249 @@
+"""Routes and mirrors from their manifests to the backends that count (002: R44 to R60; D3, D11, D13, D14)."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.e2e.manifests import external, split
+from tests.e2e.wire import Backend, Request, Where
+from tests.e2e.world import World, until
+
+GROUP = "gateway.networking.k8s.io"
+HOST = "mirror.example"
+PORT = 18080
+MANY = 2000
+
+
+def gateway(*hostnames: str) -> str:
+    listeners = [
+        {"name": f"l{index}", "port": PORT, "protocol": "HTTP"} | ({"hostname": hostname} if hostname else {})
+        for index, hostname in enumerate(hostnames or ("",))
+    ]
+    return written("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
+
+
+def route(
+    *rules: Mapping[str, Any], name: str = "route", hosts: Sequence[str] = (), parent: Mapping[str, Any] | None = None
+) -> str:
+    spec = {"parentRefs": [parent or {"name": "edge"}], "hostnames": list(hosts), "rules": list(rules)}
+    return written("HTTPRoute", name, spec)
+
+
+def written(kind: str, name: str, spec: Mapping[str, Any]) -> str:
+    return json.dumps({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+
+
+def to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
+    """A rule; backends are `name` or `name:weight`."""
+    refs = [{"name": name, "port": 8080, "weight": int(weight or 1)} for name, _, weight in _parts(backends)]
+    return {"matches": [{"path": {"value": path}}], "backendRefs": refs, **more}
+
+
+def _parts(backends: Sequence[str]) -> Sequence[tuple[str, str, str]]:
+    return [backend.partition(":") for backend in backends]
+
+
+def mirror(name: str, **more: Any) -> Mapping[str, Any]:
+    reference = {"name": name, "port": 8080} | more.pop("ref", {})
+    return {"type": "RequestMirror", "requestMirror": {"backendRef": reference, **more}}
+
+
+def entry(world: World, namespace: str) -> Where:
+    """Return where the Gateway listens, when it does."""
+
+    def address() -> Any:
+        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+
+    found = until(address, "the gateway's address")
+    world.settle()
+    return Where(found, PORT)
+
+
+def counted(backend: Backend, count: int) -> bool:
+    """Copies arrive a moment after the answer."""
+    return bool(until(lambda: backend.requests == count, f"{count} copies, not {backend.requests}"))
+
+
+def fits(count: int, total: int, share: float) -> bool:
+    """Three sigma, two-sided: it fails wrongly in 0.27 % of runs (requirements, part 3)."""
+    return abs(count / total - share) <= 3 * math.sqrt(share * (1 - share) / total)
+
+
+def test_a_mirror_sees_every_request_and_changes_nothing(world: World, namespace: str) -> None:
+    """R44, R50, R53, R58, R59: one copy for each request among three endpoints; its failures are nobody's business."""
+    v1, copies = world.backend("v1"), [world.backend(f"copy{number}") for number in range(3)]
+    world.apply(
+        external("foo-v1", v1),
+        external("foo-v2", *copies),
+        gateway(),
+        route(to("foo-v1", filters=[mirror("foo-v2")]), to("foo-v1", path="/private"), hosts=[HOST]),
+        namespace=namespace,
+    )
+    for backend in copies:
+        backend.status = "500 Internal Server Error"
+    place = entry(world, namespace)
+    assert world.send(60, Request(place, "/", HOST)) == {"v1": 60}
+    until(lambda: sum(backend.requests for backend in copies) == 60)
+    assert sum((backend.hosts for backend in copies), Counter()).keys() == {HOST}
+    assert world.send(20, Request(place, "/private", HOST)) == {"v1": 20}
+    assert world.send(20, Request(place, "/", "other.example")) == {"404": 20}
+    world.settle()
+    assert sum(backend.requests for backend in copies) == 60
+
+
+@pytest.mark.parametrize(
+    ("proportion", "share"),
+    [
+        ({"percent": 42}, 0.42),  # R45
+        ({"fraction": {"numerator": 1, "denominator": 4}}, 0.25),
+        ({"percent": 100, "fraction": {"numerator": 1, "denominator": 10}}, 0.1),  # R49
+    ],
+)
+def test_a_mirror_sees_the_part_that_is_written(
+    world: World, namespace: str, proportion: Mapping[str, Any], share: float
+) -> None:
+    v1, copy = world.backend("v1"), world.backend("copy")
+    rule = to("foo-v1", filters=[mirror("foo-v2", **proportion)])
+    world.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
+    assert world.send(MANY, Request(entry(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
+    until(lambda: fits(copy.requests, MANY, share), f"{copy.requests} copies of {MANY}")
+
+
+def test_nothing_and_everything_are_exact(world: World, namespace: str) -> None:
+    """R47, and several mirrors in one rule."""
+    v1, none, each = world.backend("v1"), world.backend("none"), world.backend("each")
+    filters = [mirror("none", percent=0), mirror("each", percent=100)]
+    world.apply(
+        external("foo-v1", v1),
+        external("none", none),
+        external("each", each),
+        gateway(),
+        route(to("foo-v1", filters=filters)),
+        namespace=namespace,
+    )
+    assert world.send(200, Request(entry(world, namespace), "/", HOST)) == {"v1": 200}
+    assert counted(each, 200)
+    assert none.requests == 0
+
+
+def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace: str) -> None:
+    """R55, D14: without consent the mirror alone is missing, and the status says what to do."""
+    other = f"{namespace}-other"
+    world.kubectl("create", "namespace", other)
+    v1, copy = world.backend("v1"), world.backend("copy")
+    world.apply(external("copy", copy), namespace=other)
+    rule = to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
+    world.apply(external("foo-v1", v1), gateway(), route(rule), namespace=namespace)
+    place = entry(world, namespace)
+
+    def resolved() -> str:
+        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        (found,) = (item for item in parents[0]["conditions"] if item["type"] == "ResolvedRefs")
+        return str(found["reason"])
+
+    def copies(wanted: int) -> None:
+        copy.take()
+        assert world.send(20, Request(place, "/", HOST)) == {"v1": 20}
+        assert counted(copy, wanted)
+
+    copies(0)
+    until(lambda: resolved() == "RefNotPermitted")
+    consent = {
+        "from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": namespace}],
+        "to": [{"group": "", "kind": "Service"}],
+    }
+    world.apply(written("ReferenceGrant", "copies", consent), namespace=other)
+    copies(20)
+    until(lambda: resolved() == "ResolvedRefs")
+    world.kubectl("delete", "referencegrant", "copies", "-n", other)
+    world.settle()
+    copies(0)
+
+
+def test_shares_that_can_not_be_served_are_errors_and_a_split_is_what_its_backends_are(
+    world: World, namespace: str
+) -> None:
+    """D11, D13 and R60: 500 for what does not exist, 503 for what has no endpoint, a split's own shares within a share."""
+    v1, v2, copy = world.backend("v1"), world.backend("v2"), world.backend("copy")
+    world.apply(
+        external("web"),
+        external("web-v1", v1),
+        external("web-v2", v2),
+        external("empty"),
+        external("copy", copy),
+        split("web", "web", {"web-v1": 3, "web-v2": 1}),
+        gateway(),
+        route(
+            to("web:4", "gone:2", "empty:2", filters=[mirror("copy")]),
+            to("web-v1:0", path="/zero"),
+            to("web", path="/only-the-split"),
+        ),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+    counts = world.send(MANY, Request(place, "/", HOST), connections=4)
+    shares = {"v1": 3 / 8, "v2": 1 / 8, "500": 1 / 4, "503": 1 / 4}
+    assert counts.keys() == shares.keys()
+    assert all(fits(counts[who], MANY, share) for who, share in shares.items()), counts
+    assert world.send(20, Request(place, "/zero", HOST)) == {"500": 20}
+    assert world.send(40, Request(place, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
+
+
+def test_the_most_specific_listener_and_the_best_match_decide(world: World, namespace: str) -> None:
+    """Listener isolation and precedence, whatever the order in which rules are written."""
+    names = ("any", "prefix", "exact", "header", "wild", "shop")
+    exact = {"matches": [{"path": {"type": "Exact", "value": "/cart"}}], "backendRefs": to("exact")["backendRefs"]}
+    header = {"matches": [{"headers": [{"name": "X-Kind", "value": "1"}]}], "backendRefs": to("header")["backendRefs"]}
+    listeners = [{"name": "edge", "sectionName": f"l{number}"} for number in range(3)]
+    world.apply(
+        *(external(name, world.backend(name)) for name in names),
+        gateway("", "*.example", "shop.example"),
+        route(to("any"), to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]),
+        route(to("wild"), name="wild", parent=listeners[1]),
+        route(to("shop", path="/shop"), name="shop", parent=listeners[2]),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+
+    def who(host: str, target: str = "/", **headers: str) -> str:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return world.ask(Request(place, target, host, named)).who
+
+    assert who("other.org") == "any"
+    assert who("other.org", "/cart") == "exact"
+    assert who("other.org", "/cart?full=yes", x_kind="1") == "exact"
+    assert who("other.org", "/cart/items", x_kind="1") == "prefix"
+    assert who("other.org", "/carts") == "any"
+    assert who("other.org", "/carts", x_kind="1") == "header"
+    assert who("a.example", "/cart") == "wild"
+    assert who("a.b.example:18080") == "wild"
+    assert who("shop.example", "/shop/1") == "shop"
+    assert who("shop.example", "/cart") == "404"
+
+
+def test_a_route_decides_for_its_service_and_gives_it_back(world: World, namespace: str) -> None:
+    """GAMMA: at the Service's address and through the proxy; what no rule is for gets 404. R27 when it is gone."""
+    world.apply(
+        external("web", world.backend("root")),
+        external("web-v1", world.backend("v1")),
+        external("web-v2", world.backend("v2")),
+        split("web", "web", {"web-v1": 1, "web-v2": 1}),
+        route(
+            to("web", path="/split"), to("web-v2", path="/v2"), parent={"kind": "Service", "group": "", "name": "web"}
+        ),
+        namespace=namespace,
+    )
+    place = world.address("web", 8080, namespace)
+
+    def send(target: str) -> Mapping[str, int]:
+        return world.send(10, Request(place, target, "web"))
+
+    assert send("/split") == {"v1": 5, "v2": 5}
+    assert send("/v2/a") == {"v2": 10}
+    assert send("/other") == {"404": 10}
+    world.kubectl("delete", "httproute", "route", "-n", namespace)
+    world.settle()
+    assert send("/other") == {"v1": 5, "v2": 5}
