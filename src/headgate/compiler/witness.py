@@ -27,8 +27,9 @@ _PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 class Unreached(NamedTuple):
-    """A route that no request reaches: `never` fits any, or those that fit have `winner`. `witness` shows it."""
+    """Route `number` of a table gets no request: none fits it (`never`), or those that fit have `winner`. `witness` shows it."""
 
+    number: int
     route: Route
     witness: Request
     winner: Route | None
@@ -49,9 +50,9 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     reached: set[Key] = set()
     unreached: dict[Key, Finding] = {}
     for place in _places(mesh):
-        lost = {id(item.route): item for item in unreachable(place.routes)}
-        for route in place.routes:
-            item = lost.get(id(route))
+        lost = {item.number: item for item in unreachable(place.routes)}
+        for index, route in enumerate(place.routes):
+            item = lost.get(index)
             if item is None and route.origin:
                 reached.add(route.origin)
             elif item and route.origin:
@@ -88,7 +89,7 @@ def _unreached(routes: Sequence[Route]) -> Iterator[Unreached]:
         witness = suggestive(route.match) if never else witness_of(route.match)
         winner = chosen(routes, witness) if witness else None
         if witness and winner is not route and (never or winner):
-            yield Unreached(route, witness, winner, never)
+            yield Unreached(index, route, witness, winner, never)
 
 
 def _same(one: Route, other: Route) -> bool:

@@ -1,0 +1,155 @@
+"""What is said to be unreachable is so, whatever is sent; and each witness shows it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+from tests.differential.worlds import HEADER_PATTERN, HEADERS, PATH_PATTERN, PATHS, SENT_METHODS, VALUES
+
+from headgate.compiler.containment import contains
+from headgate.compiler.reasons import Reason
+from headgate.compiler.samples import matches_no_path, matches_nothing, sample
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.witness import chosen, findings, unreachable
+from headgate.model.evaluate import Asked, Request, first_unmet
+from headgate.model.matching import ANY, Header, Match, Path, Query, Text
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Mesh, Route, RouteTable, Split
+from headgate.resources.meta import Key
+from headgate.resources.regexes import fault, matches
+
+TEXTS = st.one_of(
+    HEADER_PATTERN.filter(lambda pattern: not fault(pattern)).map(lambda pattern: Text(value=pattern, regex=True)),
+    st.sampled_from(("a$b", "$x", "a|b", "[^a]", "(?i)y.s")).map(lambda pattern: Text(value=pattern, regex=True)),
+    st.sampled_from(VALUES).map(lambda value: Text(value=value)),
+)
+GROUP_PATHS = PATH_PATTERN.filter(lambda pattern: not fault(pattern)).map(lambda pattern: f"(?:{pattern}).*")
+ODD_PATHS = st.sampled_from(("/a", "/a/b", "(/a|/b)", "(?:/a\\B).*", "(?:a).*", "(?:/x$y).*", "[/a]+", "(?i)/A", "/a?"))
+PLACES = st.one_of(
+    st.none(),
+    st.one_of(GROUP_PATHS, ODD_PATHS).map(lambda pattern: Path(kind="regex", value=pattern)),
+    st.sampled_from(("/", "/a", "/a/", "/a/b", "/b")).map(lambda value: Path(kind="prefix", value=value)),
+    st.sampled_from(("/", "/a", "/a/b", "/b/")).map(lambda value: Path(kind="exact", value=value)),
+)
+NAMES = st.sampled_from([*(name.lower() for name in HEADERS if name != "host"), ":authority"])
+METHODS = st.lists(st.sampled_from(SENT_METHODS), max_size=2, unique=True).map(sorted).map(tuple)
+
+
+def conditions(kind, names):
+    found = st.lists(st.builds(kind, name=names, text=TEXTS), max_size=2, unique_by=lambda item: item.name)
+    return found.map(lambda items: tuple(sorted(items)))
+
+
+MATCHES = st.builds(
+    Match,
+    path=PLACES,
+    methods=METHODS,
+    headers=conditions(Header, NAMES),
+    query=conditions(Query, st.sampled_from(("q", "r"))),
+)
+REQUESTS = st.builds(
+    Request,
+    authority=st.sampled_from(VALUES),
+    method=st.sampled_from(SENT_METHODS),
+    target=st.sampled_from([*PATHS, "/a?q=1", "/a/b?q=a&r=b", "/aB", "/ab"]),
+    headers=st.lists(st.tuples(NAMES.filter(lambda name: name[0] != ":"), st.sampled_from(VALUES)), max_size=3).map(
+        tuple
+    ),
+)
+
+
+def table(matches_):
+    return tuple(
+        Route(match=match, name=str(index), origin=Key("", "Any", "", str(index)), split=Split(targets=()))
+        for index, match in enumerate(matches_)
+    )
+
+
+def fits(match, request):
+    return first_unmet(match, Asked(request)) is None
+
+
+@given(st.lists(MATCHES, min_size=2, max_size=6), st.lists(REQUESTS, min_size=20, max_size=20))
+def test_every_finding_is_shown_by_its_witness_and_no_request_disproves_it(matches_, requests):
+    routes = table(matches_)
+    for item in unreachable(routes):
+        assert chosen(routes, item.witness) == item.winner != routes[item.number]
+        assert item.never is not fits(routes[item.number].match, item.witness)
+        for request in requests:
+            assert chosen(routes, request) != routes[item.number]
+
+
+PARTS = st.sets(st.sampled_from(("path", "methods", "headers", "query")), max_size=3)
+
+
+@given(MATCHES, MATCHES, PARTS, st.lists(REQUESTS, min_size=20, max_size=20))
+def test_what_contains_another_takes_all_of_its_requests(wide, other, parts, requests):
+    narrow = structs.replace(wide, **{part: getattr(other, part) for part in parts})
+    if contains(wide, narrow):
+        assert all(fits(wide, request) for request in requests if fits(narrow, request))
+
+
+PATTERNS = (
+    ".*Firefox.*",
+    "a|b",
+    "[0-9]{3}x?",
+    "(?:/api/v\\d+).*",
+    "^/(?P<name>a+)$",
+    "[^a-z]y",
+    "\\bon\\b",
+    "\\x41\\.",
+    "[[:digit:]]-",
+    "",
+    "(?i)yes",
+    "a{2,}?b",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_sample_is_found_and_matches(pattern):
+    found = sample(pattern)
+    assert found is not None
+    assert matches(pattern, found)
+
+
+@pytest.mark.parametrize("pattern", ["a$b", "$x", "a^b", "[^\\x00-\\x{10FFFF}]", "(?:/a$b).*"])
+def test_patterns_that_match_nothing_are_known(pattern):
+    assert matches_nothing(pattern)
+    assert sample(pattern) is None
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, "(?:/a\\B).*", "(?:/a$).*", "^$"])
+def test_patterns_that_match_something_are_not_among_them(pattern):
+    assert not matches_nothing(pattern)
+
+
+@pytest.mark.parametrize(("pattern", "none"), [("(?:api).*", True), ("(?:/api).*", False), ("(?:.*api).*", False)])
+def test_a_path_that_begins_otherwise_is_never_asked_for(pattern, none):
+    assert matches_no_path(pattern) is none
+
+
+def test_the_same_split_twice_is_no_finding():
+    one, two = table([Match(path=Path(kind="prefix", value="/a"))] * 2)
+    assert unreachable((one, two))
+    again = Route(match=two.match, name=two.name, origin=one.origin, split=one.split)
+    assert not unreachable((one, again))
+    other = Route(
+        match=two.match,
+        name=two.name,
+        origin=one.origin,
+        split=Split(targets=(), broken=(Broken(weight=1, reason="any"),)),
+    )
+    assert unreachable((one, other))
+
+
+def test_findings_are_the_same_in_the_next_build():
+    key = Key("split.smi-spec.io", "TrafficSplit", "default", "one")
+    older = Key("split.smi-spec.io", "TrafficSplit", "default", "older")
+
+    def mesh():
+        routes = tuple(Route(match=ANY, origin=origin, split=Split(targets=())) for origin in (older, key))
+        return Mesh(domain="cluster.local", tables=(RouteTable(ref=PortRef("default/a", 80), routes=routes),))
+
+    first, second = (findings(Snapshot(), mesh()) for _ in range(2))
+    assert first == second
+    assert {(item.about, item.reason) for item in first} == {(key, Reason.SHADOWED), (key, Reason.NO_EFFECT)}
