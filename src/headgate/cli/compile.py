@@ -15,8 +15,10 @@ from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Verdict
 from headgate.envoy import messages, pb
+from headgate.envoy.config import SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
+from headgate.model.secrets import PrivateText
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
 
@@ -135,6 +137,8 @@ def _resources(compiled: Compiled) -> Iterator[Mapping[str, Any]]:
             content = json_format.MessageToDict(
                 resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
             )
+            if type_url == SECRET:
+                content["tls_certificate"]["private_key"] = str(PrivateText())
             yield {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version, "resource": content}
 
 

@@ -1,0 +1,101 @@
+"""Ports of Gateways as Envoy's resources, and what of a certificate is printed."""
+
+import pytest
+
+from headgate.cli.compile import Stage, documents
+from headgate.compiler.report import Compiled, Report
+from headgate.envoy import names
+from headgate.envoy.config import LISTENER, ROUTES, SECRET
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.model.refs import PortRef
+from headgate.model.routing import (
+    Certificate,
+    Endpoint,
+    Endpoints,
+    GatewayPort,
+    HostRoutes,
+    Mesh,
+    Protocol,
+    Route,
+    Split,
+    Target,
+)
+from headgate.model.secrets import PrivateText
+from headgate.resources.meta import Key
+
+BLUE, GREEN = PortRef("default/blue", 80), PortRef("default/green", 80)
+PRIVATE = "-----BEGIN PRIVATE KEY-----"
+RULE = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
+NAME = "gateway/default/edge/443"
+
+
+def certificate(secret, chain="CHAIN"):
+    return Certificate(secret=secret, chain=chain, key=PrivateText(PRIVATE))
+
+
+def mesh(*weights, chain="CHAIN", **more):
+    targets = tuple(Target(ref=ref, weight=weight) for ref, weight in zip((BLUE, GREEN), weights, strict=True))
+    route = Route(split=Split(targets=targets), origin=RULE, name="0")
+    port = GatewayPort(
+        gateway="default/edge",
+        address="127.0.0.5",
+        port=443,
+        hosts=(HostRoutes(host="shop.example", routes=(route,)),),
+        tls=(("*.example", certificate("default/all", chain)), ("*", certificate("default/rest"))),
+    )
+    return Mesh(
+        domain="cluster.local",
+        endpoints=tuple(
+            Endpoints(ref=ref, ready=(Endpoint(address=f"10.0.0.{ref.port}", port=80),)) for ref in (BLUE,)
+        ),
+        gateways=(port,),
+        **more,
+    )
+
+
+def build(memo, world):
+    memo.turn()
+    return encode(project(world, Node(id="gateway")), memo)
+
+
+def test_a_change_of_weights_is_one_resource():
+    memo = Memo()
+    build(memo, mesh(9, 1))
+    before = memo.encoded
+    build(memo, mesh(8, 2))
+    assert memo.encoded == before + 1
+
+
+def test_a_new_certificate_is_one_resource():
+    memo = Memo()
+    first = build(memo, mesh(1, 1))
+    before = memo.encoded
+    second = build(memo, mesh(1, 1, chain="NEW"))
+    assert memo.encoded == before + 1
+    assert first[LISTENER] == second[LISTENER]
+    assert first[SECRET]["secret/default/all"] != second[SECRET]["secret/default/all"]
+    assert first[SECRET]["secret/default/rest"] == second[SECRET]["secret/default/rest"]
+
+
+def test_a_cluster_of_a_gateway_names_its_route():
+    config = build(Memo(), mesh(1, 1))
+    (needed,) = config[ROUTES][NAME].needs
+    assert names.parse_rule(needed) == RULE
+    assert names.parse_gateway(needed) == names.GatewayRef("default/edge", 443)
+    assert names.parse(needed) is None
+
+
+def test_connections_to_no_route_go_nowhere_and_need_nothing():
+    port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, protocol=Protocol.TCP)
+    config = build(Memo(), Mesh(domain="cluster.local", gateways=(port,)))
+    assert list(config[ROUTES]) == []
+    assert config[LISTENER][NAME].needs == {NAME}
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_private_key_is_never_printed(stage):
+    compiled = Compiled(revision=1, mesh=mesh(1, 1), report=Report(seen={}))
+    text = str(list(documents(compiled, stage)))
+    assert PRIVATE not in text
+    assert ("[redacted]" in text) == (stage is not Stage.REPORT)
