@@ -1,5 +1,6 @@
 from typing import Any
 
+from msgspec import structs
 from rich.console import Console
 from tests.cli.conftest import make_split, make_status
 
@@ -83,3 +84,16 @@ def test_nothing_to_show_is_said() -> None:
 
 def test_a_proxy_that_does_not_answer_is_told() -> None:
     assert "does not answer" in drawn(History(), decided(), trouble="Envoy does not answer")
+
+
+def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
+    """R12: what fits no group is no business of the split's."""
+    history = History()
+    history.add(0.0, [])
+    claimed = [structs.replace(seen(name, count), split="default/website") for name, count in (("v1", 30), ("v2", 10))]
+    history.add(1.0, [*claimed, seen("v1", 5), seen("website", 1000)])
+    split = decided()
+    split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "g"}]
+    text = drawn(history, split)
+    assert row(text, "default/v1")[1:4] == ["75.0%", "75.0%", "30"]
+    assert "default/website " not in text

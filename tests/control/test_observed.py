@@ -58,3 +58,15 @@ def test_clusters_of_single_backends_belong_to_their_root() -> None:
 def test_what_is_not_of_the_mesh_is_left_out() -> None:
     assert Totals().add(page(host("v1", "127.0.0.1", 5), cluster="xds")) == []
     assert Totals().add({}) == []
+
+
+def test_requests_that_fit_a_splits_groups_are_counted_apart() -> None:
+    """R12."""
+    totals = Totals()
+    totals.add(page(host("v1", "127.0.0.1", 5)))
+    matched = page(host("v1", "127.0.0.1", 2), cluster="match/default/web/8080/default/ab/default/v1/8080")
+    found = totals.add(matched)
+    assert [(item.split, item.backend, item.requests) for item in found] == [
+        ("", "default/v1", 5),
+        ("default/ab", "default/v1", 2),
+    ]

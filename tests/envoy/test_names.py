@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from headgate.envoy import names
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True) | st.sampled_from(("svc", "default", "10"))
 REFS = st.builds(lambda ns, name, port: PortRef(f"{ns}/{name}", port), LABELS, LABELS, st.integers(1, 65535))
@@ -59,3 +60,11 @@ def test_an_ipv6_address_stands_in_brackets():
     spellings = dict(names.authorities(Frontend(service="blue/web", address="fd00::1", ports=(8080,)), "c.l"))
     assert {"[fd00::1]", "[fd00::1]:8080"} <= spellings.keys()
     assert "fd00::1" not in spellings
+
+
+@given(ref=REFS, origin=REFS, target=REFS)
+def test_the_split_whose_groups_a_cluster_is_for_is_read_back(ref, origin, target):
+    namespace, name = origin.service.split("/")
+    matched = names.matched(ref, TRAFFIC_SPLIT.key(namespace, name))
+    assert names.owner(matched) == names.owner(f"{matched}/{target.service}/{target.port}") == origin.service
+    assert names.owner(names.backend(ref, target.service)) == names.owner(names.outbound(ref)) == ""

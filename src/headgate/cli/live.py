@@ -27,7 +27,9 @@ COLUMNS = (("WANTED", 7), ("OBSERVED", 8), ("REQUESTS", 10), ("REQ/S", 7), ("FAI
 NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
 NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
 
-Counts = Mapping[tuple[PortRef, str], Count]
+Claim = tuple[PortRef, str]
+"""A Service port, and the split whose groups the requests fit; an empty name stands for requests that fit none."""
+Counts = Mapping[tuple[Claim, str], Count]
 
 
 class Line(Value, frozen=True, kw_only=True):
@@ -67,41 +69,44 @@ class History:
     def __init__(self) -> None:
         self._moments: deque[Moment] = deque()
         self._first: Moment | None = None
-        self._wanted: dict[PortRef, tuple[Sequence[float], Moment | None]] = {}
+        self._wanted: dict[Claim, tuple[Sequence[float], Moment | None]] = {}
 
     def add(self, time: float, observed: Iterable[Observed]) -> None:
         """Take a reading."""
-        counts = {(item.ref, item.backend): Count(item.requests, item.failures, item.unreachable) for item in observed}
+        counts = {
+            ((item.ref, item.split), item.backend): Count(item.requests, item.failures, item.unreachable)
+            for item in observed
+        }
         moment = Moment(time, counts)
         self._first = self._first or moment
         self._moments.append(moment)
         while len(self._moments) > 1 and self._moments[1].time <= time - RECENT_S:
             self._moments.popleft()
 
-    def total(self, ref: PortRef) -> Mapping[str, Count]:
+    def total(self, claim: Claim) -> Mapping[str, Count]:
         """Return what each backend got since the first reading."""
-        return self._growth(ref, self._first)
+        return self._growth(claim, self._first)
 
-    def recent(self, ref: PortRef, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
+    def recent(self, claim: Claim, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
         """Return what each backend got of late, since these shares are wanted, and in how many seconds."""
         if not self._moments:
             return {}, 0.0
-        if ref not in self._wanted:
-            self._wanted[ref] = wanted, None
-        elif self._wanted[ref][0] != wanted:
-            self._wanted[ref] = wanted, self._moments[-1]
-        since = self._wanted[ref][1]
+        if claim not in self._wanted:
+            self._wanted[claim] = wanted, None
+        elif self._wanted[claim][0] != wanted:
+            self._wanted[claim] = wanted, self._moments[-1]
+        since = self._wanted[claim][1]
         oldest = since if since and since.time > self._moments[0].time else self._moments[0]
-        return self._growth(ref, oldest), self._moments[-1].time - oldest.time
+        return self._growth(claim, oldest), self._moments[-1].time - oldest.time
 
-    def _growth(self, ref: PortRef, since: Moment | None) -> Mapping[str, Count]:
+    def _growth(self, claim: Claim, since: Moment | None) -> Mapping[str, Count]:
         if since is None:
             return {}
         now = self._moments[-1].counts
         return {
             backend: count.since(since.counts.get((at, backend), Count()))
             for (at, backend), count in now.items()
-            if at == ref
+            if at == claim
         }
 
 
@@ -136,10 +141,10 @@ def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
     want = wanted(root_of(split), port, [split])
-    ref = PortRef(want.service, port)
-    totals = {backend: count for backend, count in history.total(ref).items() if count.requests}
+    claim = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
+    totals = {backend: count for backend, count in history.total(claim).items() if count.requests}
     overall = _by_backend(fits(want, _requests(totals)))
-    recents, seconds = history.recent(ref, [fit.wanted for fit in overall.values()])
+    recents, seconds = history.recent(claim, [fit.wanted for fit in overall.values()])
     of_late = _by_backend(fits(want, _requests(recents)))
     for backend, fit in overall.items():
         late = of_late.get(backend)

@@ -16,7 +16,8 @@ class Observed(Value, frozen=True, kw_only=True):
     """What one backend (`namespace/name`) got of the requests to a Service port, since headgate began to count.
 
     `failures` are answers of 5xx, given by the application or by the proxy in its stead. `unreachable` are connections
-    that an endpoint did not take; such a request goes on to another endpoint where there is one.
+    that an endpoint did not take; such a request goes on to another endpoint where there is one. `split` names the
+    split whose groups the requests fitted; it is empty for all others.
     """
 
     ref: PortRef
@@ -24,6 +25,7 @@ class Observed(Value, frozen=True, kw_only=True):
     requests: int
     failures: int
     unreachable: int
+    split: str = ""
 
 
 class Count(NamedTuple):
@@ -57,7 +59,7 @@ class Totals:
 
     def __init__(self) -> None:
         self._last: Mapping[Place, Count] = {}
-        self._totals: dict[tuple[PortRef, str], Count] = defaultdict(Count)
+        self._totals: dict[tuple[PortRef, str, str], Count] = defaultdict(Count)
 
     def add(self, page: Any) -> Sequence[Observed]:
         """Take a reading (Envoy's `/clusters?format=json`) and return the totals, sorted."""
@@ -66,12 +68,12 @@ class Totals:
             ref = names.parse(place.cluster)
             if ref is not None:
                 growth = count.since(self._last.get(place, Count()))
-                key = ref, place.backend
+                key = ref, names.owner(place.cluster), place.backend
                 self._totals[key] = self._totals[key].plus(growth)
         self._last = current
         return [
-            Observed(ref=ref, backend=backend, **count._asdict())
-            for (ref, backend), count in sorted(self._totals.items())
+            Observed(ref=ref, split=split, backend=backend, **count._asdict())
+            for (ref, split, backend), count in sorted(self._totals.items())
         ]
 
 

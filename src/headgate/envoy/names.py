@@ -28,6 +28,7 @@ MISSING = "missing"
 TRAFFIC_SPLIT = "TrafficSplit"
 ROUTE_GROUP = "gateway.networking.k8s.io"
 _GATEWAY = "gateway"
+_MATCH = "match"
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
 
@@ -55,8 +56,14 @@ def backend(ref: PortRef, target: str) -> str:
 
 def matched(ref: PortRef, origin: Key | None) -> str:
     """Name the cluster for the requests to `ref` that an object's groups match."""
-    owner = f"{origin.namespace}/{origin.name}" if origin else ""
-    return f"match/{ref.service}/{ref.port}/{owner}"
+    split = f"{origin.namespace}/{origin.name}" if origin else ""
+    return f"{_MATCH}/{ref.service}/{ref.port}/{split}"
+
+
+def owner(name: str) -> str:
+    """Return the split (`namespace/name`) whose groups' requests a cluster is for; empty for all other clusters."""
+    kind, *parts = name.split("/")
+    return "/".join(parts[3:5]) if kind == _MATCH else ""
 
 
 def none(ref: Place) -> str:

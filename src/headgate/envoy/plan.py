@@ -215,6 +215,7 @@ def _name(place: Place, route: Route) -> str:
 
 
 def _of_backend(place: Place, route: Route, target: Target) -> str:
-    if isinstance(place, PortRef) and (route.origin is None or route.origin.kind == names.TRAFFIC_SPLIT):
+    plain = route.origin is None or (route.origin.kind == names.TRAFFIC_SPLIT and not route.name)
+    if isinstance(place, PortRef) and plain:
         return names.backend(place, target.ref.service)
     return f"{_name(place, route)}/{target.ref.service}/{target.ref.port}"
