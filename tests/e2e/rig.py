@@ -195,15 +195,21 @@ class Rig:
         return self._proxy.settled()
 
     def ask(
-        self, target: str = "/", *, host: str = "web.example", where: Where | None = None, **headers: str
+        self, target: str = "/", *, host: str = "web.example", where: Where | None = None, tls: str = "", **headers: str
     ) -> Answer:
-        """Send one request over a new connection."""
+        """Send one request over a new connection, with TLS where the name is given that `tls` asks for."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         client = Client(Request(where or self.where, target, host, names))
 
         async def once() -> Answer:
             try:
+                if tls:
+                    client._reader, client._writer = await asyncio.open_connection(
+                        *(where or self.where), ssl=_trusting(), server_hostname=tls
+                    )
                 return await client.ask()
+            except OSError as error:
+                return Answer(0, type(error).__name__, {})
             finally:
                 client.close()
 
@@ -218,12 +224,14 @@ class Rig:
         requests = [Request(self.where, path, "web.example")] * connections
         return Load(self.network, requests, most=count).wait()
 
-    def shown(self, where: Where, name: str, *, alpn: Iterable[str] = ()) -> tuple[str, str, str]:
+    def shown(
+        self, where: Where, name: str, *, alpn: Iterable[str] = (), newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    ) -> tuple[str, str, str]:
         """Shake hands for a name; return the certificate (PEM), the ALPN protocol and the TLS version."""
 
         async def shake() -> tuple[str, str, str]:
-            trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+            trust = _trusting()
+            trust.maximum_version = newest
             if alpn:
                 trust.set_alpn_protocols(list(alpn))
             async with asyncio.timeout(DEADLINE_S):
@@ -239,3 +247,10 @@ class Rig:
         """Return what Envoy itself says that it holds of a kind, `RoutesConfigDump` and the like."""
         dump = self.network.run(self.envoy.admin.get_json("/config_dump?include_eds"))
         return json.dumps([item for item in dump["configs"] if item["@type"].endswith(kind)])
+
+
+def _trusting() -> ssl.SSLContext:
+    """Return a client's side of TLS that looks at certificates and believes them all."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    return trust

@@ -1,0 +1,167 @@
+"""Gateways as the real Envoy serves them: hosts, certificates, connections."""
+
+import ssl
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.rig import ADDRESS, Rig
+from tests.e2e.wire import Where
+from tests.e2e.world import until
+
+from headgate.model.filters import Redirect
+from headgate.model.matching import Match
+from headgate.model.matching import Path as PathMatch
+from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route, Split
+from headgate.model.secrets import PrivateText
+from headgate.resources.meta import Key
+from headgate.serve.certificate import self_signed
+
+SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(envoy: Rig) -> Rig:
+    for name in ("one", "two", "other"):
+        envoy.echo(name)
+    return envoy
+
+
+def port(where: Where, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
+    """A port of the Gateway `default/edge`; each host with its route."""
+    found = tuple(HostRoutes(host=host, routes=(route,)) for host, route in hosts)
+    return GatewayPort(gateway="default/edge", address=ADDRESS, port=where.port, hosts=found, **more)
+
+
+def routed(rig: Rig, *names: str, number: int = 0, **more: object) -> Route:
+    return rig.route(*names, origin=SHOP, name=str(number), **more)
+
+
+def certificate(name: str) -> Certificate:
+    chain, key = self_signed()
+    return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
+
+
+def test_the_most_specific_host_decides_whatever_its_port(rig):
+    where = rig.free()
+    hosts = [
+        ("*", routed(rig, "other", number=0)),
+        ("*.example", routed(rig, "two", number=1)),
+        ("shop.example", routed(rig, "one", number=2, match=Match(path=PathMatch(kind="prefix", value="/in")))),
+    ]
+    rig.apply(gateways=(port(where, *hosts),))
+    rig.reach(where=where)
+    asked = {
+        "shop.example/in": "one",
+        f"shop.example:{where.port}/in": "one",
+        "shop.example:1/in": "one",
+        "SHOP.example/in": "one",
+        "shop.example/": "404",
+        "a.example/": "two",
+        "a.b.example:99/": "two",
+        "example/": "other",
+        "127.0.0.1/": "other",
+    }
+    answers = {}
+    for url in asked:
+        host, _, path = url.partition("/")
+        answers[url] = rig.ask(f"/{path}", host=host, where=where).who
+    assert answers == asked
+
+
+def test_a_host_without_routes_is_not_found_and_ports_are_apart(rig):
+    first, second = rig.free(), rig.free()
+    rig.apply(
+        gateways=(
+            port(first, ("a.example", routed(rig, "one"))),
+            port(second, ("a.example", routed(rig, "two"))),
+        )
+    )
+    assert rig.reach(where=first, host="a.example").who == "one"
+    assert rig.reach(where=second, host="a.example").who == "two"
+    assert rig.ask(where=first, host="b.example").who == "404"
+
+
+def test_a_gateway_itself_tells_backends_how_requests_came(rig):
+    where = rig.free()
+    rig.apply(gateways=(port(where, ("*", routed(rig, "one"))),))
+    rig.reach(where=where, x_forwarded_proto="https", x_forwarded_for="10.9.9.9")
+    seen = rig.echo_seen("one")
+    assert seen["x-forwarded-proto"] == "http"
+    assert seen["x-forwarded-for"].startswith("10.9.9.9,")
+    assert not [name for name in seen if name.startswith("x-envoy")]
+
+
+@pytest.mark.parametrize(
+    ("tls", "redirect", "location"),
+    [
+        (False, Redirect(scheme="https"), "https://shop.example/p"),
+        (False, Redirect(), "http://shop.example:{port}/p"),
+        (False, Redirect(port=80), "http://shop.example/p"),
+        (False, Redirect(scheme="https", port=8443), "https://shop.example:8443/p"),
+        (True, Redirect(hostname="out.example"), "https://out.example:{port}/p"),
+        (True, Redirect(scheme="http"), "http://shop.example/p"),
+    ],
+)
+def test_a_redirect_knows_its_listener(rig, tls, redirect, location):
+    where = rig.free()
+    route = Route(split=Split(targets=()), redirect=redirect, origin=SHOP, name="0")
+    shown = (("*", certificate("all")),) if tls else ()
+    rig.apply(gateways=(port(where, ("shop.example", route), tls=shown),))
+    host = f"shop.example:{where.port}"
+    answer = rig.reach("/p", where=where, host=host, tls="shop.example" if tls else "")
+    assert answer.headers["location"] == location.format(port=where.port)
+
+
+def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_flow(rig):
+    where = rig.free()
+    shop, others = certificate("shop"), certificate("others")
+
+    def serve(first: Certificate) -> None:
+        tls = (("shop.example", first), ("*.example", others))
+        rig.apply(gateways=(port(where, ("*", routed(rig, "one")), tls=tls),))
+
+    serve(shop)
+    assert rig.reach(where=where, tls="shop.example").who == "one"
+    assert rig.shown(where, "shop.example", alpn=["h2", "http/1.1"]) == (shop.chain, "h2", "TLSv1.3")
+    assert rig.shown(where, "a.example", alpn=["http/1.1"])[:2] == (others.chain, "http/1.1")
+    with pytest.raises(OSError, match=r".*"):
+        rig.shown(where, "unknown.net")
+    newer = certificate("shop")
+    serve(newer)
+    until(lambda: rig.shown(where, "shop.example")[0] == newer.chain, "the new certificate")
+    assert rig.ask(where=where, tls="shop.example").who == "one"
+
+
+def test_old_tls_is_refused(rig):
+    where = rig.free()
+    rig.apply(gateways=(port(where, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
+    assert rig.reach(where=where, tls="shop.example").who == "one"
+    assert rig.shown(where, "shop.example", newest=ssl.TLSVersion.TLSv1_2)[2] == "TLSv1.2"
+
+
+def test_connections_are_split_exactly(rig):
+    """R43 for a Gateway's TCP listener: by connection."""
+    where = rig.free()
+    split = Split(targets=(rig.target("one", 9), rig.target("two", 1)))
+    route = Route(split=split, origin=Key(SHOP.group, "TCPRoute", "default", "db"), name="0")
+    rig.apply(gateways=(port(where, protocol=Protocol.TCP, connections=route),))
+    rig.reach(where=where)
+    counts = Counter(rig.ask(where=where).who for _ in range(100))
+    assert counts == {"one": 90, "two": 10}
+
+
+def test_a_gateway_that_is_gone_listens_no_more(rig):
+    where = rig.free()
+    rig.apply(gateways=(port(where, ("*", routed(rig, "one"))),))
+    rig.reach(where=where)
+    rig.apply()
+    until(lambda: rig.ask(where=where).status == 0, "the listener is gone")
