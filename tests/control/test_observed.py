@@ -70,3 +70,8 @@ def test_requests_that_fit_a_splits_groups_are_counted_apart() -> None:
         ("", "default/v1", 5),
         ("default/ab", "default/v1", 2),
     ]
+
+
+def test_copies_of_requests_are_not_counted() -> None:
+    """D22."""
+    assert Totals().add(page(host("v2", "127.0.0.2", 7), cluster="mirror/default/v2/8080")) == []

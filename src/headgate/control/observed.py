@@ -66,7 +66,7 @@ class Totals:
         current = dict(places(page))
         for place, count in current.items():
             ref = names.parse(place.cluster)
-            if ref is not None:
+            if ref is not None and not names.is_mirror(place.cluster):  # copies are no user's traffic (D22)
                 growth = count.since(self._last.get(place, Count()))
                 key = ref, names.owner(place.cluster), place.backend
                 self._totals[key] = self._totals[key].plus(growth)
