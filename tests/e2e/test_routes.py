@@ -1,13 +1,18 @@
 """Routes and mirrors from their manifests to the backends that count (002: R44 to R60; D3, D11, D13, D14)."""
 
+import asyncio
+import base64
 import json
 import math
+import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.manifests import external, split
+from tests.e2e.manifests import endpoints, external, service, split
+from tests.e2e.protocols import certificate, connect_often, greeting
 from tests.e2e.wire import Backend, Request, Where
 from tests.e2e.world import World, until
 
@@ -25,6 +30,10 @@ def gateway(*hostnames: str) -> str:
     return written("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
 
 
+def listening(listener: Mapping[str, Any]) -> str:
+    return written("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": [{"port": PORT, **listener}]})
+
+
 def route(
     *rules: Mapping[str, Any], name: str = "route", hosts: Sequence[str] = (), parent: Mapping[str, Any] | None = None
 ) -> str:
@@ -32,8 +41,8 @@ def route(
     return written("HTTPRoute", name, spec)
 
 
-def written(kind: str, name: str, spec: Mapping[str, Any]) -> str:
-    return json.dumps({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+def written(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
+    return json.dumps({"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
 def to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
@@ -247,3 +256,57 @@ def test_a_route_decides_for_its_service_and_gives_it_back(world: World, namespa
     world.kubectl("delete", "httproute", "route", "-n", namespace)
     world.settle()
     assert send("/other") == {"v1": 5, "v2": 5}
+
+
+def test_an_https_listener_shows_the_certificate_of_its_secret(world: World, namespace: str, tmp_path: Path) -> None:
+    """The key is on no page of the proxy, even if it stands beside the certificate in tls.crt, as it does here."""
+    pem = certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(pem))
+    text = base64.b64encode(pem.read_bytes()).decode()
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "db"},
+        "type": "kubernetes.io/tls",
+        "data": {"tls.crt": text, "tls.key": text},
+    }
+    listener = {"name": "tls", "protocol": "HTTPS", "hostname": "db", "tls": {"certificateRefs": [{"name": "db"}]}}
+    world.apply(external("web", world.backend("web")), listening(listener), route(to("web")), namespace=namespace)
+
+    def resolved() -> str:
+        (status,) = world.get("gateway/edge", namespace)["status"]["listeners"]
+        return next(str(item["reason"]) for item in status["conditions"] if item["type"] == "ResolvedRefs")
+
+    until(lambda: resolved() == "InvalidCertificateRef")
+    world.apply(json.dumps(secret), namespace=namespace)
+    place = entry(world, namespace)
+    until(lambda: resolved() == "ResolvedRefs")
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection(*place, ssl=trusting, server_hostname="db")
+        writer.write(Request(place, "/", "db").encoded())
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        return head
+
+    assert b" 200 " in world.network.run(ask()).splitlines()[0]
+    assert b"PRIVATE KEY" not in world.envoy("/config_dump?include_eds")
+
+
+def test_a_tcp_listener_shares_connections(world: World, namespace: str) -> None:
+    """TCPRoute: by weight, for servers that speak first too."""
+    v1, v2 = greeting(world.network, "v1"), greeting(world.network, "v2")
+    refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
+    spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}
+    world.apply(
+        service("db-v1", {"mysql": 3306}),
+        endpoints("db-v1", {"mysql": [v1]}),
+        service("db-v2", {"mysql": 3306}),
+        endpoints("db-v2", {"mysql": [v2]}),
+        listening({"name": "db", "protocol": "TCP"}),
+        written("TCPRoute", "db", spec, "v1alpha2"),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+    assert world.network.run(connect_often(place, 20)) == {"v1": 18, "v2": 2}
+    assert (v1.connections, v2.connections) == (18, 2)

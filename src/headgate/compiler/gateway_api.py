@@ -129,13 +129,15 @@ class GatewayApi:
 
 def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
     """Yield the routes of all kinds, the oldest first: what only one can have, it has."""
-    by_age = sorted(snapshot.objects.items(), key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0])))
-    for key, item in by_age:
+    found = [
+        (key, item) for key, item in snapshot.objects.items() if isinstance(item, HTTPRoute | GRPCRoute | TCPRoute)
+    ]
+    for key, item in sorted(found, key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0]))):
         if isinstance(item, HTTPRoute):
             yield compile_http_route(places, key, item)
         elif isinstance(item, GRPCRoute):
             yield compile_grpc_route(places, key, item)
-        elif isinstance(item, TCPRoute):
+        else:
             yield compile_tcp_route(places, key, item)
 
 

@@ -18,7 +18,7 @@ from headgate.settings import Settings
 
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
 KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
-_PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----\s+[A-Za-z0-9+/=\s]+-----END \1-----")
+_PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+-----END (?P=label)-----")
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):
@@ -133,14 +133,28 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
         hint = grant_hint(key, name, kind="Secret")
         return Finding(about=key, reason=Reason.REF_NOT_PERMITTED, field=f"{field}.namespace", message=message + hint)
     secret = snapshot.objects.get(Key("", "Secret", *name.split("/")))
-    message = ""
     if (ref.group, ref.kind) != ("", "Secret"):
         message = f"{ref.kind} {ref.name} is no Secret; write kind: Secret"
     elif not isinstance(secret, Secret):
         message = f"there is no Secret {name} (yet); create it or mend the name"
-    elif secret.type != "kubernetes.io/tls" or not all(_PEM.search(part) for part in secret.certificate):
-        message = f"Secret {name} has no certificate and key in PEM; make it with kubectl create secret tls"
+    elif certificate := _in_pem(name, secret):
+        return certificate
     else:
-        chain, private = (part.decode("ascii", "replace") for part in secret.certificate)
-        return Certificate(secret=name, chain=chain, key=PrivateText(private))
+        message = f"Secret {name} has no certificate and key in PEM; make it with kubectl create secret tls"
     return Finding(about=key, reason=Reason.INVALID_CERTIFICATE_REF, field=f"{field}.name", message=message)
+
+
+def _in_pem(name: str, secret: Secret) -> Certificate | None:
+    """Return what a Secret has to show. Only certificates are taken from `tls.crt`: some put the key there too."""
+    chain, key = secret.certificate
+    certificates = _blocks(chain, "CERTIFICATE")
+    keys = _blocks(key, "PRIVATE KEY")
+    if secret.type != "kubernetes.io/tls" or not certificates or not keys:
+        return None
+    return Certificate(secret=name, chain="".join(certificates), key=PrivateText(keys[0]))
+
+
+def _blocks(pem: bytes, label: str) -> list[str]:
+    """Return the PEM blocks whose label ends so (`EC PRIVATE KEY` and `PRIVATE KEY` are both keys)."""
+    found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
+    return [f"{match[0].decode()}\n" for match in found]
