@@ -68,6 +68,8 @@ def splits(draw):
         annotations["headgate.dev/no-endpoints"] = "fail"
     if draw(st.booleans()):
         annotations["headgate.dev/allow-self-reference"] = "true"
+    if draw(st.booleans()):
+        annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
     spec = {
         "service": draw(ROOTS),
         "backends": [{"service": item, "weight": draw(QUANTITIES if old else WEIGHTS)} for item in backends],

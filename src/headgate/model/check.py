@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from headgate.model.routing import GatewayPort, Mesh, Route
+from headgate.model.refs import PortRef
+from headgate.model.routing import GatewayPort, Mesh, Route, Split
+from headgate.model.slots import TOTAL
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:
@@ -18,6 +20,7 @@ def check(mesh: Mesh) -> tuple[str, ...]:
         refs = [*(target.ref for target in targets), *(mirror.ref for route in routes for mirror in route.mirrors)]
         wrong += [f"{place} sends to {ref}, whose endpoints are not listed" for ref in refs if ref not in known]
         wrong += [f"{place} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
+        wrong += [f"{place} {fault}" for route in routes for fault in _slot_faults(route.split)]
     wrong += [f"{place} is listened on twice" for place, count in Counter(_bound(mesh)).items() if count > 1]
     return tuple(wrong)
 
@@ -28,6 +31,23 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
         yield from host.routes
     if port.connections:
         yield port.connections
+
+
+def _slot_faults(split: Split) -> Iterator[str]:
+    """Yield how the slots of users differ from the shares of a split; a proxy would refuse, or break, them."""
+    sides = split.sticky.sides if split.sticky else ()
+    if not sides:
+        return
+    slots: Counter[PortRef | None] = Counter()
+    for side in sides:
+        slots[side.ref] += side.slots
+    failing = slots.pop(None, 0)
+    if sum(side.slots for side in sides) != TOTAL:
+        yield f"has {sum(side.slots for side in sides)} slots, not {TOTAL}"
+    if slots != {target.ref: target.weight for target in split.targets}:
+        yield "has slots that are not the weights of its targets"
+    if failing != sum(share.weight for share in split.broken):
+        yield "has slots that are not the weight of what fails"
 
 
 def _bound(mesh: Mesh) -> Iterator[str]:
