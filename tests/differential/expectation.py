@@ -24,12 +24,12 @@ class Expected(NamedTuple):
 
 def expected(mesh, sent, *, name_of, draws):
     """Ask the model. `name_of` names the member that an endpoint is, `draws` says which routes have several clusters."""
-    where = sent.authority if sent.proxied else PortRef(sent.service, sent.port)
+    where = place_of(mesh, sent)
     request = Request(authority=sent.authority, method=sent.method, target=sent.target, headers=sent.headers)
     decision = decide(mesh, where, request)
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
-    if sent.proxied and not http:
+    if sent.via == "proxy" and not http:
         return Expected({NOT_REQUESTS: Fraction(1)}, exact=True, http=True)
     shares = defaultdict(Fraction)
     for portion in decision.shares:
@@ -41,9 +41,16 @@ def expected(mesh, sent, *, name_of, draws):
     return Expected(dict(shares), _is_exact(decision, draws), http)
 
 
+def place_of(mesh, sent):
+    """Return what a request is for, as the model has it; None for a port of a Gateway that nobody serves."""
+    if sent.via == "gateway":
+        return next((item for item in mesh.gateways if item.port == sent.port), None)
+    return sent.authority if sent.via == "proxy" else PortRef(sent.service, sent.port)
+
+
 def _is_exact(decision, draws):
     """Shares of one cluster's localities are exact (ADR 0003); between several clusters a proxy draws."""
-    return decision.route is not None and not draws(decision.place, len(decision.trail) - 1)
+    return decision.route is not None and not draws(decision)
 
 
 def disagreement(wanted: Expected, counted: Counter):

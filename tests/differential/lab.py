@@ -22,6 +22,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.latest import until
 from headgate.local.envoy import EnvoyProcess, find_envoy
+from headgate.model.refs import PortRef
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
@@ -124,11 +125,15 @@ class Lab:
             f"-{name}" for kind in NAMED_NOWHERE_ELSE for name in shelves[kind].held.keys() - config[kind]
         ]
 
-    def draws(self, place, index):
-        """Say whether a route of a Service port draws between clusters, as the proxy was told."""
-        resource = pb.Resource.FromString(self.proxy.config.get()[ROUTES][names.outbound(place)].body)
-        routes = pb.RouteConfiguration.FromString(resource.resource.value).virtual_hosts[0].routes
-        return routes[index].route.HasField("weighted_clusters")
+    def draws(self, decision):
+        """Say whether the route that decided draws between clusters, as the proxy was told."""
+        place = decision.place
+        name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
+        resource = pb.Resource.FromString(self.proxy.config.get()[ROUTES][name].body)
+        hosts = pb.RouteConfiguration.FromString(resource.resource.value).virtual_hosts
+        host = next(host for host in hosts if not decision.host or decision.host in host.domains)
+        routes = [route for route in host.routes if not route.match.HasField("connect_matcher")]  # no part of the model
+        return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
 
     def send(self, where, head, count, *, each_connects=False):
         """Send a request some times to (host, port); return who answered how often."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from hypothesis import strategies as st
+from tests.differential import routes
 from tests.differential.lab import MEMBERS
 from tests.properties.worlds import key_of, named
 
@@ -36,6 +37,8 @@ PATHS = (
     "/aXb",
     "/x/a",
     "/a%2Fb",
+    "/a?q=1",
+    "/b?r=a&q=yes&q=1",
     "/a?b",
     "//a",
 )
@@ -146,16 +149,18 @@ def worlds(draw, protocols=()):
             found += services(draw, place, index, protocols)
     found += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
     found += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
+    if draw(st.booleans()):
+        found += [routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
     found += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
     return {key_of(obj): obj for obj in found}
 
 
 class Sent(NamedTuple):
-    """A request for a Service; through the HTTP proxy, where the authority chooses the Service, or to its address."""
+    """A request for a Service; `via` its address, the HTTP proxy (where the authority chooses the Service), or a Gateway."""
 
     service: str
     port: int
-    proxied: bool
+    via: str
     authority: str
     method: str
     target: str
@@ -166,15 +171,19 @@ class Sent(NamedTuple):
 def requests(draw):
     """Return a request in the words of the worlds; near misses are as likely as hits."""
     namespace, name = draw(st.sampled_from((*PLACES, *ROOT_PLACES)))
-    port, proxied = draw(st.sampled_from(PORTS)), draw(st.booleans())
+    port, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
     plain = f"{name}.{namespace}:{port}"
-    spellings = (plain, f"{name}.{namespace}", f"{name}.{namespace}.svc.cluster.local:{port}", f"{name}:{port}")
+    authorities = {
+        "address": (plain, *HOSTS),
+        "proxy": (plain, f"{name}.{namespace}", f"{name}.{namespace}.svc.cluster.local:{port}", f"{name}:{port}"),
+        "gateway": routes.GATEWAY_HOSTS,
+    }
     headers = draw(st.lists(st.tuples(st.sampled_from(HEADERS[:-1]), st.sampled_from(VALUES)), max_size=3))
     return Sent(
         service=f"{namespace}/{name}",
-        port=port,
-        proxied=proxied,
-        authority=draw(st.sampled_from(spellings if proxied else (plain, *HOSTS))),
+        port=draw(st.sampled_from([item[0] for item in routes.LISTENERS])) if via == "gateway" else port,
+        via=via,
+        authority=draw(st.sampled_from(authorities[via])),
         method=draw(st.sampled_from(SENT_METHODS)),
         target=draw(st.sampled_from(PATHS)),
         headers=tuple(item for item in headers if item != WELL_KNOWN_AND_EMPTY or len(headers) == 1),
