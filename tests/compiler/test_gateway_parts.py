@@ -1,13 +1,14 @@
 """The parts of the Gateway API's compiler that are rules by themselves: hosts, precedence, fractions, methods."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headgate.compiler.grpc_routes import path
-from headgate.compiler.hostnames import attached_hosts, covers, intersection, owner
+from headgate.compiler.hostnames import attached_hosts, covering, covers, intersection, owner
 from headgate.compiler.http_routes import to_match
 from headgate.compiler.mirrors import FINEST, nearest, proportion
 from headgate.compiler.precedence import Ranked, in_order
@@ -50,6 +51,13 @@ def test_an_intersection_is_the_names_that_both_stand_for(first, second, name):
 def test_hosts_of_a_route_at_a_listener(listener, written, hosts):
     """R59: a wildcard stands for one label or more, never for none."""
     assert attached_hosts(listener, written) == hosts
+
+
+@given(st.sampled_from(HOSTS))
+def test_what_covers_a_host_is_found_the_most_specific_first(host):
+    found = list(covering(host))
+    assert {pattern for pattern in HOSTS if covers(pattern, host)} == set(found) & set(HOSTS)
+    assert all(covers(wider, narrower) for narrower, wider in pairwise(found))
 
 
 def test_the_most_specific_listener_takes_a_host():

@@ -1,7 +1,8 @@
 """Routes to the listeners and Service ports that they name in parentRefs, or why not."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from headgate.compiler.hostnames import attached_hosts, intersection
 from headgate.compiler.listeners import ListenerPlan
@@ -23,6 +24,10 @@ class Attachment(Value, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
 
 
+Older: TypeAlias = Mapping[tuple[str, str], Sequence[Attachment]]
+_RIVALS = MappingProxyType({"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute", "TCPRoute": "TCPRoute"})
+
+
 class Refusal(NamedTuple):
     """Why a route is not attached."""
 
@@ -36,11 +41,11 @@ def attach(
     ref: ParentReference,
     *,
     plans: Sequence[ListenerPlan],
-    older: Sequence[Attachment],
+    older: Older,
 ) -> tuple[Attachment, ...] | Refusal:
     """Attach a route to the listeners of a Gateway that its parentRef names and that take it, or say why none does.
 
-    `older` is what the Gateway has already.
+    `older` is what the Gateway has already, by listener and kind.
     """
     named = [plan for plan in plans if _is_named(plan.listener, ref)]
     if not named:
@@ -70,21 +75,20 @@ def attach(
     return free or Refusal(Reason.CONFLICTED, _taken(served[0], older))
 
 
-def _rival(item: Attachment, older: Iterable[Attachment]) -> Attachment | None:
+def _rival(item: Attachment, older: Older) -> Attachment | None:
     """Return an older route that excludes one at its listener.
 
     Nothing tells connections apart, so the oldest TCPRoute has them all; and hosts are for HTTPRoutes or for GRPCRoutes.
     """
-    for other in older:
-        same_kind = other.route.key.kind == item.route.key.kind
-        meet = any(intersection(own, host) for own in item.hosts for host in other.hosts)
-        exclusive = same_kind if item.route.connections else meet and not same_kind
-        if other.listener == item.listener and other.route.key != item.route.key and exclusive:
-            return other
-    return None
+    others = older.get((item.listener, _RIVALS[item.route.key.kind]), ())
+    if item.route.connections:
+        return next((other for other in others if other.route.key != item.route.key), None)
+    return next(
+        (other for other in others for host in other.hosts for own in item.hosts if intersection(own, host)), None
+    )
 
 
-def _taken(item: Attachment, older: Iterable[Attachment]) -> str:
+def _taken(item: Attachment, older: Older) -> str:
     rival = _rival(item, older)
     name = rival.route.key if rival else ""
     what = "connections" if item.route.connections else "hosts"

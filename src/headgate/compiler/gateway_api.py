@@ -49,7 +49,9 @@ class GatewayApi:
         self._gateways = own_gateways(snapshot)
         self._addresses, self.findings = gateway_addresses(snapshot, self._gateways)
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
-        self._attached: dict[Key, list[Attachment]] = defaultdict(list)
+        self._attached: dict[Key, dict[tuple[str, str], list[Attachment]]] = {
+            key: defaultdict(list) for key in self._gateways
+        }
         self._on_services: dict[PortRef, list[CompiledRoute]] = defaultdict(list)
         self.findings += [item for plans in self._plans.values() for item in _listener_findings(plans)]
         self.parents: list[ParentStatus] = []
@@ -69,7 +71,7 @@ class GatewayApi:
         return tuple(
             port
             for key, plans in self._plans.items()
-            for port in gateway_ports(_name(key), self._addresses[key], plans, self._attached[key])
+            for port in gateway_ports(_name(key), self._addresses[key], plans, self._at(key))
         )
 
     def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
@@ -79,9 +81,13 @@ class GatewayApi:
                 key,
                 self._addresses[key],
                 plans,
-                attached=[(item.listener, item.route.key) for item in self._attached[key]],
+                attached=[(item.listener, item.route.key) for item in self._at(key)],
                 ports=tuple(port.port for port in ports if port.gateway == _name(key)),
             )
+
+    def _at(self, key: Key) -> list[Attachment]:
+        """Return what is attached to a Gateway."""
+        return [item for items in self._attached[key].values() for item in items]
 
     def _add(self, route: CompiledRoute) -> None:
         self.findings += [*route.findings, *route.faults]
@@ -105,7 +111,8 @@ class GatewayApi:
             self._tell(_status(route, parent, key, refusal=refusal), refusal)
             return
         attached = found if route.usable else ()
-        older += attached
+        for item in attached:
+            older[item.listener, route.key.kind].append(item)
         listeners = {item.listener for item in attached}
         ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in listeners}
         self._tell(structs.replace(_status(route, parent, key), gateway_ports=tuple(sorted(ports))))

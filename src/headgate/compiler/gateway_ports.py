@@ -1,12 +1,15 @@
 """Gateways and what is attached to them to the ports of the model."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.compiler.attachments import Attachment
-from headgate.compiler.hostnames import owner, specificity
+from headgate.compiler.hostnames import covering, owner
 from headgate.compiler.listeners import ListenerPlan
-from headgate.compiler.precedence import order
+from headgate.compiler.precedence import in_order
+from headgate.compiler.rules import CompiledRoute
 from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route
+from headgate.resources.meta import Key
 
 
 def gateway_ports(
@@ -57,19 +60,20 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
     """
     listeners = {plan.host: plan.listener.name for plan in plans}
     for listener_host, name in listeners.items():
-        here = [item for item in attachments if item.listener == name]
-        hosts = {host for item in here for host in item.hosts if owner(listeners, host) == listener_host}
+        here: dict[str, dict[Key, CompiledRoute]] = defaultdict(dict)
+        for item in attachments:
+            if item.listener == name:
+                for host in item.hosts:
+                    here[host][item.route.key] = item.route
+        hosts = {host for host in here if owner(listeners, host) == listener_host}
         for host in {listener_host, *hosts}:
-            yield HostRoutes(host=host, routes=_routes(host, here))
+            yield HostRoutes(host=host, routes=tuple(_routes(host, here)))
 
 
-def _routes(host: str, attachments: Sequence[Attachment]) -> tuple[Route, ...]:
-    ranked = [
-        ((-full, -length), item)
-        for attachment in attachments
-        if (best := owner(attachment.hosts, host))
-        for full, length in [specificity(best)]
-        for item in attachment.route.requests
-    ]
-    ranked.sort(key=lambda pair: (pair[0], order(pair[1])))
-    return tuple(dict.fromkeys(item.route for _, item in ranked))
+def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> Iterator[Route]:
+    """Yield the routes of a host in their order; of several hosts of a route that cover it, the most specific counts."""
+    seen: set[Key] = set()
+    for pattern in covering(host):
+        fresh = [route for key, route in attached.get(pattern, {}).items() if key not in seen]
+        seen |= {route.key for route in fresh}
+        yield from in_order(item for route in fresh for item in route.requests)

@@ -3,7 +3,7 @@
 A wildcard stands for one label or more: `*.example.com` covers `a.b.example.com` and does not cover `example.com`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 ANY_HOST = "*"
 
@@ -22,17 +22,21 @@ def intersection(first: str, second: str) -> str:
     return first if covers(second, first) else ""
 
 
-def specificity(host: str) -> tuple[bool, int]:
-    """Order hosts: full names above wildcards, longer ones above shorter ones."""
-    return not host.startswith("*"), len(host)
+def covering(host: str) -> Iterator[str]:
+    """Yield everything that covers a host, the most specific first: itself, wildcards for it, `*`."""
+    labels = host.split(".")
+    yield host
+    yield from (f"*.{'.'.join(labels[count:])}" for count in range(2 if labels[0] == "*" else 1, len(labels)))
+    if host != ANY_HOST:
+        yield ANY_HOST
 
 
-def owner(patterns: Iterable[str], host: str) -> str:
+def owner(patterns: Container[str], host: str) -> str:
     """Return the most specific pattern that covers a host: it takes the request alone (listener isolation).
 
     Empty when there is none.
     """
-    return max((pattern for pattern in patterns if covers(pattern, host)), key=specificity, default="")
+    return next((pattern for pattern in covering(host) if pattern in patterns), "")
 
 
 def attached_hosts(listener: str, written: Sequence[str]) -> tuple[str, ...]:
