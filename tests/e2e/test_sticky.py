@@ -1,6 +1,7 @@
 """Users stay on their side of a split, whatever happens to the weights (requirements 2.8; docs/sticky.md)."""
 
 import itertools
+import json
 import math
 import random
 from collections import Counter
@@ -8,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from tests.e2e.manifests import annotated, external, split
-from tests.e2e.wire import Client, Request
-from tests.e2e.world import World
+from tests.e2e.wire import Client, Request, Where
+from tests.e2e.world import World, until
 
 USERS = tuple(f"user-{number}" for number in range(300))
 Sides = Mapping[str, str]
@@ -164,3 +165,33 @@ def test_a_backend_that_comes_back_gets_its_users_back(world: World, namespace: 
     assert sides() == {user: "503" if who == "v2" else who for user, who in before.items()}
     world.apply(external("web-v2", late), namespace=namespace)
     assert sides() == before
+
+
+@pytest.mark.usefixtures("backends")
+def test_a_gateways_users_stay_behind_a_route_to_the_root(world: World, namespace: str) -> None:
+    """R30, D13: the cookie is the split's, whoever comes in."""
+    put(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
+    listener = {"name": "http", "port": 8080, "protocol": "HTTP"}
+    gateway = {"spec": {"gatewayClassName": "headgate", "listeners": [listener]}}
+    rule = {"backendRefs": [{"name": "web", "port": 8080}]}
+    route = {"spec": {"parentRefs": [{"name": "edge"}], "rules": [rule]}}
+    for kind, content in (("Gateway", gateway), ("HTTPRoute", route)):
+        head = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": "edge"}}
+        world.apply(json.dumps(head | content), namespace=namespace)
+
+    def address() -> str:
+        status = world.get("gateway/edge", namespace).get("status") or {}
+        return next((item["value"] for item in status.get("addresses") or ()), "")
+
+    request = Request(Where(until(address), 8080), host="shop.example")
+    until(lambda: world.ask(request).status == 200)
+    seen = set()
+    for _ in range(12):
+        first = world.ask(request)
+        cookie = first.headers["set-cookie"].partition(";")[0]
+        again = request._replace(headers={"cookie": cookie})
+        assert {world.ask(again).who for _ in range(3)} == {first.who}
+        inside = world.request("web", 8080, namespace=namespace, headers={"cookie": cookie})
+        assert world.ask(inside).who == first.who
+        seen.add(first.who)
+    assert seen == {"v1", "v2"}
