@@ -1,0 +1,118 @@
+"""What copies of requests cost, and that a mirror which hangs or is dead changes nothing for the callers (R44).
+
+One Envoy, configured by headgate, sends requests to one backend and copies a part of them to another. The cases take
+turns in random order. Each slice is paced: clients rest after each answer, so that what is compared is latency and not
+who is first to saturate the machine. CPU time per request is what the copies themselves cost.
+"""
+
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.lab import Gateway, free_port, start_gateway, website
+from benchmarks.load import Backend, connect, cpu_seconds
+from msgspec import structs
+
+from headgate.latest import until
+from headgate.model.filters import Mirror
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Endpoints, Mesh
+
+ROUNDS = 7
+SECONDS = 1.5
+WARM_SECONDS = 0.3
+CONNECTIONS = 8
+REST = 0.01
+"""Seconds between an answer and the next request: about 700 requests/s in all."""
+COPIES = PortRef("default/copies", 80)
+
+
+class Case(NamedTuple):
+    """A percentage of copies, and the port that they go to."""
+
+    name: str
+    percent: int
+    port: int
+
+
+class Result(NamedTuple):
+    """One slice: latencies in milliseconds, `cpu` in microseconds of Envoy per request."""
+
+    p50: float
+    p99: float
+    cpu: float
+
+
+def mirrored(plain: Mesh, case: Case) -> Mesh:
+    """Return the mesh with the copies of a case."""
+    if not case.percent:
+        return plain
+    (table,) = plain.tables
+    mirror = Mirror(ref=COPIES, numerator=case.percent, denominator=100)
+    routes = tuple(structs.replace(route, mirrors=(mirror,)) for route in table.routes)
+    place = Endpoints(ref=COPIES, ready=(Endpoint(address="127.0.0.1", port=case.port),))
+    return structs.replace(plain, tables=(structs.replace(table, routes=routes),), endpoints=(*plain.endpoints, place))
+
+
+async def paced(port: int, seconds: float) -> tuple[list[float], int]:
+    """Send requests for some seconds; return their latencies in milliseconds, sorted, and how many failed."""
+    end = time.perf_counter() + seconds
+    clients = await connect(f"127.0.0.1:{port}", CONNECTIONS, lambda: time.perf_counter() < end, pause=REST)
+    await asyncio.gather(*(client.done for client in clients))
+    times = sorted((one.answered - one.sent) * 1000 for client in clients for one in client.seen)
+    return times, sum(client.failed for client in clients)
+
+
+async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
+    """Run one slice of a case. Raises SystemExit when a request fails."""
+    gateway.apply(mesh)
+    await until(gateway.proxy.settled, gateway.fleet.news)
+    await paced(gateway.port, WARM_SECONDS)
+    before = cpu_seconds(gateway.pid)
+    times, failed = await paced(gateway.port, SECONDS)
+    if failed or not times:
+        raise SystemExit(f"{name}: {failed} requests failed")
+    used = cpu_seconds(gateway.pid) - before
+    return Result(times[len(times) // 2], times[len(times) * 99 // 100], used / len(times) * 1e6)
+
+
+def report(results: dict[str, list[Result]]) -> None:
+    """Print a row for each case, with its ratios to the plain one within each round."""
+    print(
+        f"{ROUNDS} slices of {SECONDS:g} s each, {CONNECTIONS} connections that rest {REST * 1000:g} ms after an answer"
+    )
+    print(f"{'medians':22} {'p50 ms':>8} {'p99 ms':>8} {'CPU us/req':>11}   ratios to none: p50, p99, CPU")
+    plain = next(iter(results.values()))
+    for name, found in results.items():
+        middle = [statistics.median(values) for values in zip(*found, strict=True)]
+        ratios = [
+            statistics.median(one[field] / other[field] for one, other in zip(found, plain, strict=True))
+            for field in range(len(middle))
+        ]
+        print(
+            f"{name:22} {middle[0]:8.2f} {middle[1]:8.2f} {middle[2]:11.1f}   " + "  ".join(f"{x:.2f}" for x in ratios)
+        )
+
+
+async def compare() -> None:
+    """Run the comparison and print it."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
+        primary, copies = (stack.enter_context(Backend(name)) for name in ("ok", "cp"))
+        hanging = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+        stack.callback(hanging.close)
+        plain = website(free_port(), [primary], [1])
+        gateway = await start_gateway(stack, directory, plain)
+        cases = [Case("none", 0, 0), *(Case(f"{percent} %", percent, copies) for percent in (1, 42, 100))]
+        cases.append(Case("100 %, mirror hangs", 100, hanging.sockets[0].getsockname()[1]))
+        cases.append(Case("100 %, mirror is dead", 100, free_port()))
+        results: dict[str, list[Result]] = {case.name: [] for case in cases}
+        for _ in range(ROUNDS):
+            for case in random.sample(cases, len(cases)):
+                results[case.name].append(await measure_case(gateway, mirrored(plain, case), case.name))
+        report(results)
