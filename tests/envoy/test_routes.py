@@ -1,0 +1,99 @@
+"""Route configurations: matches as Envoy takes them, and what a route does with mirrors and broken shares."""
+
+import pytest
+
+from headgate.envoy import names, pb
+from headgate.envoy.config import CLUSTER, ROUTES
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.model.filters import Mirror, Redirect
+from headgate.model.matching import Match, Path, Query, Text
+from headgate.model.refs import PortRef
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Mesh,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+)
+from headgate.resources.meta import Key
+
+WEB, COPIES = PortRef("default/web", 80), PortRef("default/copies", 80)
+RULE = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
+TO_WEB = Split(targets=(Target(ref=WEB, weight=1),))
+
+
+def config(*routes, protocol=Protocol.HTTP):
+    mesh = Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=WEB.service, address="10.0.0.1", ports=(80,)),),
+        tables=(
+            RouteTable(ref=WEB, routes=routes),
+            RouteTable(ref=COPIES, routes=(Route(split=Split(targets=())),), protocol=protocol),
+        ),
+        endpoints=tuple(Endpoints(ref=ref, ready=(Endpoint(address="10.1.0.1", port=80),)) for ref in (WEB, COPIES)),
+    )
+    return encode(project(mesh, Node(id="gateway")), Memo())
+
+
+def decoded(encoded, message):
+    return message.FromString(pb.Resource.FromString(encoded.body).resource.value)
+
+
+def routes(*given):
+    return decoded(config(*given)[ROUTES][names.outbound(WEB)], pb.RouteConfiguration).virtual_hosts[0].routes
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "rendered"),
+    [("/a", "path_separated_prefix", "/a"), ("/a/", "path_separated_prefix", "/a"), ("/", "prefix", "/")],
+)
+def test_a_prefix_is_whole_segments(value, field, rendered):
+    (route,) = routes(Route(split=TO_WEB, match=Match(path=Path(kind="prefix", value=value))))
+    assert route.match.WhichOneof("path_specifier") == field
+    assert getattr(route.match, field) == rendered
+
+
+def test_query_parameters_stand_beside_any_kind_of_path():
+    query = (Query(name="x", text=Text(value="1")),)
+    for kind in ("exact", "prefix", "regex"):
+        (route,) = routes(Route(split=TO_WEB, match=Match(path=Path(kind=kind, value="/a"), query=query)))
+        assert [item.name for item in route.match.query_parameters] == ["x"]
+
+
+def test_a_share_that_is_answered_with_500_needs_no_cluster():
+    split = Split(targets=TO_WEB.targets, broken=(Broken(weight=1, reason="BackendNotFound", status=500),))
+    made = config(Route(split=split, origin=RULE, name="0"))
+    assert made[ROUTES][names.outbound(WEB)].needs == {"route/default/web/80/HTTPRoute/default/shop/0/default/web/80"}
+    assert names.MISSING not in made[CLUSTER]
+
+
+def test_a_redirect_needs_no_cluster():
+    made = config(Route(split=Split(targets=()), redirect=Redirect(scheme="https"), origin=RULE, name="0"))
+    assert made[ROUTES][names.outbound(WEB)].needs == frozenset()
+
+
+@pytest.mark.parametrize(("numerator", "clusters"), [(1, {"mirror/default/copies/80"}), (0, set())])
+def test_a_mirror_has_a_cluster_of_its_own_that_is_there_before_the_route(numerator, clusters):
+    """R47: no copies, no cluster."""
+    mirror = Mirror(ref=COPIES, numerator=numerator, denominator=100)
+    made = config(Route(split=TO_WEB, mirrors=(mirror,)))
+    assert made[ROUTES][names.outbound(WEB)].needs == {names.outbound(WEB)} | clusters
+    assert {name for name in made[CLUSTER] if names.is_mirror(name)} == clusters
+
+
+@pytest.mark.parametrize(("protocol", "http2"), [(Protocol.HTTP, False), (Protocol.HTTP2, True)])
+def test_a_mirror_is_called_as_its_port_says_and_has_limits_of_its_own(protocol, http2):
+    mirror = Mirror(ref=COPIES, numerator=1, denominator=1)
+    made = config(Route(split=TO_WEB, mirrors=(mirror,)), protocol=protocol)
+    cluster = decoded(made[CLUSTER]["mirror/default/copies/80"], pb.Cluster)
+    (packed,) = cluster.typed_extension_protocol_options.values()
+    options = pb.HttpProtocolOptions.FromString(packed.value)
+    assert options.explicit_http_config.HasField("http2_protocol_options") == http2
+    assert options.common_http_protocol_options.max_stream_duration.seconds
+    assert cluster.circuit_breakers.thresholds[0].max_requests.value < 1024
