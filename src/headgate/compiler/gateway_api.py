@@ -15,7 +15,7 @@ from headgate.compiler.listeners import ListenerPlan, plan_listeners
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
 from headgate.compiler.rules import CompiledRoute
-from headgate.compiler.service_parents import consumer_note, free_ports, service_ports, service_routes
+from headgate.compiler.service_parents import consumer_note, free_ports, overridden, service_ports, service_routes
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.statuses import gateway_outcome, route_verdicts
 from headgate.compiler.tcp_routes import compile_tcp_route
@@ -57,6 +57,9 @@ class GatewayApi:
         self.parents: list[ParentStatus] = []
         for route in compiled_routes(Destinations(snapshot, ready, tables), snapshot):
             self._add(route)
+        for table in tables:
+            if table.ref in self._on_services:
+                self.findings += overridden(table, self._on_services[table.ref])
 
     def tables(self) -> tuple[RouteTable, ...]:
         """Return what Services do with requests: the routes that are attached to them, or what they did before."""

@@ -1,6 +1,6 @@
 """Routes whose parent is a Service: the mesh (GAMMA)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.compiler.destinations import service_key
 from headgate.compiler.precedence import in_order
@@ -8,6 +8,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.rules import CompiledRoute
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.matching import ANY
 from headgate.model.refs import PortRef
 from headgate.model.routing import Route, RouteTable
 from headgate.resources.registry import SERVICE
@@ -60,6 +61,17 @@ def free_ports(
     rival = older[ports[0]][0].key
     message = f"{rival}, which is older, has the connections to {ports[0]} already; delete one of the two"
     return (), Finding(about=route.key, reason=Reason.CONFLICTED, field=field, message=message, related=(rival,))
+
+
+def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
+    """Tell the splits with matches of a Service port that routes decide there now: these ask no split with matches."""
+    route = attached[0].key
+    for split in dict.fromkeys(item.origin for item in table.routes if item.origin and item.match != ANY):
+        message = (
+            f"{route} decides for {table.ref} and asks no split with matches; write the matches as rules of the route, or "
+            "delete one of the two"
+        )
+        yield Finding(about=split, reason=Reason.NO_EFFECT, field="spec.matches", message=message, related=(route,))
 
 
 def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
