@@ -125,6 +125,18 @@ def test_users_that_stay_are_told(run: Run) -> None:
     assert "default/website-v1:8080    1/2     50 %" in ended.out
 
 
+def test_the_requests_own_user_is_found(run: Run) -> None:
+    """As the real proxy decides it: see tests/e2e/test_sticky.py."""
+    told = [
+        next(line for line in ended.out.splitlines() if line.startswith("This user"))
+        for name in ("alice", "bob", "carol", "dave")
+        for ended in [
+            run("explain", "GET", "http://website:8080/", "-H", f"cookie: insider=yes; side={name}", "-f", EXAMPLE)
+        ]
+    ]
+    assert set(told) == {"This user  default/website-v1:8080", "This user  default/website-v2:8080"}
+
+
 def test_a_gateway_is_entered_by_name(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/headers", "--via", "gateway/edge", "-f", GATEWAY, "-o", "json")
     found = json.loads(ended.out)

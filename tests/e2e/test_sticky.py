@@ -12,6 +12,12 @@ from tests.e2e.manifests import annotated, external, split
 from tests.e2e.wire import Client, Request, Where
 from tests.e2e.world import World, until
 
+from headgate.compiler.sticky import Seat, seated
+from headgate.model.filters import Sticky
+from headgate.model.hashing import side_of, slot_of
+from headgate.model.refs import PortRef
+from headgate.model.routing import Split, Target
+
 USERS = tuple(f"user-{number}" for number in range(300))
 Sides = Mapping[str, str]
 
@@ -195,3 +201,22 @@ def test_a_gateways_users_stay_behind_a_route_to_the_root(world: World, namespac
         assert world.ask(inside).who == first.who
         seen.add(first.who)
     assert seen == {"v1", "v2"}
+
+
+@pytest.mark.parametrize("kind", ["header", "cookie"])
+@pytest.mark.usefixtures("backends")
+def test_the_proxy_finds_each_user_where_explain_says(world: World, namespace: str, kind: str) -> None:
+    put(world, namespace, {"v1": 60, "v2": 30, "v3": 10}, sticky=f"{kind}:user")
+    request = world.request("web", 8080, namespace=namespace)
+    headers = {user: {"cookie": f"a=b; user={user}"} if kind == "cookie" else {"user": user} for user in USERS}
+    found = ask_all(world, {user: request._replace(headers=headers[user]) for user in USERS})
+    split = world.get("trafficsplit/web", namespace)
+    seats = [Seat(PortRef(f"{namespace}/{item['service']}", 8080)) for item in split["spec"]["backends"]]
+    weights = zip(seats, (60, 30, 10), strict=True)
+    targets = tuple(Target(ref=seat.ref, weight=weight) for seat, weight in weights)
+    sticky = seated(Split(targets=targets), Sticky(kind="source"), seats).sticky
+    assert sticky is not None
+    told = {user: side_of(sticky, slot_of(user)).ref for user in USERS}
+    assert {user: f"{namespace}/web-{who}" for user, who in found.items()} == {
+        user: ref.service if ref else "" for user, ref in told.items()
+    }

@@ -6,7 +6,8 @@ import pytest
 
 from headgate.model.authorities import resolve
 from headgate.model.evaluate import Request, Unmet, best_host, decide
-from headgate.model.filters import Redirect
+from headgate.model.filters import Redirect, Sticky
+from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
 from headgate.model.refs import PortRef
 from headgate.model.routing import (
@@ -166,3 +167,21 @@ def test_a_gateway_does_not_fall_back_to_a_less_specific_host():
     assert decide(mesh(), port, Request(authority="a.b")).receivers == {404: 1}
     assert decide(mesh(), port, Request(authority="a.b", method="PUT")).receivers == {V2: 1}
     assert decide(mesh(), port, Request(authority="other")).receivers == {V1: 1}
+
+
+@pytest.mark.parametrize(
+    ("sticky", "headers", "key"),
+    [
+        (Sticky(kind="header", name="x-user"), (("X-User", "alice"),), "alice"),
+        (Sticky(kind="header", name="x-user"), (), None),
+        (Sticky(kind="cookie", name="side"), (("cookie", 'a=b; side="alice"; side=bob'),), "alice"),
+        (Sticky(kind="cookie", name="side"), (("cookie", "other=side=1; side="),), None),
+        (Sticky(kind="source"), (("x-user", "alice"),), None),
+        (None, (("x-user", "alice"),), None),
+    ],
+)
+def test_a_user_is_known_by_what_the_split_says(sticky, headers, key):
+    split = Split(targets=(Target(ref=V1, weight=10_000),), sticky=sticky)
+    decision = decide(mesh(Route(split=split)), WEB, Request(headers=headers))
+    assert decision.slot == (slot_of(key) if key else None)
+    assert decision.receivers == {V1: 1}

@@ -168,6 +168,8 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     yield "Route", f"{found.object}{_named(found.route)}" if found.object else "none matches: the proxy answers 404"
     if found.sticky:
         yield "Users", found.sticky
+    if found.user:
+        yield "This user", found.user
 
 
 def _named(route: str) -> str:

@@ -12,6 +12,7 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import Candidate, Decision, Portion, Request, decide, host_fits, without_port
 from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Sticky
+from headgate.model.hashing import side_of
 from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, Mesh, Route
 from headgate.resources.meta import Key, Value
@@ -77,6 +78,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     mirrors: tuple[Copy, ...]
     filters: tuple[str, ...]
     sticky: str
+    user: str
     nothing_left: str
     candidates: tuple[Tried, ...]
     remarks: tuple[Remark, ...]
@@ -105,6 +107,7 @@ def explain(
         mirrors=tuple(_copy(mirror) for mirror in decision.mirrors if mirror.numerator),
         filters=tuple(_route_filters(route)) if route else (),
         sticky=_sticky(route.split.sticky) if route else "",
+        user=_user(decision),
         nothing_left=_nothing_left(decision),
         candidates=tuple(_candidates(compiled.mesh, decision, request)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
@@ -197,6 +200,15 @@ def _sticky(sticky: Sticky | None) -> str:
         "source": "the client's address",
     }
     return f"{by[sticky.kind]} decides; a user stays with one backend"
+
+
+def _user(decision: Decision) -> str:
+    """Say where the request's own user is, when it says who that is."""
+    sticky = decision.route.split.sticky if decision.route else None
+    if sticky is None or decision.slot is None:
+        return ""
+    side = side_of(sticky, decision.slot)
+    return str(side.ref) if side.ref else f"the proxy: {side.status}"
 
 
 def _nothing_left(decision: Decision) -> str:

@@ -12,7 +12,8 @@ from typing import Literal
 from msgspec import structs
 
 from headgate.model.authorities import resolve
-from headgate.model.filters import Filters, Mirror
+from headgate.model.filters import Filters, Mirror, Sticky
+from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Protocol, Route, RouteTable, Split, Target
@@ -72,7 +73,8 @@ class Decision(Value, frozen=True, kw_only=True):
     """What becomes of a request. Without a route the proxy answers 404.
 
     `trail` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
-    Gateway that the request's host chose.
+    Gateway that the request's host chose. `slot` is that of the request's user, where users stay on their side and the
+    request says who it is; the shares are those of all users.
     """
 
     place: Place | None
@@ -82,6 +84,7 @@ class Decision(Value, frozen=True, kw_only=True):
     shares: tuple[Portion, ...] = ()
     mirrors: tuple[Mirror, ...] = ()
     trail: tuple[Candidate, ...] = ()
+    slot: int | None = None
 
     @property
     def receivers(self) -> Mapping[PortRef | int, Fraction]:
@@ -107,6 +110,17 @@ class Asked:
         for name, value in self.request.headers:
             found.setdefault(name.lower(), []).append(value)
         return {name: ",".join(values) for name, values in found.items()}
+
+    @cached_property
+    def cookies(self) -> Mapping[str, str]:
+        """Cookies that have a value, without the quotes around it; of several with a name the first counts."""
+        found: dict[str, str] = {}
+        for name, value in self.request.headers:
+            for pair in value.split(";") if name.lower() == "cookie" else ():
+                key, _, text = pair.strip().partition("=")
+                if text := text.removeprefix('"').removesuffix('"'):
+                    found.setdefault(key, text)
+        return found
 
     @cached_property
     def query(self) -> Mapping[str, str]:
@@ -160,9 +174,27 @@ def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tu
         trail.append(Candidate(route=route, unmet=unmet))
         if unmet is None:
             found = shares(route, ready)
-            return Decision(place=None, route=route, shares=found, mirrors=route.mirrors, trail=tuple(trail))
+            key = user_key(route.split.sticky, asked)
+            return Decision(
+                place=None,
+                route=route,
+                shares=found,
+                mirrors=route.mirrors,
+                trail=tuple(trail),
+                slot=None if key is None else slot_of(key),
+            )
     nobody = Portion(share=Fraction(1), status=NOT_FOUND)
     return Decision(place=None, shares=(nobody,), trail=tuple(trail))
+
+
+def user_key(sticky: Sticky | None, asked: Asked) -> str | None:
+    """Return what tells a user from others; none when the request does not say, or only its connection does."""
+    if sticky is None or sticky.kind == "source":
+        return None
+    if sticky.kind == "cookie":
+        return asked.cookies.get(sticky.name)
+    values = [value for name, value in asked.request.headers if name.lower() == sticky.name]
+    return values[0] if len(values) == 1 else None
 
 
 def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
