@@ -95,6 +95,7 @@ class Rig:
 
     def __init__(self, root: Path) -> None:
         """`root` is an empty directory with a short path."""
+        self.node = NODE
         self.network = Network()
         self.where = self.free()
         self.echoes: dict[str, Echo] = {}
@@ -181,12 +182,16 @@ class Rig:
             ),
             **more,
         )
+        self.offer(mesh)
 
-        async def offer() -> None:
+    def offer(self, mesh: Mesh, node: Node = NODE) -> None:
+        """Give the proxy a whole mesh, and wait until it holds that."""
+
+        async def give() -> None:
             self._memo.turn()
-            self._proxy.config.set(encode(project(mesh, NODE), self._memo))
+            self._proxy.config.set(encode(project(mesh, node), self._memo))
 
-        self.network.run(offer())
+        self.network.run(give())
         until(self.settled, "the proxy holds the configuration")
 
     def settled(self) -> bool:

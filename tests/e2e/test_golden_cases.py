@@ -1,0 +1,60 @@
+"""The real Envoy takes what every golden case becomes: what is printed there is also what works."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from tests.e2e.rig import ADDRESS, Rig
+from tests.golden.test_golden import CASES, HERE, compiled
+
+from headgate.envoy.view import Node
+from headgate.model.routing import Certificate, Mesh
+from headgate.model.secrets import PrivateText
+from headgate.serve.certificate import self_signed
+
+UNPRIVILEGED = 1024
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        yield rig
+
+
+def loopback(address: str) -> str:
+    """Return an address of this machine instead of one of a cluster."""
+    _, second, *rest = address.split(".") if address else ("", "0")
+    return ".".join(["127", str(93 + int(second)), *rest]) if address else ""
+
+
+def here(mesh: Mesh) -> Mesh:
+    """Return the mesh with addresses and ports that any user of this machine may listen on, and real certificates."""
+    fronts = tuple(
+        structs.replace(
+            front,
+            address=loopback(front.address),
+            unbindable=tuple({*front.unbindable, *(port for port in front.ports if port < UNPRIVILEGED)}),
+        )
+        for front in mesh.frontends
+    )
+    chain, key = self_signed()
+    ports = tuple(
+        structs.replace(
+            item,
+            address=loopback(item.address),
+            port=item.port + 10 * UNPRIVILEGED,
+            tls=tuple(
+                (name, Certificate(secret=shown.secret, chain=chain.decode(), key=PrivateText(key.decode())))
+                for name, shown in item.tls
+            ),
+        )
+        for item in mesh.gateways
+    )
+    return structs.replace(mesh, frontends=fronts, gateways=ports)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_envoy_takes_the_case(rig, name):
+    rig.offer(here(compiled(HERE / name).mesh), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.where.port))
