@@ -98,10 +98,10 @@ def compiled_rules(places: Destinations, key: Key, rules: Sequence[Rule], *, cre
 
 
 def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
-    """Compile a rule. One that can't be done answers its requests with 500: they must not reach another rule."""
+    """Compile a rule. One that can't be done fails its requests: they must not reach another rule."""
     name = str(rule.number)
     if fault := _fault(key, rule):
-        answer = failing(fault.reason)
+        answer = failing(key, fault.reason)
         return CompiledRule(
             routes=tuple(Route(match=match, name=name, split=answer, origin=key) for match in rule.matches), fault=fault
         )

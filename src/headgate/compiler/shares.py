@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -22,6 +22,26 @@ LARGEST_TOTAL = 2**32 - 1  # of the weights of one split, in a proxy
 Share: TypeAlias = Target | Broken
 
 
+class Failure(NamedTuple):
+    """How a kind of route fails: with an HTTP status, and in words for a mistake of the user's and for an outage."""
+
+    status: int
+    mistake: str
+    outage: str
+
+
+_HTTP = Failure(500, "answered with 500", "answered with 503")
+_FAILURES = {
+    "GRPCRoute": Failure(503, "answered with UNAVAILABLE", "answered with UNAVAILABLE"),  # 503 in gRPC's words
+    "TCPRoute": Failure(503, "closed at once", "closed at once"),
+}
+
+
+def failure(about: Key) -> Failure:
+    """Return how a route fails."""
+    return _FAILURES.get(about.kind, _HTTP)
+
+
 class Backend(Value, frozen=True, kw_only=True):
     """A backendRef of a rule with its field path, its weight, and changes for its share alone."""
 
@@ -37,19 +57,20 @@ def split(
     """Return where the requests (or connections) of a rule go, and what is wrong with its backends.
 
     An invalid reference keeps its share, answered with 500; one without ready endpoints with 503 (D11). The root of a
-    split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500.
+    split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500. Calls of gRPC are
+    answered with UNAVAILABLE instead, and connections are closed.
     """
     find = places.find_http if http else places.find
     placed = [(backend, find(about, backend.ref, backend.field)) for backend in backends]
     findings = tuple(finding for pair in placed for finding in _findings(places, about, *pair))
     found: dict[Share, Fraction] = defaultdict(Fraction)
     for backend, place in placed:
-        for share, part in _parts(places, place, backend.filters):
+        for share, part in _parts(places, place, backend.filters, status=failure(about).status):
             found[share] += part * backend.weight
     shares = {share: weight for share, weight in found.items() if weight}
     if shares:
         return _sticky(places, placed) or _weighed(shares), findings
-    return failing(Reason.ALL_WEIGHTS_ZERO), (*findings, _nothing(about, field, written=bool(backends)))
+    return failing(about, Reason.ALL_WEIGHTS_ZERO), (*findings, _nothing(about, field, written=bool(backends)))
 
 
 def _sticky(places: Destinations, placed: Iterable[tuple[Backend, PortRef | Finding]]) -> Split | None:
@@ -62,16 +83,18 @@ def _sticky(places: Destinations, placed: Iterable[tuple[Backend, PortRef | Find
     return decided if decided and decided.sticky else None
 
 
-def failing(reason: Reason) -> Split:
-    """Return a split that answers every request with 500."""
-    return Split(targets=(), broken=(Broken(weight=1, reason=reason.value, status=500),))
+def failing(about: Key, reason: Reason) -> Split:
+    """Return a split that serves nobody."""
+    return Split(targets=(), broken=(Broken(weight=1, reason=reason.value, status=failure(about).status),))
 
 
-def _parts(places: Destinations, place: PortRef | Finding, filters: Filters) -> Iterator[tuple[Share, Fraction]]:
+def _parts(
+    places: Destinations, place: PortRef | Finding, filters: Filters, *, status: int
+) -> Iterator[tuple[Share, Fraction]]:
     """Yield what one backend stands for, as parts of 1, each share with the weight 1: itself, a split, an error."""
     whole = Fraction(1)
     if isinstance(place, Finding):
-        yield Broken(weight=1, reason=place.reason.value, status=500), whole
+        yield Broken(weight=1, reason=place.reason.value, status=status), whole
     elif places.is_empty(place):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
     elif (decided := places.split(place)) is not None:
@@ -102,18 +125,19 @@ def fitting(weights: Sequence[int]) -> tuple[int, ...]:
 
 def _findings(places: Destinations, about: Key, backend: Backend, place: PortRef | Finding) -> Iterator[Finding]:
     if isinstance(place, Finding):
-        yield structs.replace(place, message=f"its share is answered with 500: {place.message}")
+        yield structs.replace(place, message=f"its share is {failure(about).mistake}: {place.message}")
     elif backend.weight and places.is_empty(place):
+        what = f"Service {place.service} has no ready endpoint on port {place.port}"
         yield Finding(
             about=about,
             reason=Reason.NO_READY_ENDPOINTS,
             field=f"{backend.field}.name",
-            message=f"its share is answered with 503: Service {place.service} has no ready endpoint on port {place.port}",
+            message=f"its share is {failure(about).outage}: {what}",
             related=(service_key(place.service),),
         )
 
 
 def _nothing(about: Key, field: str, *, written: bool) -> Finding:
     what = "no backend has a weight above 0" if written else "there is no backend and no redirect"
-    message = f"{what}, so these requests are answered with 500; name a Service that is to answer them"
+    message = f"{what}, so all of it is {failure(about).mistake}; name a Service that is to answer"
     return Finding(about=about, reason=Reason.ALL_WEIGHTS_ZERO, field=field, message=message)

@@ -6,6 +6,7 @@ from headgate.compiler.listeners import ListenerPlan
 from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, Verdict
 from headgate.compiler.rules import CompiledRoute
+from headgate.compiler.shares import failure
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key
 
@@ -22,7 +23,7 @@ def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence
     accepted = _first("Accepted", [fault] if fault else [], fine="the route is attached", notes=notes)
     verdicts = [accepted, _first("ResolvedRefs", refs, fine="every Service that the route names can be used")]
     if route.usable and route.faults:
-        message = f"Dropped Rule: requests that its matches are for are answered with 500: {joined(route.faults)}"
+        message = f"Dropped Rule: what its matches are for is {failure(route.key).mistake}: {joined(route.faults)}"
         reason = route.faults[0].reason.value
         verdicts.append(Verdict(type="PartiallyInvalid", status=True, reason=reason, message=message))
     return tuple(verdicts)

@@ -1,0 +1,55 @@
+"""GRPCRoutes with real calls: methods decide, errors are gRPC's own (R65, D11)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from tests.e2e.manifests import endpoints, service
+from tests.e2e.test_grpc import LIMIT_S, Greeter
+from tests.e2e.test_routes import entry, listening, written
+from tests.e2e.world import World
+
+GRPC = 9000
+
+
+@pytest.fixture
+def greeters() -> Iterator[tuple[Greeter, Greeter]]:
+    found = Greeter("v1"), Greeter("v2")
+    yield found
+    for greeter in found:
+        greeter.close()
+
+
+def rule(backend: str, method: str = "", **headers: str) -> Any:
+    named = [{"name": name, "value": value} for name, value in headers.items()]
+    matches = [{"method": {"service": "Greeter", "method": method}, "headers": named}] if method else []
+    return {"matches": matches, "backendRefs": [{"name": backend, "port": GRPC}]}
+
+
+def test_methods_find_their_backends(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> None:
+    v1, v2 = greeters
+    spec = {
+        "parentRefs": [{"name": "edge"}],
+        "rules": [rule("greeter-v1"), rule("greeter-v2", "Hello", beta="1"), rule("gone", "Refuse")],
+    }
+    world.apply(
+        service("greeter-v1", {"grpc": GRPC}),
+        endpoints("greeter-v1", {"grpc": [v1]}),
+        service("greeter-v2", {"grpc": GRPC}),
+        endpoints("greeter-v2", {"grpc": [v2]}),
+        listening({"name": "grpc", "protocol": "HTTP"}),
+        written("GRPCRoute", "greeter", spec),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+    with grpc.insecure_channel(f"{place.host}:{place.port}") as channel:
+        hello = channel.unary_unary("/Greeter/Hello")
+        assert hello(b"I am ", timeout=LIMIT_S) == b"I am v1"
+        assert hello(b"I am ", timeout=LIMIT_S, metadata=(("beta", "1"),)) == b"I am v2"
+        assert list(channel.unary_stream("/Greeter/Count")(b"3", timeout=LIMIT_S)) == [b"0", b"1", b"2"]
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/Greeter/Refuse")(b"", timeout=LIMIT_S)
+    assert isinstance(refused.value, grpc.Call)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert (v1.calls, v2.calls) == (1, 1)
