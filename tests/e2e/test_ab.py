@@ -3,12 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.manifests import annotated, external, split
 from tests.e2e.world import World, until
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ab-test"
 FIREFOX = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"}
 CURL = {"user-agent": "curl/8.5.0"}
 
@@ -251,3 +253,18 @@ def test_matches_and_stickiness_together(world: World, website: str) -> None:
     outsider = world.ask(world.request("website", 8080, namespace=website))
     assert outsider.who == "root"
     assert "set-cookie" not in outsider.headers
+
+
+def test_the_example_does_what_its_files_say(new_world: Any) -> None:
+    """examples/ab-test: Firefox gets v2, others v1, and an insider always the same."""
+    world = new_world(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")})
+
+    def versions(count: int, headers: Mapping[str, str]) -> set[str]:
+        request = world.request("website", 8080, via="proxy", headers=headers)
+        return {world.ask(request).who.split()[0] for _ in range(count)}
+
+    until(lambda: versions(6, CURL) == {"v1"} and versions(6, FIREFOX) == {"v2"})
+    sides = [versions(5, {"cookie": f"insider=yes; side=user-{number}"}) for number in range(12)]
+    assert all(len(side) == 1 for side in sides)
+    assert set().union(*sides) == {"v1", "v2"}
+    assert versions(20, CURL) == {"v1"}

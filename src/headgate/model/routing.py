@@ -66,7 +66,7 @@ class Broken(Value, frozen=True, kw_only=True):
 class Split(Value, frozen=True, kw_only=True):
     """Where requests go, by relative weight; with nothing in it, every request is answered with 503.
 
-    With `sticky`, a user stays on one side (docs/traffic-split.md); the order of targets is then part of the decision.
+    With `sticky`, a user stays on one side (docs/sticky.md): its slots decide, and the weights are numbers of slots.
     """
 
     targets: tuple[Target, ...]
