@@ -33,7 +33,7 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["compile", ".", "--node", "sidecar"], "there is no proxy 'sidecar'; the only one is gateway"),
         (["wait", "website"], "write KIND/NAME"),
         (["wait", "foo/website"], "there is no kind 'foo'"),
-        (["wait", "pod/website"], "wait for a trafficsplit or a deployment"),
+        (["wait", "pod/website"], "wait for a trafficsplit, a gateway, a route or a deployment"),
         (["wait", "ts/website", "--timeout", "soon"], "write 20s, 2m or 500ms"),
         (["logs", "svc/website"], "a Service prints nothing"),
         (["try", "https://website"], "https is not spoken here"),
