@@ -18,10 +18,11 @@ from headgate.control.conditions import Present, Said
 from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.route_status import route_status
 from headgate.control.status import StatusWriter, refusals
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
 from headgate.latest import Latest
 from headgate.model.refs import PortRef
-from headgate.model.routing import Mesh
+from headgate.model.routing import Certificate, GatewayPort, Mesh
+from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key
 from headgate.resources.registry import GATEWAY, SERVICE, key_of
 from headgate.store.memory import MemoryStore
@@ -224,3 +225,17 @@ async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
         held.session.shelves[type_url].rejected[name] = Rejected(type_url, name, "1", "bad")
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
     assert {item.about for item in refusals(compiled, fleet)} == {EDGE, WEB, SERVICE.key("default", "web")}
+
+
+async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() -> None:
+    fleet = Fleet()
+    held = fleet.expect("gateway")
+    held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
+    held.session = Session()
+    refused = Rejected(SECRET, "secret/certs/wild", "1", "Failed to load certificate chain from <inline>")
+    held.session.shelves[SECRET].rejected[refused.name] = refused
+    wild = Certificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
+    port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
+    mesh = Mesh(domain="cluster.local", gateways=(port,))
+    compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))
+    assert [item.about for item in refusals(compiled, fleet)] == [EDGE]

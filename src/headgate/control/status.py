@@ -53,12 +53,18 @@ log = logging.getLogger(__name__)
 def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
     """Return the proxies' refusals as findings on the objects to blame.
 
-    These are the split or the route whose own it is, the Gateway for what is between, else the Service.
+    These are the split or the route whose own it is, the Gateway for what is between and for its certificates, else the
+    Service.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
+    showing = {
+        names.secret(shown.secret): Key(GATEWAY, "Gateway", *port.gateway.split("/"))
+        for port in compiled.mesh.gateways
+        for _, shown in port.tls
+    }
     found = [
         Finding(
-            about=_blamed(rejected, owners),
+            about=showing.get(rejected.name) or _blamed(rejected, owners),
             reason=Reason.ENVOY_REJECTED,
             field="",
             message=f"the proxy {proxy.id} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}",
