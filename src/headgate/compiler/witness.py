@@ -170,10 +170,9 @@ def _is_value(text: str | None) -> bool:
 
 
 def told(request: Request) -> str:
-    """Write a request in a line, as one would tell it."""
-    parts = [*request.headers, *([("host", request.authority)] if request.authority else [])]
-    headers = " and ".join(f"{name}: {value}" for name, value in parts)
-    return f"{request.method} {request.target}" + (f" with {headers}" if headers else "")
+    """Write a request as `headgate explain` takes it."""
+    fields = [*request.headers, *([("host", request.authority)] if request.authority else [])]
+    return " ".join([request.method, request.target, *(f"-H '{name}: {value}'" for name, value in fields)])
 
 
 def _finding(snapshot: Snapshot, place: Place, item: Unreached) -> Finding:
