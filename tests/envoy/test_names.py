@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from headgate.envoy import names
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend
+from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True) | st.sampled_from(("svc", "default", "10"))
@@ -26,7 +27,25 @@ def test_a_name_is_read_back(ref, target, authority):
     assert len(set(made)) == 4
 
 
-@pytest.mark.parametrize("name", [names.PROXY, names.PROBE])
+@given(ref=REFS, origin=REFS, number=st.integers(0, 15))
+def test_a_rule_of_a_route_is_read_back_wherever_it_is_attached(ref, origin, number):
+    rule = Key("gateway.networking.k8s.io", "HTTPRoute", *origin.service.split("/"))
+    gateway = names.GatewayRef(*ref)
+    made = [names.of_rule(place, rule, str(number)) for place in (ref, gateway)]
+    assert [names.parse_rule(name) for name in made] == [rule, rule]
+    assert [names.parse(name) for name in made] == [ref, None]
+    assert [names.parse_gateway(name) for name in made] == [None, gateway]
+    assert names.parse_gateway(names.gateway(gateway)) == gateway
+    assert names.parse_rule(names.gateway(gateway)) is None
+
+
+@given(ref=REFS)
+def test_a_mirror_is_known_by_its_name(ref):
+    assert names.parse(names.mirror(ref)) == ref
+    assert [names.is_mirror(name) for name in (names.mirror(ref), names.outbound(ref))] == [True, False]
+
+
+@pytest.mark.parametrize("name", [names.PROXY, names.PROBE, names.MISSING, names.secret("default/all")])
 def test_the_proxys_own_listeners_belong_to_no_service(name):
     assert names.parse(name) is None
 
