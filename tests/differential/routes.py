@@ -70,6 +70,9 @@ def _rule(draw):
     elif draw(MARKS) and backends:
         edit = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "x-n", "value": "1"}]}}
         draw(st.sampled_from((found, backends[0])))["filters"] = [edit]
+    elif draw(MARKS):
+        copy = {"backendRef": {"name": draw(st.sampled_from(("a", "b", "gone"))), "port": 8080}, "percent": 50}
+        found["filters"] = [{"type": "RequestMirror", "requestMirror": copy}]
     return found
 
 

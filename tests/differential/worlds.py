@@ -98,6 +98,8 @@ def splits(draw, name):
         annotations["headgate.dev/no-endpoints"] = "fail"
     if draw(SELDOM):
         annotations["headgate.dev/allow-self-reference"] = "true"
+    if draw(SELDOM):
+        annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user")))
     spec = {
         "service": draw(ROOTS),
         "backends": [{"service": item, "weight": draw(WEIGHTS)} for item in backends],
