@@ -96,7 +96,7 @@ EXPLAINED = {
         _ERROR, _ACCEPTED, "The split's root is one of its own backends; the root keeps its plain behaviour."
     ),
     Reason.CONFLICTED: Explained(
-        _ERROR, _ACCEPTED, "An older object has what this one asks for: a root service, or an address."
+        _ERROR, _ACCEPTED, "An older object has what this one asks for: a root service, an address, or a listener."
     ),
     Reason.SERVICE_NOT_FOUND: Explained(_WARNING, _REFS, "The root Service does not exist; there is nothing to split."),
     Reason.BACKEND_NOT_FOUND: Explained(_WARNING, _REFS, "The backend Service does not exist; it gets no traffic."),
