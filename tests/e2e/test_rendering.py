@@ -276,6 +276,13 @@ def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
     copies.hangs = False
 
 
+def test_a_mirror_without_endpoints_changes_nothing_for_the_caller(rig):
+    """D14."""
+    mirror = Mirror(ref=rig.ref("nobody"), numerator=1, denominator=1)
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), places={"nobody": ()})
+    assert rig.load(200) == {"one": 200}
+
+
 def test_a_mirror_that_is_taken_away_gets_nothing_more(rig):
     """R55."""
     rig.apply(rig.route("one", mirrors=(Mirror(ref=rig.ref("two"), numerator=1, denominator=1),), **rule()))
