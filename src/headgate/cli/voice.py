@@ -86,6 +86,8 @@ class TextVoice:
         for service, ports in current.machine.services().items():
             where = ", ".join(place(address, spoken[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
+        for gateway, ports in current.machine.gateways().items():
+            console.print(f"  {'gateway ' + gateway:<40} {', '.join(ports.values())}", soft_wrap=True)
         for finding in current.machine.findings():
             _print(finding)
 
@@ -134,6 +136,7 @@ class JsonVoice:
                 "proxy": current.instance.proxy,
                 "services": current.machine.services(),
                 "protocols": current.machine.protocols(),
+                "gateways": current.machine.gateways(),
                 "findings": [_told(finding) for finding in current.machine.findings()],
             }
         )

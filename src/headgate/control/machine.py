@@ -46,6 +46,14 @@ class Machine:
             found.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
         return found
 
+    def gateways(self) -> Mapping[str, Mapping[str, str]]:
+        """Return where each Gateway listens: `{"default/shop": {"8443": "127.77.0.10:8443"}}`."""
+        compiled = self.loop.compiled.get()
+        found: dict[str, dict[str, str]] = {}
+        for port in compiled.mesh.gateways if compiled else ():
+            found.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
+        return found
+
     async def compiled(self, revision: int) -> Compiled:
         """Wait until everything up to a revision of the store is compiled; return the result."""
         await until(lambda: self._is_compiled(revision), *self._cells)
