@@ -140,7 +140,7 @@ def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_fl
     assert rig.ask(where=where, tls="shop.example").who == "one"
 
 
-def test_old_tls_is_refused(rig):
+def test_tls_1_2_is_accepted_still(rig):
     where = rig.free()
     rig.apply(gateways=(port(where, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
     assert rig.reach(where=where, tls="shop.example").who == "one"
