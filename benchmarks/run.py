@@ -16,7 +16,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code with the tests
 
-from benchmarks import build, changes, mirror, proxy, spread
+from benchmarks import build, changes, matches, mirror, proxy, spread
 
 
 async def _build() -> None:
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "build": ("a build, and a change of one weight", _build),
     "changes": ("from the write of a weight to the requests", changes.measure),
     "spread": ("how exact the shares are", spread.measure),
+    "matches": ("expressions on a header before the route that fits", matches.measure),
     "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
