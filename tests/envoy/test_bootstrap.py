@@ -40,3 +40,8 @@ def test_only_its_user_can_open_the_admin_socket():
 def test_it_takes_every_expression_that_an_object_may_have():
     (layer,) = started().layered_runtime.layers
     assert layer.static_layer.fields["re2.max_program_size.error_level"].number_value > LARGEST_PROGRAM
+
+
+def test_it_is_the_same_text_each_time_or_no_envoy_could_be_adopted():
+    text = bootstrap(node_id="gateway", xds_socket="/run/xds.sock", admin_socket="/run/admin.sock").decode()
+    assert text == json.dumps(json.loads(text), indent=2, sort_keys=True)

@@ -54,7 +54,10 @@ def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
         ),
     )
     return json_format.MessageToJson(
-        message, descriptor_pool=messages.pool(), preserving_proto_field_name=True
+        message,
+        descriptor_pool=messages.pool(),
+        preserving_proto_field_name=True,
+        sort_keys=True,  # maps have no order of their own, and an Envoy is adopted only when its bootstrap is the same
     ).encode()
 
 
