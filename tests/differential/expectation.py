@@ -15,11 +15,16 @@ NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connect
 
 
 class Expected(NamedTuple):
-    """Who may answer, by shares that add up to 1; `exact` where shares hold for each cycle, not only in the long run."""
+    """Who may answer, by shares that add up to 1; `exact` where shares hold for each cycle, not only in the long run.
+
+    `copies` are the fractions of requests that Service ports with endpoints get copies of, `copied` the members there.
+    """
 
     shares: dict
     exact: bool
     http: bool
+    copies: dict
+    copied: frozenset
 
 
 def expected(mesh, sent, *, name_of, draws):
@@ -30,7 +35,7 @@ def expected(mesh, sent, *, name_of, draws):
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
-        return Expected({NOT_REQUESTS: Fraction(1)}, exact=True, http=True)
+        return Expected({NOT_REQUESTS: Fraction(1)}, True, True, {}, frozenset())
     shares = defaultdict(Fraction)
     for portion in decision.shares:
         if portion.status:
@@ -38,7 +43,13 @@ def expected(mesh, sent, *, name_of, draws):
             continue
         for endpoint in ready[portion.ref]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints
-    return Expected(dict(shares), _is_exact(decision, draws), http)
+    copies = defaultdict(Fraction)
+    served = sum((portion.share for portion in decision.shares if not portion.status), Fraction())
+    for mirror in decision.mirrors:
+        if ready[mirror.ref]:
+            copies[mirror.ref] += served * Fraction(mirror.numerator, mirror.denominator)
+    copied = frozenset(name_of(endpoint) for ref in copies for endpoint in ready[ref])
+    return Expected(dict(shares), _is_exact(decision, draws), http, dict(copies), copied)
 
 
 def place_of(mesh, sent):
@@ -51,6 +62,17 @@ def place_of(mesh, sent):
 def _is_exact(decision, draws):
     """Shares of one cluster's localities are exact (ADR 0003); between several clusters a proxy draws."""
     return decision.route is not None and not draws(decision)
+
+
+def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter):
+    """Say what of the copies can't be: `issued` by the proxy for each port, `extra` requests that members got (R44, R45)."""
+    for ref, fraction in wanted.copies.items():
+        middle = total * fraction
+        room = SIGMAS * math.sqrt(middle * (1 - fraction)) + 1 if fraction < 1 else 0
+        if abs(issued[ref] - middle) > room:
+            return f"{ref} got {issued[ref]} copies of {total}, which is far from {float(middle):.1f}"
+    strangers = {who for who, count in extra.items() if count and who not in wanted.copied}
+    return f"{strangers} got copies and no mirror names them" if strangers else ""
 
 
 def disagreement(wanted: Expected, counted: Counter):

@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from tests.differential.pool import Member, ask
@@ -134,6 +135,33 @@ class Lab:
         host = next(host for host in hosts if not decision.host or decision.host in host.domains)
         routes = [route for route in host.routes if not route.match.HasField("connect_matcher")]  # no part of the model
         return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
+
+    def copies(self, refs):
+        """Return how many copies the proxy has sent to each Service port, ever."""
+        return {ref: self.network.run(self._copies(ref)) for ref in refs}
+
+    async def _copies(self, ref):
+        name = f"cluster.{names.mirror(ref)}.upstream_rq_total"
+        page = await self.envoy.admin.get_json(f"/stats?format=json&filter=^{name}$")
+        return next((item["value"] for item in page["stats"] if item.get("name") == name), 0)
+
+    def extra(self, counted, copies):
+        """Return what members got beside what they answered, when that many copies have arrived."""
+        return self.network.run(self._extra(counted, copies))
+
+    async def _extra(self, counted, copies):
+        async with asyncio.timeout(SETTLED_S):
+            while True:
+                found = Counter({f"member {item.number}": item.requests for item in self.members})
+                found.subtract({who: count for who, count in counted.items() if who in found})
+                if found.total() >= copies:
+                    return found
+                await asyncio.sleep(0.005)  # a copy that is on its way announces itself nowhere
+
+    def forget(self):
+        """Begin to count at the members anew."""
+        for member in self.members:
+            member.take()
 
     def send(self, where, head, count, *, each_connects=False):
         """Send a request some times to (host, port); return who answered how often."""

@@ -71,8 +71,13 @@ def _rule(draw):
         edit = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "x-n", "value": "1"}]}}
         draw(st.sampled_from((found, backends[0])))["filters"] = [edit]
     elif draw(MARKS):
-        copy = {"backendRef": {"name": draw(st.sampled_from(("a", "b", "gone"))), "port": 8080}, "percent": 50}
-        found["filters"] = [{"type": "RequestMirror", "requestMirror": copy}]
+        found["filters"] = [
+            {
+                "type": "RequestMirror",
+                "requestMirror": {"backendRef": {"name": name, "port": 8080}, **draw(st.sampled_from(FRACTIONS))},
+            }
+            for name in draw(st.lists(st.sampled_from(("a", "b", "gone")), min_size=1, max_size=2, unique=True))
+        ]
     return found
 
 
@@ -97,5 +102,6 @@ def _text(draw, name):
     return {"name": name, "type": kind, "value": draw(st.sampled_from(values))}
 
 
+FRACTIONS = ({}, {"percent": 0}, {"percent": 50}, {"percent": 100}, {"fraction": {"numerator": 1, "denominator": 4}})
 PORT = st.sampled_from(({}, {"port": 8080}))
 PARENTS = _parents()

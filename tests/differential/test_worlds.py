@@ -1,16 +1,17 @@
-"""What the model says about requests in random worlds, against what the real Envoy does with them (issue of routing, 7).
+"""What the model says about requests in random worlds, against what the real Envoy does with them.
 
 `make fuzz` goes on until it is interrupted, or for FUZZ_SECONDS. A failure prints the smallest world that shows it.
 """
 
 import os
 import time
+from collections import Counter
 
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.differential.expectation import disagreement, expected, place_of
+from tests.differential.expectation import disagreement, expected, misplaced_copies, place_of
 from tests.differential.features import protocols
 from tests.differential.worlds import requests, worlds
 
@@ -43,10 +44,14 @@ def check(lab, mesh, sent):
     if where is None:
         return
     wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
-    counts = [1] if len(wanted.shares) == 1 else [SENT, SENT_AGAIN]
-    for count in counts:
+    drawn = len(wanted.shares) > 1 or any(fraction < 1 for fraction in wanted.copies.values())
+    for count in [SENT, SENT_AGAIN] if drawn else [1]:
+        lab.forget()
+        before = lab.copies(wanted.copies)
         counted = lab.send(where, head(sent), count, each_connects=not wanted.http)
-        found = disagreement(wanted, counted)
+        issued = {ref: number - before[ref] for ref, number in lab.copies(wanted.copies).items()}
+        extra = lab.extra(counted, sum(issued.values())) if wanted.http else Counter()
+        found = disagreement(wanted, counted) or misplaced_copies(wanted, count, issued, extra)
         if not found or "no share" in found:
             break
     assert not found, f"{sent}: {found}\ncounted {dict(counted)}\nwanted {wanted}"

@@ -72,6 +72,8 @@ class Portion(Value, frozen=True, kw_only=True):
 class Decision(Value, frozen=True, kw_only=True):
     """What becomes of a request. Without a route the proxy answers 404.
 
+    `mirrors` copy what backends get: a request that the proxy answers itself is not copied.
+
     `trail` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
     Gateway that the request's host chose. `slot` is that of the request's user, where users stay on their side and the
     request says who it is; the shares are those of all users.
@@ -179,7 +181,7 @@ def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tu
                 place=None,
                 route=route,
                 shares=found,
-                mirrors=route.mirrors,
+                mirrors=route.mirrors if any(not portion.status for portion in found) else (),
                 trail=tuple(trail),
                 slot=None if key is None else slot_of(key),
             )
