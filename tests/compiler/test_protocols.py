@@ -6,8 +6,9 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.protocols import PROTOCOLS, is_declared, protocol_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Protocol, Target
+from headgate.model.routing import Target
 from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
 from headgate.resources.meta import Key, Metadata
 from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT

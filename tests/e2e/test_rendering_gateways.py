@@ -14,7 +14,8 @@ from tests.e2e.world import until
 from headgate.model.filters import Redirect
 from headgate.model.matching import Match
 from headgate.model.matching import Path as PathMatch
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route, Split
+from headgate.model.protocols import Protocol
+from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route, Split
 from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key
 from headgate.serve.certificate import self_signed

@@ -8,19 +8,9 @@ from headgate.envoy import names
 from headgate.envoy.config import LISTENER, ROUTES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import (
-    Certificate,
-    Endpoint,
-    Endpoints,
-    GatewayPort,
-    HostRoutes,
-    Mesh,
-    Protocol,
-    Route,
-    Split,
-    Target,
-)
+from headgate.model.routing import Certificate, Endpoint, Endpoints, GatewayPort, HostRoutes, Mesh, Route, Split, Target
 from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key
 

@@ -8,19 +8,9 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.model.filters import Mirror, Redirect
 from headgate.model.matching import Match, Path, Query, Text
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import (
-    Broken,
-    Endpoint,
-    Endpoints,
-    Frontend,
-    Mesh,
-    Protocol,
-    Route,
-    RouteTable,
-    Split,
-    Target,
-)
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
 from headgate.resources.meta import Key
 
 WEB, COPIES = PortRef("default/web", 80), PortRef("default/copies", 80)

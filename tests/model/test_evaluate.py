@@ -9,6 +9,7 @@ from headgate.model.evaluate import Request, Unmet, best_host, decide
 from headgate.model.filters import Redirect, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import (
     Broken,
@@ -18,7 +19,6 @@ from headgate.model.routing import (
     GatewayPort,
     HostRoutes,
     Mesh,
-    Protocol,
     Route,
     RouteTable,
     Split,

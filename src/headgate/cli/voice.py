@@ -11,7 +11,7 @@ from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.control.app import Running
-from headgate.model import routing
+from headgate.model import protocols
 from headgate.store.applied import Applied
 from headgate.store.files import Problem
 
@@ -148,7 +148,7 @@ class JsonVoice:
 
 def place(address: str, protocol: str) -> str:
     """Write where a Service port is reached, as its clients need it: a URL, or an address and what is spoken there."""
-    return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
+    return f"http://{address}" if protocols.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 
 def _told(finding: Finding) -> Mapping[str, Any]:

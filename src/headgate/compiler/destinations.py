@@ -7,8 +7,9 @@ from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Protocol, RouteTable, Split
+from headgate.model.routing import Endpoint, RouteTable, Split
 from headgate.resources.core import Service
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE

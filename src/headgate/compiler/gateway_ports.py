@@ -8,7 +8,8 @@ from headgate.compiler.hostnames import covering, owner
 from headgate.compiler.listeners import ListenerPlan
 from headgate.compiler.precedence import in_order
 from headgate.compiler.rules import CompiledRoute
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route
+from headgate.model.protocols import Protocol
+from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route
 from headgate.resources.meta import Key
 
 

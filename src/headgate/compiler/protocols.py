@@ -13,8 +13,9 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoints, Protocol
+from headgate.model.routing import Endpoints
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 

@@ -69,6 +69,12 @@ class Reason(enum.Enum):
     PERCENT_IGNORED = "PercentIgnored"
     FRACTION_ROUNDED = "FractionRounded"
     FIELD_IGNORED = "FieldIgnored"
+    NO_PODS = "NoPods"
+    NOT_ENFORCED = "NotEnforced"
+    RULE_NOT_FOUND = "RuleNotFound"
+    RULE_NOT_APPLICABLE = "RuleNotApplicable"
+    SUBJECTS_MERGED = "SubjectsMerged"
+    IDENTITY_UNAVAILABLE = "IdentityUnavailable"
 
     @property
     def severity(self) -> Severity:
@@ -184,6 +190,22 @@ EXPLAINED = {
     Reason.PERCENT_IGNORED: Explained(_WARNING, _ACCEPTED, "A mirror has percent and fraction; the fraction counts."),
     Reason.FIELD_IGNORED: Explained(
         _WARNING, _PROGRAMMED, "The rule has a field that headgate does not read; the rest of it holds."
+    ),
+    Reason.NO_PODS: Explained(_NOTE, _REFS, "No pod is selected; there is nothing to do until one is."),
+    Reason.NOT_ENFORCED: Explained(
+        _ERROR, _PROGRAMMED, "The pod has no sidecar, so nothing enforces the object there."
+    ),
+    Reason.RULE_NOT_FOUND: Explained(
+        _WARNING, _REFS, "The rule names a route, or a match of it, that does not exist; it allows nothing."
+    ),
+    Reason.RULE_NOT_APPLICABLE: Explained(
+        _WARNING, _PROGRAMMED, "No port of the destination speaks what the rule is about; it allows nothing."
+    ),
+    Reason.SUBJECTS_MERGED: Explained(
+        _NOTE, _PROGRAMMED, "Several TLSConfigs select a pod; its certificate carries the names of all of them."
+    ),
+    Reason.IDENTITY_UNAVAILABLE: Explained(
+        _ERROR, _PROGRAMMED, "The pod's sidecar has no certificate; it takes and makes no calls until it has one."
     ),
     Reason.FRACTION_ROUNDED: Explained(
         _NOTE, _PROGRAMMED, "A mirror's fraction is finer than proxies can count; the nearest millionth is used."

@@ -3,7 +3,7 @@
 from headgate.envoy import pb
 from headgate.envoy.plan import ClusterPlan, Locality
 from headgate.envoy.sources import ads
-from headgate.model.routing import Protocol
+from headgate.model.protocols import Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint

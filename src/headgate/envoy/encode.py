@@ -9,22 +9,13 @@ from google.protobuf.message import Message
 
 from headgate.envoy import clusters, connections, gateways, listeners, mirrors, names, pb, routes, secrets
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.parts import Part
 from headgate.envoy.plan import ClusterPlan, RoutePlan, plan
 from headgate.envoy.view import Node, View
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend
 
 DIGEST_BYTES = 12
-
-
-class Part(NamedTuple):
-    """One resource to render: a function of its arguments alone, which makes the whole a key of the memo."""
-
-    type_url: TypeUrl
-    name: str
-    render: Callable[..., Message]
-    arguments: tuple[Hashable, ...]
-    needs: tuple[str, ...] = ()
 
 
 class Placed(NamedTuple):

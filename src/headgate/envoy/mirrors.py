@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from headgate.envoy import clusters, names, pb
 from headgate.model.filters import Mirror
-from headgate.model.routing import Protocol
+from headgate.model.protocols import Protocol
 
 CONNECTIONS = 100
 WAITING = 100

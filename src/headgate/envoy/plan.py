@@ -16,8 +16,9 @@ from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import Match
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Protocol, Route, RouteTable, Split, Target
+from headgate.model.routing import Endpoint, Route, RouteTable, Split, Target
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]

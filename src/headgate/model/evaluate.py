@@ -15,8 +15,9 @@ from headgate.model.authorities import resolve
 from headgate.model.filters import Filters, Mirror, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Protocol, Route, RouteTable, Split, Target
+from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Route, RouteTable, Split, Target
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 

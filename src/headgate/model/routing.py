@@ -3,37 +3,25 @@
 A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
 """
 
-import enum
-
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import ANY, Match
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.secrets import PrivateText
+from headgate.model.workloads import Workload
 from headgate.resources.meta import Key, Value
 
 
-class Protocol(enum.Enum):
-    """What is spoken on a port (003, D16): it decides what a proxy may look at, and how it calls the backend."""
-
-    HTTP = "http"  # HTTP/1.1 to the backend; clients may speak HTTP/2
-    HTTP2 = "http2"  # HTTP/2 to the backend, gRPC too
-    HTTP_ANY = "http-any"  # to the backend what the client speaks
-    TCP = "tcp"
-    TCP_SERVER_FIRST = "tcp-server-first"
-    TLS = "tls"  # opaque, passed through
-
-    @property
-    def is_http(self) -> bool:
-        """Whether requests are seen one by one; else connections are."""
-        return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
-
-
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
-    """A place that serves now. `workload` is `namespace/pod` where it is known."""
+    """A place that serves now. `workload` is `namespace/pod` where it is known.
+
+    With `identity`, a proxy that has one itself calls it with mutual TLS, and it must prove to be that.
+    """
 
     address: str
     port: int
     workload: str = ""
+    identity: str = ""
 
 
 class Endpoints(Value, frozen=True, kw_only=True):
@@ -146,10 +134,16 @@ class GatewayPort(Value, frozen=True, kw_only=True):
 
 
 class Mesh(Value, frozen=True, kw_only=True):
-    """Everything that proxies need to know. `domain` ends every full name (`cluster.local`)."""
+    """Everything that proxies need to know. `domain` ends every full name (`cluster.local`).
+
+    `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's.
+    """
 
     domain: str
+    trust_domain: str = "cluster.local"
+    passthrough: bool = True
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
+    workloads: tuple[Workload, ...] = ()

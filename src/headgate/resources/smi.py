@@ -68,3 +68,64 @@ class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
     """Names requests, for splits and access rules (requirements 2.2)."""
 
     spec: HTTPRouteGroupSpec
+
+
+class PortMatch(Input, frozen=True, kw_only=True):
+    """Connections of a route by their destination port; no ports are all."""
+
+    name: str = ""
+    ports: tuple[int, ...] = ()
+
+
+class PortRouteSpec(Input, frozen=True, kw_only=True):
+    """Without `matches` every connection is meant."""
+
+    matches: PortMatch = PortMatch()
+
+
+class TCPRoute(Resource, frozen=True, kw_only=True):
+    """Names TCP connections for access rules (R68); not the Gateway API's kind of that name."""
+
+    spec: PortRouteSpec = PortRouteSpec()
+
+
+class UDPRoute(Resource, frozen=True, kw_only=True):
+    """Names UDP traffic for access rules; no proxy looks at it, so it is only reported."""
+
+    spec: PortRouteSpec = PortRouteSpec()
+
+
+class Subject(Input, frozen=True, kw_only=True):
+    """Somebody who calls or is called: a ServiceAccount. No namespace is the TrafficTarget's own."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+class Destination(Subject, frozen=True, kw_only=True):
+    """Who is called. `port` (v1alpha1, v1alpha2) limits the target to one port of the pods; 0 is all."""
+
+    port: int = 0
+
+
+class Rule(Input, frozen=True, kw_only=True):
+    """What is allowed: an HTTPRouteGroup, TCPRoute or UDPRoute. Without `matches` it is all of the group."""
+
+    kind: str
+    name: str
+    matches: tuple[str, ...] | None = None
+
+
+class TrafficTargetSpec(Input, frozen=True, kw_only=True):
+    """`sources` may do what one of `rules` names, with pods of `destination`."""
+
+    destination: Destination
+    sources: tuple[Subject, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+class TrafficTarget(Resource, frozen=True, kw_only=True):
+    """Allows some ServiceAccounts to call another one's pods (003, requirements 2.3)."""
+
+    spec: TrafficTargetSpec

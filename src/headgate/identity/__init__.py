@@ -1,0 +1,1 @@
+"""The mesh's certificate authority: who a proxy is, what it proves that with, and rotation (issuers, credentials)."""
