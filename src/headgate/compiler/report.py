@@ -80,10 +80,19 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
 
 
+class Selected(Value, frozen=True, kw_only=True):
+    """The pods (`namespace/pod`) that a TLSConfig or a TrafficTarget is about: those with a sidecar, and those without."""
+
+    about: Key
+    workloads: tuple[str, ...] = ()
+    without_sidecar: tuple[str, ...] = ()
+
+
 class Report(Value, frozen=True, kw_only=True):
     """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations.
 
-    `parents` and `gateways` are what the statuses of routes and Gateways say.
+    `parents` and `gateways` are what the statuses of routes and Gateways say, `selected` what those of TLSConfigs and
+    TrafficTargets say.
     """
 
     seen: dict[Key, int]
@@ -91,6 +100,7 @@ class Report(Value, frozen=True, kw_only=True):
     outcomes: tuple[Outcome, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
+    selected: tuple[Selected, ...] = ()
 
     def about(self, key: Key) -> tuple[Finding, ...]:
         """Return the findings of one object."""
