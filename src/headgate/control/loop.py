@@ -3,14 +3,20 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
+from headgate.control.staging import Staging
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, project
-from headgate.latest import Latest
+from headgate.envoy.view import Node, project, sidecar
+from headgate.identity.credentials import Credentials
+from headgate.identity.issuers import Wanted
+from headgate.latest import Latest, until
+from headgate.model.identities import Credential, gateway_id
+from headgate.model.routing import Mesh
+from headgate.model.workloads import Stage
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
 
@@ -18,39 +24,93 @@ log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Compiles each new snapshot and gives every proxy its part. `compiled` is what is current; a bug leaves it as it is."""
+    """Compiles each new snapshot and gives every proxy its part. `compiled` is what is current; a bug leaves it as it is.
+
+    `gateways` are the proxies that are there from the start; sidecars come and go with their workloads. A proxy gets
+    nothing before it has a credential: half of a configuration would refuse, or worse, send plaintext.
+    """
 
     def __init__(
-        self, snapshot: Latest[Snapshot | None], fleet: Fleet, nodes: Sequence[Node], settings: Settings
+        self,
+        snapshot: Latest[Snapshot | None],
+        fleet: Fleet,
+        gateways: Sequence[Node],
+        settings: Settings,
+        credentials: Credentials,
     ) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
         self.failures = 0
         self.memo = Memo()
+        self.staging = Staging(fleet)
         self._snapshot = snapshot
         self._fleet = fleet
-        self._nodes = nodes
+        self._gateways = gateways
         self._settings = settings
+        self._credentials = credentials
+        self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
+        self._proven: Mapping[str, Credential] = {}
+        self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
 
     async def run(self) -> None:
         """Build for ever: at once when idle; in a storm of changes, at most half of the time."""
-        async for snapshot in self._snapshot.changes():
-            if snapshot is None:
-                continue
+        while True:
+            await until(self._is_due, self._snapshot, self._credentials.current, self._fleet.news)
             began = time.monotonic()
-            self._attempt(snapshot)
+            self._attempt()
             await asyncio.sleep(time.monotonic() - began)
 
-    def _attempt(self, snapshot: Snapshot) -> None:
+    def _is_due(self) -> bool:
+        snapshot, _ = self._seen
+        return (
+            self._snapshot.get() is not snapshot
+            or self._credentials.current.get() is not self._proven
+            or self.staging.is_due
+        )
+
+    def _attempt(self) -> None:
+        snapshot, self._proven = self._snapshot.get(), self._credentials.current.get()
+        if snapshot is None:
+            return
+        stages = self.staging.step()
         try:
-            self._build(snapshot)
+            compiled = self.compiled.get()
+            if compiled is None or self._seen != (snapshot, stages):
+                compiled = compile_mesh(snapshot, self._settings, stages)
+            self._publish(compiled)
         except Exception:
             self.failures += 1
             log.exception("revision %d can't be built; the proxies keep the last one", snapshot.revision)
+        self._seen = snapshot, stages
 
-    def _build(self, snapshot: Snapshot) -> None:
-        compiled = compile_mesh(snapshot, self._settings)
-        self.memo.turn()
-        configs = [(node.id, encode(project(compiled.mesh, node), self.memo)) for node in self._nodes]
-        for node_id, config in configs:
-            self._fleet.expect(node_id).config.set(config)
+    def _publish(self, compiled: Compiled) -> None:
+        """Give each proxy its part, where the mesh or its credential is another one, and make the mesh current."""
+        mesh = compiled.mesh
+        wanted = dict(_wanted(mesh, self._gateways))
+        self._credentials.want({node.id: item for node, item in wanted.items()})
+        given = self._given
+        if compiled is not self.compiled.get():
+            self.memo.turn()
+            given = {}
+        fresh = {
+            node: credential
+            for node in wanted
+            if (credential := self._proven.get(node.id)) and given.get(node.id) != credential
+        }
+        configs = {node.id: encode(project(mesh, node, credential), self.memo) for node, credential in fresh.items()}
+        for gone in self._fleet.proxies.keys() - {node.id for node in wanted}:
+            self._fleet.forget(gone)
+        for node in wanted:
+            self._fleet.expect(node.id)
+        for node_id, config in configs.items():
+            self._fleet.proxies[node_id].config.set(config)
+        self._given = given | {node.id: credential for node, credential in fresh.items()}
+        self.staging.note(mesh.workloads)
         self.compiled.set(compiled)
+
+
+def _wanted(mesh: Mesh, gateways: Sequence[Node]) -> Iterator[tuple[Node, Wanted]]:
+    """Yield every proxy, with what its certificate is to say."""
+    for node in gateways:
+        yield node, Wanted(identity=gateway_id(mesh.trust_domain))
+    for workload in mesh.workloads:
+        yield sidecar(workload), Wanted(identity=workload.identity, subjects=workload.subjects)

@@ -1,10 +1,12 @@
-"""Requests counted by the proxy: by Service port and backend, growing for ever although endpoints come and go."""
+"""Requests counted by the proxies: by Service port and backend, growing for ever although endpoints come and go."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.envoy import names
+from headgate.errors import ProxyError
 from headgate.local.envoy_admin import Admin
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
@@ -55,26 +57,30 @@ class Place(NamedTuple):
 
 
 class Totals:
-    """Adds up what each reading brought; an endpoint that leaves takes nothing away. Pure: it is given the readings."""
+    """Adds up what each reading brought; an endpoint or a proxy that leaves takes nothing away. Pure: it is given them."""
 
     def __init__(self) -> None:
-        self._last: Mapping[Place, Count] = {}
+        self._last: dict[str, Mapping[Place, Count]] = {}
         self._totals: dict[tuple[PortRef, str, str], Count] = defaultdict(Count)
 
-    def add(self, page: Any) -> Sequence[Observed]:
-        """Take a reading (Envoy's `/clusters?format=json`) and return the totals, sorted."""
-        current = dict(places(page))
-        for place, count in current.items():
-            ref = names.parse(place.cluster)
-            if ref is not None and not names.is_mirror(place.cluster):  # copies are no user's traffic (D22)
-                growth = count.since(self._last.get(place, Count()))
-                key = ref, names.owner(place.cluster), place.backend
-                self._totals[key] = self._totals[key].plus(growth)
-        self._last = current
+    def add(self, pages: Mapping[str, Any]) -> Sequence[Observed]:
+        """Take a reading of each proxy (Envoy's `/clusters?format=json`) and return the totals, sorted."""
+        for proxy, page in pages.items():
+            self._take(proxy, page)
         return [
             Observed(ref=ref, split=split, backend=backend, **count._asdict())
             for (ref, split, backend), count in sorted(self._totals.items())
         ]
+
+    def _take(self, proxy: str, page: Any) -> None:
+        current = dict(places(page))
+        last = self._last.get(proxy, {})
+        for place, count in current.items():
+            ref = names.parse(place.cluster)
+            if ref is not None and not names.is_mirror(place.cluster):  # copies are no user's traffic (D22)
+                key = ref, names.owner(place.cluster), place.backend
+                self._totals[key] = self._totals[key].plus(count.since(last.get(place, Count())))
+        self._last[proxy] = current
 
 
 def places(page: Any) -> Iterator[tuple[Place, Count]]:
@@ -93,12 +99,21 @@ def places(page: Any) -> Iterator[tuple[Place, Count]]:
 
 
 class Counters:
-    """Reads one proxy."""
+    """Reads the proxies; `admins` returns those that there are now, by name."""
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
+    def __init__(self, admins: Callable[[], Mapping[str, Admin]]) -> None:
+        self._admins = admins
         self._totals = Totals()
 
     async def read(self) -> Sequence[Observed]:
-        """Ask the proxy and return the totals. Raises ProxyError when it does not answer."""
-        return self._totals.add(await self._admin.get_json(PAGE))
+        """Ask the proxies and return the totals; one that does not answer counts again when it does.
+
+        Raises ProxyError when none answers.
+        """
+        admins = self._admins()
+        found = await asyncio.gather(*(admin.get_json(PAGE) for admin in admins.values()), return_exceptions=True)
+        pages = {name: page for name, page in zip(admins, found, strict=True) if not isinstance(page, BaseException)}
+        for failure in found:
+            if isinstance(failure, BaseException) and (not pages or not isinstance(failure, ProxyError)):
+                raise failure
+        return self._totals.add(pages)
