@@ -1,0 +1,91 @@
+"""A workload changes between plaintext and mutual TLS one step at a time, each held by all before the next (R74, R77)."""
+
+import pytest
+
+from headgate.control.staging import Staging
+from headgate.envoy.config import CLUSTER, Encoded
+from headgate.model.workloads import Stage, Workload
+from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.session import Session
+
+IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
+
+
+def workload(target: Stage, name: str = "default/web") -> Workload:
+    return Workload(name=name, address="10.0.0.1", identity=IDENTITY, target=target)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    for name in ("gateway", "sidecar/default/web"):
+        connect(fleet.expect(name))
+    return fleet
+
+
+def connect(proxy: Proxy) -> None:
+    """Let a proxy hold all that it is to hold: nothing."""
+    proxy.config.set({})
+    proxy.session = Session()
+
+
+def lag(proxy: Proxy) -> None:
+    """Let a proxy have asked for a cluster that it does not hold."""
+    proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
+    assert proxy.session
+    proxy.session.shelves[CLUSTER].wildcard = True
+
+
+def stage(staging: Staging) -> Stage:
+    return staging.step()["default/web"]
+
+
+def test_a_new_workload_begins_where_it_is_wanted(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.STRICT)])
+    assert not staging.is_due
+    assert stage(staging) is Stage.STRICT
+
+
+def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN)])
+    staging.note([workload(Stage.STRICT)])
+    assert [stage(staging) for _ in range(4)] == [Stage.READY, Stage.PERMISSIVE, Stage.STRICT, Stage.STRICT]
+    assert not staging.is_due
+
+
+def test_and_back(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.STRICT)])
+    staging.note([workload(Stage.PLAIN)])
+    assert [stage(staging) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+
+
+def test_no_step_while_a_proxy_lags(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE)])
+    staging.note([workload(Stage.STRICT)])
+    lag(fleet.proxies["gateway"])
+    assert staging.waiting() == ("gateway",)
+    assert not staging.is_due
+    assert stage(staging) is Stage.PERMISSIVE
+    fleet.proxies["gateway"].config.set({})
+    assert stage(staging) is Stage.STRICT
+
+
+def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE)])
+    staging.note([workload(Stage.STRICT)])
+    fleet.proxies["sidecar/default/web"].session = None
+    assert staging.waiting() == ("sidecar/default/web",)
+    assert stage(staging) is Stage.PERMISSIVE
+
+
+def test_a_workload_that_comes_back_begins_anew(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN)])
+    staging.note([])
+    staging.note([workload(Stage.STRICT)])
+    assert stage(staging) is Stage.STRICT
