@@ -1,10 +1,18 @@
 """The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
 
-from collections.abc import Iterator, Mapping
+import enum
+from collections.abc import Callable, Iterator, Mapping
 
 from headgate.envoy.config import Encoded, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import ORDER, Rejected, Session, Shelf
+
+
+class Ending(enum.Enum):
+    """Why a stream ends that could have gone on."""
+
+    FORGOTTEN = "there is no such proxy any more"
+    REPLACED = "another stream of this proxy began, and the newest counts"
 
 
 class Proxy:
@@ -14,6 +22,25 @@ class Proxy:
         self.id = node_id
         self.config: Latest[ProxyConfig | None] = Latest(None)
         self.session: Session | None = None
+        self._end: Callable[[Ending], None] | None = None
+
+    def attach(self, session: Session, end: Callable[[Ending], None]) -> None:
+        """Make a stream the proxy's; `end` ends it. One that it had ends now: its proxy has left it, or is another one."""
+        if self._end:
+            self._end(Ending.REPLACED)
+        self.session, self._end = session, end
+
+    def detach(self, session: Session) -> None:
+        """Note that a stream is over, if it is still the proxy's."""
+        if self.session is session:
+            self.session, self._end = None, None
+
+    def drop(self) -> None:
+        """End the stream, if there is one, and let go of what the proxy was to hold."""
+        if self._end:
+            self._end(Ending.FORGOTTEN)
+        self.session, self._end = None, None
+        self.config.set(None)
 
     def lags(self, type_url: TypeUrl, name: str) -> bool:
         """Say whether the proxy does not hold a resource as it is wanted: it may be missing, old, or still there."""
@@ -64,7 +91,19 @@ class Fleet:
 
     def expect(self, node_id: str) -> Proxy:
         """Make a proxy known; only known ones are served."""
-        return self.proxies.setdefault(node_id, Proxy(node_id))
+        if node_id not in self.proxies:
+            self.proxies[node_id] = Proxy(node_id)
+        return self.proxies[node_id]
+
+    def forget(self, node_id: str) -> None:
+        """Let go of a proxy and of all that is known about it; its stream ends. One that is not known is no news."""
+        if proxy := self.proxies.pop(node_id, None):
+            proxy.drop()
+            self.bump()
+
+    def absent(self) -> list[Proxy]:
+        """Return the proxies that have no stream."""
+        return [proxy for proxy in self.proxies.values() if proxy.session is None]
 
     def connected(self) -> list[Proxy]:
         """Return the proxies that have a stream."""
