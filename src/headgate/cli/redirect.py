@@ -1,0 +1,79 @@
+"""`headgate redirect`: the rules that bring a pod's TCP connections to its sidecar; its init container runs `apply`."""
+
+import enum
+import sys
+from typing import Annotated
+
+import typer
+
+from headgate.cli.output import stdout, usage_error
+from headgate.errors import DecodeError
+from headgate.redirection import options, tables
+from headgate.redirection.rules import Rules, rules
+
+
+class Action(enum.StrEnum):
+    """What to do with the rules."""
+
+    APPLY = "apply"
+    PRINT = "print"
+    CLEAN = "clean"
+
+
+def redirect(
+    action: Annotated[Action, typer.Argument(help="Put the rules in force, print them, or take them away.")],
+    excluded_inbound_ports: Annotated[
+        str,
+        typer.Option(
+            metavar="PORTS",
+            help="Ports of the pod that stay plain, 9090,9102; takes the annotation headgate.dev/excluded-inbound-ports.",
+        ),
+    ] = "",
+    excluded_outbound_ports: Annotated[
+        str, typer.Option(metavar="PORTS", help="Ports of others that the pod calls past its sidecar.")
+    ] = "",
+    excluded_addresses: Annotated[
+        str, typer.Option(metavar="CIDRS", help="Addresses or networks that the pod calls past its sidecar.")
+    ] = "",
+    excluded_users: Annotated[
+        str, typer.Option(metavar="UIDS", help="Users whose processes call past the sidecar.")
+    ] = "",
+) -> None:
+    """Bring a pod's TCP connections to its sidecar, for the network namespace that this command runs in.
+
+    All lists are separated by commas. `apply` may be repeated, with other options too: its rules replace the former ones
+    at once. `clean` takes away exactly these. Both need the capability NET_ADMIN.
+    """
+    try:
+        read = options.read(
+            inbound_ports=excluded_inbound_ports,
+            outbound_ports=excluded_outbound_ports,
+            addresses=excluded_addresses,
+            users=excluded_users,
+        )
+    except DecodeError as error:
+        raise usage_error("; ".join(cause.message for cause in error.causes), option=_named(error)) from None
+    if action is Action.PRINT:
+        _print(rules(read))
+    else:
+        _tell(action, tables.apply(rules(read)) if action is Action.APPLY else tables.clean())
+
+
+def _named(error: DecodeError) -> str:
+    """Return the options that an error is about."""
+    return ", ".join(dict.fromkeys(f"--{cause.field}" for cause in error.causes))
+
+
+def _print(wanted: Rules) -> None:
+    sys.stdout.write(f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}")
+
+
+def _tell(action: Action, outcomes: tuple[tables.Outcome, ...]) -> None:
+    done = {
+        (Action.APPLY, True): "redirected",
+        (Action.APPLY, False): "redirected already, by the same rules",
+        (Action.CLEAN, True): "no longer redirected",
+        (Action.CLEAN, False): "not redirected",
+    }
+    for outcome in outcomes:
+        stdout().print(f"{outcome.family}: {done[action, outcome.changed]} ({outcome.program})")

@@ -1,0 +1,108 @@
+"""What the redirection leaves alone, read from text as users write it: in options, and in an annotation of the pod."""
+
+from collections.abc import Callable, Iterator
+from ipaddress import ip_network
+from typing import TypeVar
+
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.errors import Cause, DecodeError
+from headgate.resources.meta import Value
+
+T = TypeVar("T")
+LARGEST_PORT = 65_535
+LARGEST_USER = 2**32 - 2  # the last number means nobody
+INBOUND_PORTS = "excluded-inbound-ports"
+OUTBOUND_PORTS = "excluded-outbound-ports"
+ADDRESSES = "excluded-addresses"
+USERS = "excluded-users"
+
+
+class Redirect(Value, frozen=True, kw_only=True):
+    """What is not redirected besides what never is; `excluded_addresses` are CIDRs of either family.
+
+    Inbound ports are the pod's own, outbound ports those of whom it calls; users are numbers (uid).
+    """
+
+    excluded_inbound_ports: tuple[int, ...] = ()
+    excluded_outbound_ports: tuple[int, ...] = ()
+    excluded_addresses: tuple[str, ...] = ()
+    excluded_users: tuple[int, ...] = ()
+
+
+def read(*, inbound_ports: str = "", outbound_ports: str = "", addresses: str = "", users: str = "") -> Redirect:
+    """Read lists that are separated by commas; an empty text is an empty list. Raises DecodeError with every mistake."""
+    causes: list[Cause] = []
+
+    def take(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        try:
+            return _read_list(field, text, parse)
+        except DecodeError as error:
+            causes.extend(error.causes)
+            return ()
+
+    found = Redirect(
+        excluded_inbound_ports=take(INBOUND_PORTS, inbound_ports, _inbound_port),
+        excluded_outbound_ports=take(OUTBOUND_PORTS, outbound_ports, _port),
+        excluded_addresses=take(ADDRESSES, addresses, _network),
+        excluded_users=take(USERS, users, _user),
+    )
+    if causes:
+        raise DecodeError(*causes)
+    return found
+
+
+def read_inbound_ports(text: str, field: str) -> tuple[int, ...]:
+    """Read the ports of the pod's annotation `headgate.dev/excluded-inbound-ports`; `field` is named in errors.
+
+    Raises DecodeError with every mistake.
+    """
+    return _read_list(field, text, _inbound_port)
+
+
+def _read_list(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+    """Return what a text lists, each once, in the order of the text."""
+    causes: list[Cause] = []
+    found: dict[T, None] = {}
+    for item in _items(text):
+        try:
+            found[parse(item)] = None
+        except ValueError as error:
+            causes.append(Cause(field, str(error)))
+    if causes:
+        raise DecodeError(*causes)
+    return tuple(found)
+
+
+def _items(text: str) -> Iterator[str]:
+    return (item.strip() for item in text.split(",") if item.strip())
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LARGEST_PORT):
+        raise ValueError(f"{text!r} is not a port: write numbers from 1 to {LARGEST_PORT}, separated by commas")
+    return int(text)
+
+
+def _inbound_port(text: str) -> int:
+    port = _port(text)
+    if port in {INBOUND_PORT, OUTBOUND_PORT}:
+        # Who reached them directly would be a client of the proxy's outbound side, or choose where the inbound side calls.
+        raise ValueError(f"{port} is the sidecar's own port, and is closed to other pods: leave it out")
+    return port
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        try:
+            hint = f"write {ip_network(text, strict=False)} for the whole network, or an address without a length"
+        except ValueError:
+            hint = "write addresses or networks, as in 10.96.0.1,10.0.0.0/8,fd00::/8"
+        raise ValueError(f"{text!r} is not an address or a network: {hint}") from error
+
+
+def _user(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_USER):
+        raise ValueError(f"{text!r} is not a user: write the numbers of users (uid), separated by commas")
+    return int(text)

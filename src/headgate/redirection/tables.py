@@ -1,0 +1,196 @@
+"""Brings the rules into the kernel's tables of the network namespace that it runs in, and takes them out again.
+
+Each family is one transaction, so a pod never has half of its rules. A namespace without IPv6 has no rules for it; one
+with IPv6 gets them or the command fails, for what is not redirected would go past mutual TLS.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.errors import HeadgateError
+from headgate.redirection.rules import CHAINS, Rules, lines, missing, own, removal
+
+VARIANTS = ("", "-nft", "-legacy")  # first what the system is set up for
+PATIENCE_S = 20
+SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
+FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
+INTERFACES_IPV6 = Path("/proc/net/if_inet6")
+
+
+class RedirectionError(HeadgateError):
+    """The rules can't be read or changed; the message says why, and what to do."""
+
+
+class Table(NamedTuple):
+    """A family's nat table as one of the programs sees it: `program` is a path, `saved` what iptables-save prints."""
+
+    family: str
+    program: str
+    saved: str
+
+
+class Outcome(NamedTuple):
+    """What was done for a family, and by which program."""
+
+    family: str
+    program: str
+    changed: bool
+
+
+def apply(wanted: Rules) -> tuple[Outcome, ...]:
+    """Put the rules in force, in place of those of an earlier time, and read them back. Raises RedirectionError."""
+    _refuse_host()
+    return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in _tables())
+
+
+def clean() -> tuple[Outcome, ...]:
+    """Take away what `apply` added, by whichever program it was, and nothing else. Raises RedirectionError."""
+    _refuse_host()
+    return tuple(_clean(table) for base in _bases() for table in _usable(base))
+
+
+def _apply(table: Table, text: str) -> Outcome:
+    _run(f"{table.program}-restore", "--noflush", stdin=missing(text, table.saved))
+    _verify(table, text)
+    return Outcome(table.family, Path(table.program).name, changed=lines(text) != own(table.saved))
+
+
+def _clean(table: Table) -> Outcome:
+    steps = removal(table.saved)
+    if steps:
+        _run(f"{table.program}-restore", "--noflush", stdin=steps)
+        if left := own(_save(table.program)):
+            raise RedirectionError(f"{table.program} still has {left[0]!r} after it was removed; run it again")
+    return Outcome(table.family, Path(table.program).name, changed=bool(steps))
+
+
+def _verify(table: Table, text: str) -> None:
+    """Ask the kernel for each rule: some take a rule and leave out what they don't know."""
+    wanted = lines(text)
+    for line in wanted:
+        _run(table.program, "-t", "nat", "-C", *line.split()[1:])
+    found = own(_save(table.program))
+    if len(found) != len(wanted):
+        raise RedirectionError(
+            f"{table.program} has {len(found)} rules of headgate's instead of {len(wanted)}: something else changes"
+            f" {' and '.join(CHAINS)} at the same time"
+        )
+
+
+def _tables() -> tuple[Table, ...]:
+    """Return the table of each family that is here. Where rules of an earlier time are is where new ones go."""
+    found = []
+    for base in _bases():
+        tables = _usable(base)
+        found.append(next((table for table in tables if own(table.saved)), tables[0]))
+    return tuple(found)
+
+
+def _bases() -> tuple[str, ...]:
+    return ("iptables", "ip6tables") if has_ipv6(_read(INTERFACES_IPV6)) else ("iptables",)
+
+
+def has_ipv6(interfaces: str) -> bool:
+    """Say whether a namespace has an IPv6 address that others reach; a link's own counts. Takes /proc/net/if_inet6."""
+    return any(line.split()[-1] != "lo" for line in interfaces.splitlines() if line.strip())
+
+
+def _usable(base: str) -> list[Table]:
+    """Return the tables of every program that can read them, the system's own choice first."""
+    family = "IPv6" if base.startswith("ip6") else "IPv4"
+    found: list[Table] = []
+    failures: list[str] = []
+    for program in _programs(base):
+        try:
+            found.append(Table(family, program, _save(program)))
+        except RedirectionError as error:
+            failures.append(str(error))
+    if not found:
+        raise RedirectionError(_unusable(base, failures))
+    return found
+
+
+def _programs(base: str) -> list[str]:
+    """Return the paths of the programs of a family that are installed, each with its -save and -restore."""
+    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}"
+    found: dict[str, str] = {}
+    for variant in VARIANTS:
+        program = shutil.which(base + variant, path=path)
+        save = shutil.which(f"{base}{variant}-save", path=path)
+        if program and save:
+            found.setdefault(_version(program), program)  # `iptables` is one of the others under a second name
+    return list(found.values())
+
+
+def _version(program: str) -> str:
+    return _run(program, "--version").strip()
+
+
+def _unusable(base: str, failures: Sequence[str]) -> str:
+    if not failures:
+        return f"there is no {base} here: install the package iptables, in the image that runs this command"
+    remedy = "run it as root with the capability NET_ADMIN (an init container may have it)"
+    if base == "ip6tables":
+        remedy += ", load ip6table_nat on the node, or give the pod no IPv6 (net.ipv6.conf.all.disable_ipv6=1)"
+    return f"{base} can't be used: {'; '.join(failures)}. To mend it, {remedy}"
+
+
+def _save(program: str) -> str:
+    return _run(f"{program}-save", "-t", "nat")
+
+
+def _run(*command: str, stdin: str = "") -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - paths of the programs named above
+            command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RedirectionError(f"{command[0]} can't be run: {error}") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise RedirectionError(f"{' '.join(command)}: {said}")
+    return done.stdout
+
+
+def _refuse_host() -> None:
+    """Keep the machine's own connections: the rules are for a pod's network namespace."""
+    if is_host(_link("/proc/self/ns/pid"), _inode("/proc/self/net/dev"), _inode("/proc/1/net/dev")):
+        raise RedirectionError(
+            "this is the machine's own network, not a pod's: all its TCP connections would go to a proxy that is not"
+            " there. Run it in the pod's network namespace (ip netns exec, or an init container without hostNetwork)"
+        )
+
+
+def is_host(pid: str, net: int, first: int) -> bool:
+    """Say whether a process is in the machine's own network namespace: that of the first process of the machine.
+
+    Takes the link /proc/self/ns/pid and the inodes of /proc/self/net/dev and /proc/1/net/dev, 0 for what is hidden. Each
+    network namespace has its own, and other than /proc/1/ns/net everybody may see them. Within a container the first
+    process is the pod's own, and tells nothing.
+    """
+    return pid == FIRST_PID_NAMESPACE and bool(first) and net == first
+
+
+def _link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""
+
+
+def _inode(path: str) -> int:
+    try:
+        return Path(path).stat().st_ino
+    except OSError:
+        return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

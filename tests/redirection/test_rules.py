@@ -1,0 +1,172 @@
+"""What is redirected, decided by the rules' text: as the kernel reads it, first match first."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from headgate.errors import DecodeError
+from headgate.redirection import options
+from headgate.redirection.options import Redirect, read, read_inbound_ports
+from headgate.redirection.rules import lines, missing, own, removal, rules
+
+APPLICATION, PROXY = 1000, 1337
+POD = {4: "10.1.0.5", 6: "fd00::5"}
+OTHER = {4: "10.96.7.7", 6: "fd00:96::7"}
+EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
+
+
+def fate(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
+    """Walk a chain as the kernel does; return the port that a connection is redirected to, or nothing."""
+    for line in lines(text):
+        _, name, *words = line.split()
+        if name != chain:
+            continue
+        known = dict(zip(words[::2], words[1::2], strict=True))
+        fits = (
+            ("-o" not in known or known["-o"] == device)
+            and ("-d" not in known or ip_address(to) in ip_network(known["-d"]))
+            and ("-s" not in known or (source and ip_address(source) in ip_network(known["-s"])))
+            and ("--dport" not in known or int(known["--dport"]) == port)
+            and ("--uid-owner" not in known or int(known["--uid-owner"]) == user)
+        )
+        if fits and known["-j"] == "RETURN":
+            return None
+        if fits and known["-j"] == "REDIRECT":
+            return int(known["--to-ports"])
+        if fits:
+            found = fate(text, known["-j"], to=to, port=port, user=user, device=device, source=source)
+            if found:
+                return found
+    return None
+
+
+@pytest.fixture(params=[4, 6], ids=["IPv4", "IPv6"])
+def family(request):
+    return request.param
+
+
+def text_of(family, redirect=Redirect()):  # noqa: B008  # a value that never changes
+    return rules(redirect)[0 if family == 4 else 1]
+
+
+def test_what_the_application_calls_goes_to_the_proxy(family):
+    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80) == 15001
+
+
+def test_what_the_proxy_calls_goes_where_it_wants(family):
+    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80, user=PROXY) is None
+
+
+def test_what_others_call_goes_to_the_proxy_except_health_checks(family):
+    for port, place in ((80, 15006), (8080, 15006), (22, 15006), (15001, 15006), (15020, None)):
+        assert fate(text_of(family), "PREROUTING", to=POD[family], port=port) == place
+
+
+def test_loopback_and_the_pods_own_address_are_the_applications(family):
+    loopback = {4: "127.0.0.1", 6: "::1"}[family]
+    assert fate(text_of(family), "OUTPUT", to=loopback, port=80, device="lo") is None
+    assert fate(text_of(family), "OUTPUT", to=POD[family], port=80, device="lo") is None
+
+
+def test_a_pod_that_the_proxy_chose_for_a_call_of_itself_is_entered_through_the_proxy(family):
+    call = {"to": POD[family], "port": 8080, "user": PROXY, "device": "lo"}
+    assert fate(text_of(family), "OUTPUT", **call) == 15006
+    inward = {4: "127.0.0.6", 6: "::6"}[family]
+    assert fate(text_of(family), "OUTPUT", **call, source=inward) is None  # from its inbound side to the application
+
+
+def test_a_port_that_is_left_alone_is_left_alone_for_the_pod_itself_too(family):
+    text = text_of(family, Redirect(excluded_inbound_ports=(9090,)))
+    assert fate(text, "PREROUTING", to=POD[family], port=9090) is None
+    assert fate(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
+    assert fate(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
+    assert fate(text, "OUTPUT", to=OTHER[family], port=9090) == 15001  # that was the pod's own port
+
+
+def test_dns_over_tcp_is_left_alone_and_nothing_says_udp(family):
+    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=53) is None
+    assert all("udp" not in line for line in lines(text_of(family)))
+    assert all("-p tcp" in line for line in lines(text_of(family)) if not line.startswith("-A HEADGATE"))
+
+
+def test_ports_addresses_and_users_that_are_named_are_left_alone(family):
+    named = read(outbound_ports="25, 587", addresses="10.96.0.1,fd00:96::/112", users="0,42")
+    text = text_of(family, named)
+    excluded = {4: "10.96.0.1", 6: "fd00:96::1"}[family]
+    outside = {4: "10.96.0.2", 6: "fd00:97::1"}[family]
+    assert fate(text, "OUTPUT", to=excluded, port=443) is None
+    assert fate(text, "OUTPUT", to=outside, port=443) == 15001
+    assert fate(text, "OUTPUT", to=outside, port=587) is None
+    assert fate(text, "OUTPUT", to=outside, port=443, user=42) is None
+    assert fate(text, "PREROUTING", to=POD[family], port=587) == 15006
+
+
+def test_the_proxys_own_user_is_no_exclusion():
+    text = text_of(4, Redirect(excluded_users=(PROXY,)))
+    assert fate(text, "OUTPUT", to=POD[4], port=8080, user=PROXY, device="lo") == 15006
+
+
+def test_lists_are_read_as_people_write_them():
+    assert read(inbound_ports=" 9102,9090 ,9102,,", addresses="10.0.0.1") == Redirect(
+        excluded_inbound_ports=(9102, 9090), excluded_addresses=("10.0.0.1/32",)
+    )
+    assert read() == Redirect()
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "said"),
+    [
+        ({"inbound_ports": "http"}, options.INBOUND_PORTS, "'http' is not a port: write numbers from 1 to 65535"),
+        ({"inbound_ports": "0"}, options.INBOUND_PORTS, "'0' is not a port"),
+        ({"inbound_ports": "15001"}, options.INBOUND_PORTS, "15001 is the sidecar's own port"),
+        ({"outbound_ports": "65536"}, options.OUTBOUND_PORTS, "'65536' is not a port"),
+        ({"outbound_ports": "-1"}, options.OUTBOUND_PORTS, "'-1' is not a port"),
+        ({"addresses": "10.0.0.1/8"}, options.ADDRESSES, "write 10.0.0.0/8 for the whole network"),
+        ({"addresses": "db.example"}, options.ADDRESSES, "write addresses or networks, as in 10.96.0.1"),
+        ({"users": "root"}, options.USERS, "'root' is not a user: write the numbers of users (uid)"),
+        ({"users": "4294967295"}, options.USERS, "is not a user"),
+    ],
+)
+def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
+    with pytest.raises(DecodeError) as error:
+        read(**given)
+    (cause,) = error.value.causes
+    assert cause.field == field
+    assert said in cause.message
+
+
+def test_every_mistake_is_named_at_once():
+    with pytest.raises(DecodeError) as error:
+        read(inbound_ports="a,80,b", users="x")
+    assert [cause.field for cause in error.value.causes] == [
+        options.INBOUND_PORTS,
+        options.INBOUND_PORTS,
+        options.USERS,
+    ]
+    with pytest.raises(DecodeError, match=r"headgate\.dev/excluded-inbound-ports: 'a' is not a port"):
+        read_inbound_ports("a", "headgate.dev/excluded-inbound-ports")
+
+
+def test_jumps_are_added_only_where_they_are_missing():
+    text = text_of(4)
+    assert missing(text, EMPTY) == text
+    again = missing(text, text)
+    assert lines(again) == lines(text)[2:]
+    assert ":HEADGATE_IN - [0:0]" in again  # which empties the chain, in the same transaction
+
+
+def test_taking_away_touches_nothing_of_others():
+    others = "-A PREROUTING -p tcp -j KUBE-PORTALS\n-A OUTPUT -p tcp -m tcp --dport 1 -j HEADGATE_LIKE\n"
+    saved = text_of(4).replace("COMMIT\n", f":HEADGATE_LIKE - [0:0]\n{others}COMMIT\n")
+    assert removal(saved).splitlines() == [
+        "*nat",
+        "-D PREROUTING -p tcp -j HEADGATE_IN",
+        "-D OUTPUT -p tcp -j HEADGATE_OUT",
+        "-F HEADGATE_IN",
+        "-F HEADGATE_OUT",
+        "-X HEADGATE_IN",
+        "-X HEADGATE_OUT",
+        "COMMIT",
+    ]
+    assert own(saved) == lines(text_of(4))
+    assert removal(EMPTY) == ""
