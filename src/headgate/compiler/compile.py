@@ -1,52 +1,77 @@
 """Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
 from headgate.compiler import protocols, repeated_names, services, witness
-from headgate.compiler.endpoints import endpoints
+from headgate.compiler.endpoints import endpoints, identified
 from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
+from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims
+from headgate.compiler.workloads import roots, workloads
 from headgate.model.refs import PortRef
-from headgate.model.routing import Mesh
+from headgate.model.routing import Frontend, Mesh
+from headgate.model.workloads import Stage
 from headgate.settings import Settings
 
+ALL_ARRIVED: Mapping[str, Stage] = MappingProxyType({})
 
-def compile_mesh(snapshot: Snapshot, settings: Settings) -> Compiled:
-    """Compile a snapshot. Never raises for what users wrote: their mistakes are findings."""
+
+def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
+    """Compile a snapshot. Never raises for what users wrote: their mistakes are findings.
+
+    `stages` is what is in force for the workloads (`namespace/pod`) that are on their way to what is wanted of them.
+    """
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
     places = [entry for name, (_, item) in snapshot.services.items() for entry in endpoints(snapshot, name, item)]
     claims = Claims(snapshot, {entry.ref: entry.ready for entry in places}, settings)
     for key, split in snapshot.splits:
         claims.add(key, split)
-    findings = [
-        finding
-        for name, (key, item) in snapshot.services.items()
-        for finding in services.findings(key, item, frontends[name], owners)
-    ]
-    findings += [*protocols.findings(snapshot, places), *repeated_names.findings(snapshot), *_undecodable(snapshot)]
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
-    api = GatewayApi(snapshot, claims.ready, tuple(claims.table(ref) for ref in refs), settings)
-    gateways = api.ports()
+    tables = tuple(claims.table(ref) for ref in refs)
+    api = GatewayApi(snapshot, claims.ready, tables, settings)
+    secured = secure(snapshot, settings, workloads(snapshot, settings, roots(tables)), stages)
     mesh = Mesh(
         domain=settings.domain,
+        trust_domain=settings.trust_domain,
+        passthrough=settings.outbound == "allow",
         frontends=tuple(front for front in frontends.values() if front.ports),
+        gateways=api.ports(),
         tables=api.tables(),
-        endpoints=tuple(places),
-        gateways=gateways,
+        endpoints=identified(places, secured.workloads),
+        workloads=secured.workloads,
     )
+    findings = [
+        *_service_findings(snapshot, frontends, owners),
+        *protocols.findings(snapshot, places),
+        *repeated_names.findings(snapshot),
+        *_undecodable(snapshot),
+        *claims.findings,
+        *api.findings,
+        *secured.findings,
+        *witness.findings(snapshot, mesh),
+    ]
     report = Report(
         seen={key: item.metadata.generation for key, item in snapshot.objects.items()}
         | dict.fromkeys(snapshot.undecodable, 0),
-        findings=tuple(
-            sorted([*findings, *claims.findings, *api.findings, *witness.findings(snapshot, mesh)], key=_order)
-        ),
+        findings=tuple(sorted(findings, key=_order)),
         outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
         parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
-        gateways=tuple(api.outcomes(gateways)),
+        gateways=tuple(api.outcomes(mesh.gateways)),
+        selected=secured.selected,
     )
     return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
+
+
+def _service_findings(
+    snapshot: Snapshot, frontends: Mapping[str, Frontend], owners: Mapping[str, str]
+) -> Iterator[Finding]:
+    for name, (key, item) in snapshot.services.items():
+        yield from services.findings(key, item, frontends[name], owners)
 
 
 def _undecodable(snapshot: Snapshot) -> list[Finding]:

@@ -1,9 +1,14 @@
 """EndpointSlices to the ready endpoints of each Service port (R37, R38: by the port's name, so targetPort is resolved)."""
 
+from collections.abc import Iterable, Mapping
+
+from msgspec import structs
+
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints
+from headgate.model.workloads import Workload
 from headgate.resources import core
 
 
@@ -13,6 +18,31 @@ def endpoints(snapshot: Snapshot, name: str, service: core.Service) -> tuple[End
     return tuple(
         Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in routed_ports(service)
     )
+
+
+def identified(places: Iterable[Endpoints], workloads: Iterable[Workload]) -> tuple[Endpoints, ...]:
+    """Return the endpoints with the identity of those whose sidecar is called with mutual TLS.
+
+    A slice that names no pod is for whoever has the address.
+    """
+    known = {
+        (place, port.port): item.identity
+        for item in workloads
+        if item.stage.is_sent_tls
+        for port in item.ports
+        for place in (item.address, item.name)
+    }
+    if not known:
+        return tuple(places)
+    return tuple(
+        structs.replace(entry, ready=tuple(_identified(endpoint, known) for endpoint in entry.ready))
+        for entry in places
+    )
+
+
+def _identified(endpoint: Endpoint, known: Mapping[tuple[str, int], str]) -> Endpoint:
+    identity = known.get((endpoint.workload, endpoint.port)) or known.get((endpoint.address, endpoint.port))
+    return structs.replace(endpoint, identity=identity) if identity else endpoint
 
 
 def _ready(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endpoint, ...]:

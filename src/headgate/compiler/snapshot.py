@@ -3,13 +3,17 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from headgate.errors import Cause
 from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Resource
+from headgate.resources.pods import Pod
 from headgate.resources.smi import TrafficSplit
 
+R = TypeVar("R", bound=Resource)
+ENDED = ("Succeeded", "Failed")
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 
@@ -32,36 +36,79 @@ class Snapshot:
         self.undecodable = undecodable or {}
 
     @cached_property
+    def _by_shape(self) -> Mapping[type[Resource], list[tuple[Key, Resource]]]:
+        found: dict[type[Resource], list[tuple[Key, Resource]]] = defaultdict(list)
+        for key, item in self.objects.items():
+            found[type(item)].append((key, item))
+        return found
+
+    def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
+        """Return the objects of one kind, sorted by their keys."""
+        found = [(key, item) for key, item in self._by_shape.get(shape, ()) if isinstance(item, shape)]
+        return tuple(sorted(found, key=lambda pair: pair[0]))
+
+    @cached_property
     def services(self) -> Mapping[str, tuple[Key, Service]]:
         """Services by `namespace/name`, sorted."""
-        found = ((key, item) for key, item in self.objects.items() if isinstance(item, Service))
-        return {f"{key.namespace}/{key.name}": (key, item) for key, item in sorted(found, key=lambda pair: pair[0])}
+        return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
         """EndpointSlices by the `namespace/name` of their Service."""
         found: dict[str, list[EndpointSlice]] = defaultdict(list)
-        for key in sorted(key for key, item in self.objects.items() if isinstance(item, EndpointSlice)):
-            item = self.objects[key]
-            if isinstance(item, EndpointSlice) and (name := item.metadata.labels.get(SERVICE_NAME_LABEL)):
+        for key, item in self.of(EndpointSlice):
+            if name := item.metadata.labels.get(SERVICE_NAME_LABEL):
                 found[f"{key.namespace}/{name}"].append(item)
         return {name: tuple(items) for name, items in found.items()}
 
     @cached_property
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
         """TrafficSplits in the order in which they win a root service (D8)."""
-        found = [(key, item) for key, item in self.objects.items() if isinstance(item, TrafficSplit)]
-        return tuple(sorted(found, key=_precedence))
+        return tuple(sorted(self.of(TrafficSplit), key=_precedence))
 
     @cached_property
     def grants(self) -> Mapping[str, tuple[ReferenceGrant, ...]]:
         """ReferenceGrants by namespace."""
         found: dict[str, list[ReferenceGrant]] = defaultdict(list)
-        for key in sorted(key for key, item in self.objects.items() if isinstance(item, ReferenceGrant)):
-            item = self.objects[key]
-            if isinstance(item, ReferenceGrant):
-                found[key.namespace].append(item)
+        for key, item in self.of(ReferenceGrant):
+            found[key.namespace].append(item)
         return {namespace: tuple(items) for namespace, items in found.items()}
+
+    @cached_property
+    def pods(self) -> Mapping[str, Pod]:
+        """Pods that have not ended, by `namespace/name`, sorted."""
+        return {f"{key.namespace}/{key.name}": pod for key, pod in self.of(Pod) if pod.status.phase not in ENDED}
+
+    @cached_property
+    def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of pods by their ServiceAccount (`namespace/name`)."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name, pod in self.pods.items():
+            found[account_of(name, pod)].append(name)
+        return {account: tuple(names) for account, names in found.items()}
+
+    @cached_property
+    def pods_of_namespace(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of pods by their namespace."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for name in self.pods:
+            found[name.partition("/")[0]].append(name)
+        return {namespace: tuple(names) for namespace, names in found.items()}
+
+    @cached_property
+    def pods_with_label(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+        """Names of pods by namespace, label and its value."""
+        found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for name, pod in self.pods.items():
+            namespace = name.partition("/")[0]
+            for label, value in pod.metadata.labels.items():
+                found[namespace, label, value].append(name)
+        return {label: tuple(names) for label, names in found.items()}
+
+
+def account_of(name: str, pod: Pod) -> str:
+    """Return the ServiceAccount (`namespace/name`) of a pod."""
+    return f"{name.partition('/')[0]}/{pod.spec.service_account_name or 'default'}"
 
 
 def _precedence(pair: tuple[Key, TrafficSplit]) -> tuple[bool, str, str, str]:

@@ -1,0 +1,77 @@
+"""Workloads with what is wanted of them: mutual TLS (R72 to R78), and who may call them (R68 to R70, D21)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.compiler import unenforced
+from headgate.compiler.report import Finding, Selected
+from headgate.compiler.snapshot import Snapshot, account_of
+from headgate.compiler.targets import DESTINATION, Targets
+from headgate.compiler.tls_configs import SELECTOR, TlsConfigs
+from headgate.model.workloads import Stage, Workload
+from headgate.resources.meta import Key
+from headgate.settings import Settings
+
+_STAGES = {"off": Stage.PLAIN, "permissive": Stage.PERMISSIVE, "strict": Stage.STRICT}
+
+
+class Secured(NamedTuple):
+    """The workloads, and what is told about the objects that are about them."""
+
+    workloads: tuple[Workload, ...]
+    findings: tuple[Finding, ...]
+    selected: tuple[Selected, ...]
+
+
+def secure(
+    snapshot: Snapshot, settings: Settings, workloads: tuple[Workload, ...], stages: Mapping[str, Stage]
+) -> Secured:
+    """Return the workloads with their stage and access; `stages` has those that are not what is wanted yet."""
+    configs, targets = TlsConfigs(snapshot), Targets(snapshot, settings)
+    done = {
+        item.name: _secured(item, snapshot=snapshot, settings=settings, configs=configs, targets=targets)
+        for item in workloads
+    }
+    staged = tuple(structs.replace(item, stage=stages.get(item.name, item.target)) for item in done.values())
+    pods = {key: snapshot.pods_of_account.get(account, ()) for key, account in targets.accounts.items()}
+    about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
+    about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
+    found = {key: [done[name] for name in names if name in done] for key, names in pods.items()}
+    findings = [
+        *targets.findings,
+        *targets.not_applicable(found),
+        *configs.merged(done),
+        *_about_targets(about_targets, targets.accounts),
+        *_about_configs(about_configs),
+    ]
+    selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
+    return Secured(staged, tuple(findings), tuple(selected))
+
+
+def _secured(
+    item: Workload, *, snapshot: Snapshot, settings: Settings, configs: TlsConfigs, targets: Targets
+) -> Workload:
+    account = account_of(item.name, snapshot.pods[item.name])
+    target = Stage.STRICT if configs.is_selected(item.name) else _STAGES[settings.mtls]
+    if target is Stage.PLAIN and targets.is_selected(account):
+        target = Stage.PERMISSIVE  # who calls is known by certificate only
+    return structs.replace(
+        item, stage=target, target=target, subjects=configs.subjects(item.name), access=targets.access(account)
+    )
+
+
+def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str]) -> Iterator[Finding]:
+    for item in found:
+        account = accounts[item.about]
+        nobody = f"no pod runs as ServiceAccount {account} (yet); set serviceAccountName in the pod template, or mend the name"
+        effect = "whoever reaches these pods may do everything with them"
+        yield from unenforced.findings(item, DESTINATION, nobody=nobody, effect=effect)
+
+
+def _about_configs(found: Iterable[Selected]) -> Iterator[Finding]:
+    for item in found:
+        nobody = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
+        effect = "these pods take plaintext and send plaintext"
+        yield from unenforced.findings(item, SELECTOR, nobody=nobody, effect=effect)

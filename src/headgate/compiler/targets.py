@@ -1,0 +1,158 @@
+"""TrafficTargets to grants (003; R68 to R70, D21): who may do what with the pods of a ServiceAccount.
+
+A TrafficTarget closes the pods of its destination to everybody else, whether or not anything of it can be used: what is
+missing or not valid allows nothing, and never opens what the user wanted closed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from headgate.compiler.matches import named_matches
+from headgate.compiler.reasons import Reason
+from headgate.compiler.references import grant_hint, permitted
+from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.model.access import Access, Connections, Grant, Requests
+from headgate.model.identities import spiffe_id
+from headgate.model.workloads import InboundPort, Workload
+from headgate.resources.meta import Key
+from headgate.resources.registry import SPECS
+from headgate.resources.smi import Rule, TCPRoute, TrafficTarget
+from headgate.settings import Settings
+
+ACCOUNT = "ServiceAccount"
+DESTINATION = "spec.destination.name"
+Allowed = tuple[Requests | Connections, ...]
+
+
+class Targets:
+    """All TrafficTargets. `accounts` are the destinations (`namespace/name`) of those that may have them."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
+        self.accounts: dict[Key, str] = {}
+        self.findings: list[Finding] = []
+        self._snapshot = snapshot
+        self._settings = settings
+        self._grants: dict[str, list[Grant]] = defaultdict(list)
+        self._rules: dict[Key, list[tuple[int, Allowed]]] = {}
+        for key, target in snapshot.of(TrafficTarget):
+            self._add(key, target)
+
+    def access(self, account: str) -> Access:
+        """Return who may call the pods of a ServiceAccount (D21)."""
+        closed = account in self._grants or self._settings.access == "deny"
+        return Access(closed=closed, grants=tuple(self._grants.get(account, ())))
+
+    def is_selected(self, account: str) -> bool:
+        """Say whether a TrafficTarget is about the pods of a ServiceAccount."""
+        return account in self._grants
+
+    def _add(self, key: Key, target: TrafficTarget) -> None:
+        account = f"{target.spec.destination.namespace or key.namespace}/{target.spec.destination.name}"
+        if not permitted(self._snapshot, key, account, kind=ACCOUNT):
+            hint = grant_hint(key, account, kind=ACCOUNT)
+            message = (
+                f"{ACCOUNT} {account} is in another namespace, and its access may not be decided from here: {hint}"
+            )
+            field = "spec.destination.namespace"
+            self._tell(key, Reason.REF_NOT_PERMITTED, field, message)
+            return
+        self.accounts[key] = account
+        rules = [
+            (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
+        ]
+        self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
+        grants = self._grants[account]  # made even if nothing goes in: it is closed from now on
+        if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
+            grants.append(grant)
+
+    def _allowed(self, key: Key, rule: Rule, field: str) -> Allowed:
+        """Return what a rule allows: nothing of what does not exist."""
+        name = Key(SPECS, rule.kind, key.namespace, rule.name)
+        if rule.kind == "UDPRoute":
+            message = f"UDP does not go through the proxies, so {name} allows nothing here; leave the rule out"
+            self._tell(key, Reason.RULE_NOT_APPLICABLE, f"{field}.kind", message)
+            return ()
+        if name not in self._snapshot.objects:
+            what = "is not valid" if name in self._snapshot.undecodable else "does not exist (yet)"
+            message = f"{name} {what}, so the rule allows nothing; create it or mend the name"
+            self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.name", message)
+            return ()
+        route = self._snapshot.objects[name]
+        if isinstance(route, TCPRoute):
+            return (Connections(name=name.name, ports=tuple(sorted(set(route.spec.matches.ports)))),)
+        return tuple(self._requests(key, rule, name, field))
+
+    def _requests(self, key: Key, rule: Rule, group: Key, field: str) -> Iterator[Requests]:
+        found = dict(named_matches(self._snapshot, group))
+        wanted = found if rule.matches is None else [f"{group.name}/{name}" for name in rule.matches]
+        for index, name in enumerate(wanted):
+            if name in found:
+                yield Requests(name=name, match=found[name])
+                continue
+            known = ", ".join(item.partition("/")[2] for item in found) or "none"
+            message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; there is: {known}"
+            self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
+
+    def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
+        """Tell about rules that no port of the destination speaks; `workloads` are those of each TrafficTarget."""
+        for key, rules in self._rules.items():
+            found = [item for item in workloads.get(key, ()) if item.ports or item.capture == "transparent"]
+            target = self._snapshot.objects[key]
+            if not found or not isinstance(target, TrafficTarget):
+                continue
+            only = target.spec.destination.port
+            ports = [port for item in found for port in item.ports if only in {0, port.port}]
+            for index, allowed in rules:
+                if not any(_applies(part, port) for part in allowed for port in ports):
+                    message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only)
+                    yield Finding(
+                        about=key, reason=Reason.RULE_NOT_APPLICABLE, field=f"spec.rules[{index}]", message=message
+                    )
+
+    def _tell(self, key: Key, reason: Reason, field: str, message: str) -> None:
+        self.findings.append(Finding(about=key, reason=reason, field=field, message=message))
+
+
+def _grant(
+    key: Key, target: TrafficTarget, settings: Settings, allowed: Sequence[Requests | Connections]
+) -> Grant | None:
+    """Return what a TrafficTarget allows, if it allows anything to anybody."""
+    sources = {
+        spiffe_id(settings.trust_domain, item.namespace or key.namespace, item.name) for item in target.spec.sources
+    }
+    if not (sources and allowed):
+        return None
+    return Grant(
+        origin=key,
+        sources=tuple(sorted(sources)),
+        port=target.spec.destination.port,
+        requests=tuple(part for part in allowed if isinstance(part, Requests)),
+        connections=tuple(part for part in allowed if isinstance(part, Connections)),
+    )
+
+
+def _applies(part: Requests | Connections, port: InboundPort) -> bool:
+    """Say whether a port carries what a part of a rule is about (R69)."""
+    if isinstance(part, Requests):
+        return any(spoken.protocol.is_http for spoken in port.spoken)
+    return any(
+        not spoken.protocol.is_http and _names(part.ports, port, (ref.port for ref in spoken.services))
+        for spoken in port.spoken
+    )
+
+
+def _names(ports: Sequence[int], port: InboundPort, services: Iterable[int]) -> bool:
+    return not ports or port.port in ports or not set(ports).isdisjoint(services)
+
+
+def _not_spoken(rule: Rule, account: str, ports: Iterable[InboundPort], only: int) -> str:
+    spoken = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.spoken}
+    there = ", ".join(sorted(spoken)) or "none"
+    wanted = "HTTP" if rule.kind == "HTTPRouteGroup" else "anything but HTTP on a port of the route"
+    where = f"port {only} of the pods" if only else "no port of the pods"
+    verb = "does not speak" if only else "speaks"
+    return (
+        f"{where} of ServiceAccount {account} {verb} {wanted}, so {rule.kind} {rule.name} allows nothing; there is: {there}. "
+        "See the appProtocol of the Services"
+    )

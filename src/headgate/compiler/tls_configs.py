@@ -1,0 +1,70 @@
+"""Which pods TLSConfigs select, and which names their certificates carry for it (004; R73, R75, R78, D17)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.unenforced import listed
+from headgate.resources.mesh import TLSConfig
+from headgate.resources.meta import Key
+
+SELECTOR = "spec.selector"
+
+
+class TlsConfigs:
+    """All TLSConfigs. `pods` are those that each selects (`namespace/pod`), with a sidecar or without."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
+        self.pods = {key: _selected(snapshot, key.namespace, item) for key, item in self._configs.items()}
+        self._of_pod: dict[str, list[Key]] = defaultdict(list)
+        for key, names in self.pods.items():
+            for name in names:
+                self._of_pod[name].append(key)
+
+    def is_selected(self, pod: str) -> bool:
+        """Say whether a pod is to talk through mutual TLS only (R73, R74)."""
+        return pod in self._of_pod
+
+    def subjects(self, pod: str) -> tuple[str, ...]:
+        """Return the names that the certificate of a pod carries: those of all TLSConfigs that select it (R78)."""
+        return tuple(
+            sorted({name for key in self._of_pod.get(pod, ()) for name in self._configs[key].spec.subject_names})
+        )
+
+    def merged(self, workloads: Iterable[str]) -> Iterator[Finding]:
+        """Tell TLSConfigs about names of others in the certificates of the pods that they select."""
+        more: dict[Key, dict[Key, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for pod in workloads:
+            for key in (selecting := self._of_pod.get(pod, ())):
+                own = set(self._configs[key].spec.subject_names)
+                for other in selecting:
+                    if not own.issuperset(self._configs[other].spec.subject_names):
+                        more[key][other].append(pod)
+        for key, others in more.items():
+            for other, pods in others.items():
+                yield self._merged(key, other, pods)
+
+    def _merged(self, key: Key, other: Key, pods: list[str]) -> Finding:
+        own = self._configs[key].spec.subject_names
+        names = ", ".join(name for name in self._configs[other].spec.subject_names if name not in own)
+        message = (
+            f"{other} selects {listed(pods)} too, so the certificate there carries its names as well: {names}. Make one of "
+            "the selectors narrower if that is not meant"
+        )
+        return Finding(
+            about=key, reason=Reason.SUBJECTS_MERGED, field="spec.subjectNames", message=message, related=(other,)
+        )
+
+
+def _selected(snapshot: Snapshot, namespace: str, config: TLSConfig) -> tuple[str, ...]:
+    """Return the pods that have all of the labels; without labels, all pods of the namespace."""
+    labels = config.spec.selector.match_labels
+    if not labels:
+        return snapshot.pods_of_namespace.get(namespace, ())
+    candidates = [snapshot.pods_with_label.get((namespace, *label), ()) for label in labels.items()]
+    return tuple(
+        name for name in min(candidates, key=len) if labels.items() <= snapshot.pods[name].metadata.labels.items()
+    )

@@ -1,0 +1,41 @@
+"""What TLSConfigs and TrafficTargets are told about the pods that they select (R73, R77)."""
+
+from collections.abc import Iterator, Sequence
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding, Selected
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.workloads import has_sidecar
+from headgate.resources.meta import Key
+from headgate.resources.pods import INJECT
+
+_NAMED = 3
+
+
+def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
+    """Sort the pods of an object into those with a sidecar and those without."""
+    return Selected(
+        about=about,
+        workloads=tuple(name for name in pods if has_sidecar(snapshot.pods[name])),
+        without_sidecar=tuple(name for name in pods if not has_sidecar(snapshot.pods[name])),
+    )
+
+
+def findings(found: Selected, field: str, *, nobody: str, effect: str) -> Iterator[Finding]:
+    """Tell when nothing is selected (`nobody`), and what comes of it when pods have no sidecar (`effect`)."""
+    if not (found.workloads or found.without_sidecar):
+        yield Finding(about=found.about, reason=Reason.NO_PODS, field=field, message=nobody)
+    if found.without_sidecar:
+        message = (
+            f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar: {effect}. Give the pod "
+            f'template the label {INJECT}: "true" and replace the pods'
+        )
+        yield Finding(about=found.about, reason=Reason.NOT_ENFORCED, field=field, message=message)
+
+
+def listed(pods: Sequence[str]) -> str:
+    """Name pods, a few at most: `pod default/a`, `pods default/a, default/b, default/c and 7 more`."""
+    names = ", ".join(pods[:_NAMED])
+    if len(pods) == 1:
+        return f"pod {names}"
+    return f"pods {names} and {len(pods) - _NAMED} more" if len(pods) > _NAMED else f"pods {names}"

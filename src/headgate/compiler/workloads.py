@@ -1,0 +1,191 @@
+"""Pods with a sidecar to workloads: who they are, and what is spoken on which of their ports (R61 to R67, R70).
+
+A port is one that an EndpointSlice names for the pod, ready or not, or one that a container declares. Access and mutual
+TLS come later (`secured`).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from headgate.compiler.protocols import is_declared, protocol_of
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import Snapshot, account_of
+from headgate.model.identities import spiffe_id
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.routing import RouteTable
+from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
+from headgate.resources import pods
+from headgate.resources.core import EndpointSlice, ServicePort
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, Container, Pod
+from headgate.settings import Settings
+
+Roots = Mapping[PortRef, Protocol]
+"""What undeclared Service ports take from the root of the split that they are a backend of."""
+
+NO_ROOTS: Roots = MappingProxyType({})
+LARGEST_PORT = 65535
+_NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
+
+
+class Lead(NamedTuple):
+    """A Service port that leads to a pod. `rank` orders them: who says what is spoken before who doesn't, then by age."""
+
+    rank: tuple[bool, str, PortRef]
+    ref: PortRef
+    protocol: Protocol
+
+
+Leads = Mapping[str, Mapping[int, list[Lead]]]
+"""By pod (`namespace/name`, or its address where a slice names no pod), then by the pod's port."""
+
+
+def roots(tables: Iterable[RouteTable]) -> Roots:
+    """Return what the backends of splits take from their roots: it is how clients of the root call them."""
+    found: dict[PortRef, Protocol] = {}
+    for table in tables:
+        for target in (target for route in table.routes for target in route.split.targets):
+            if target.protocol:
+                found.setdefault(target.ref, target.protocol)
+    return found
+
+
+def workloads(snapshot: Snapshot, settings: Settings, taken: Roots = NO_ROOTS) -> tuple[Workload, ...]:
+    """Return every pod that has a sidecar and an address, sorted by name."""
+    placed = {name: snapshot.pods[name] for name in _owners(snapshot).values()}
+    known = leads(snapshot, taken) if placed else {}
+    return tuple(_workload(name, pod, known, settings) for name, pod in sorted(placed.items()))
+
+
+def has_sidecar(pod: Pod) -> bool:
+    """Say whether a proxy stands before the pod."""
+    return pod.metadata.annotations.get(SIDECAR) in {"transparent", "explicit"}
+
+
+def _owners(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return the pod that has each address: the youngest, for an older one with the same address is about to be gone."""
+    found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and pod.status.pod_ip]
+    by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
+    return {pod.status.pod_ip: name for name, pod in by_age}
+
+
+def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
+    """Return which Service ports lead to which ports of pods, and with which protocol."""
+    found: dict[str, dict[int, list[Lead]]] = defaultdict(lambda: defaultdict(list))
+    for name, (_, service) in snapshot.services.items():
+        slices = snapshot.slices.get(name, ())
+        for port in routed_ports(service) if slices else ():
+            lead = _lead(PortRef(name, port.port), port, service.metadata.creation_timestamp, taken)
+            for place, number in _places(slices, port.name):
+                if lead not in (known := found[place][number]):
+                    known.append(lead)
+    return found
+
+
+def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
+    declared = is_declared(port)
+    protocol = protocol_of(port).protocol if declared or ref not in taken else taken[ref]
+    return Lead((not declared and ref not in taken, created, ref), ref, protocol)
+
+
+def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
+    for item in slices:
+        ports = item.ports or ()
+        numbers = [
+            port.port for port in ports if port.port and (port.name or "") == port_name and port.protocol == "TCP"
+        ]
+        for endpoint in item.endpoints or () if numbers else ():
+            named = endpoint.target_ref
+            if named and named.kind == "Pod":
+                place = f"{named.namespace or item.metadata.namespace}/{named.name}"
+            else:
+                place = endpoint.addresses[0] if endpoint.addresses else ""
+            yield from ((place, number) for number in numbers)
+
+
+def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
+    namespace, account = account_of(name, pod).split("/")
+    return Workload(
+        name=name,
+        address=pod.status.pod_ip,
+        identity=spiffe_id(settings.trust_domain, namespace, account),
+        capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
+        ports=tuple(_ports(pod, _merged(known.get(name, {}), known.get(pod.status.pod_ip, {})))),
+        probes=tuple(_probes(pod)),
+    )
+
+
+def _merged(*found: Mapping[int, list[Lead]]) -> Mapping[int, list[Lead]]:
+    return {number: [lead for part in found for lead in part.get(number, ())] for part in found for number in part}
+
+
+def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
+    """Yield what the sidecar takes calls on; of an explicit one, only where it knows the process to listen."""
+    declared = {port.container_port: port.name for port in _container_ports(pod)}
+    excluded = {int(word) for word in pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if _is_port(word)}
+    numbers = sorted({*known, *declared} - excluded)
+    explicit = pod.metadata.annotations[SIDECAR] == "explicit"
+    behind = _behind(pod, numbers) if explicit else {number: number for number in numbers}
+    for number in (number for number in numbers if number in behind):
+        spoken = _spoken(known[number]) if number in known else (Spoken(protocol=_by_name(declared[number])),)
+        yield InboundPort(port=number, application=behind[number], spoken=spoken)
+
+
+def _container_ports(pod: Pod) -> Iterator[pods.ContainerPort]:
+    for container in pod.spec.containers:
+        for port in container.ports or ():
+            if port.protocol == "TCP" and 0 < port.container_port <= LARGEST_PORT:
+                yield port
+
+
+def _is_port(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word)) and 0 < int(word) <= LARGEST_PORT
+
+
+def _behind(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
+    """Return where the process listens for each port; no two at one place, nor where the sidecar itself listens."""
+    own, found = set(numbers), dict[int, int]()
+    for entry in pod.metadata.annotations.get(APPLICATION_PORTS, "").split(","):
+        port, _, place = entry.partition("=")
+        if _is_port(port) and _is_port(place) and int(place) not in own | set(found.values()):
+            found.setdefault(int(port), int(place))
+    return found
+
+
+def _spoken(found: Iterable[Lead]) -> tuple[Spoken, ...]:
+    """Return the protocols of a port, that of the oldest Service first (D15)."""
+    services: dict[Protocol, set[PortRef]] = {}
+    for lead in sorted(found, key=lambda lead: lead.rank):
+        services.setdefault(lead.protocol, set()).add(lead.ref)
+    return tuple(Spoken(protocol=protocol, services=tuple(sorted(refs))) for protocol, refs in services.items())
+
+
+def _by_name(name: str) -> Protocol:
+    """Return what is spoken on a port that no Service names: what its own name says, else nobody knows."""
+    port = ServicePort(port=1, name=name)
+    return protocol_of(port).protocol if is_declared(port) else Protocol.TCP
+
+
+def _probes(pod: Pod) -> Iterator[Probe]:
+    for container in pod.spec.containers:
+        kinds = (
+            ("startup", container.startup_probe),
+            ("readiness", container.readiness_probe),
+            ("liveness", container.liveness_probe),
+        )
+        for kind, probe in kinds:
+            get = probe.http_get if probe else None
+            if get and (port := _number(get.port, container)):
+                https = get.scheme.upper() == "HTTPS"
+                yield Probe(name=f"{container.name}/{kind}", port=port, path=get.path or "/", https=https)
+
+
+def _number(port: int | str, container: Container) -> int:
+    """Return the number of a probe's port; 0 when its container has no port of that name."""
+    if isinstance(port, int):
+        return port if 0 < port <= LARGEST_PORT else 0
+    named = (item.container_port for item in container.ports or () if item.name == port)
+    return next(named, int(port) if _is_port(port) else 0)
