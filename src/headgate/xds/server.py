@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
 
 # Read at import; without it each process that is started costs a warning.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -13,34 +14,64 @@ import grpc
 import grpc.aio
 
 from headgate.errors import ProxyError
-from headgate.xds.fleet import Fleet, Proxy
+from headgate.latest import Latest
+from headgate.model.identities import Credential
+from headgate.xds.fleet import Ending, Fleet, Proxy
+from headgate.xds.gate import Admitted, Gate, TurnedAway
+from headgate.xds.proofs import Proofs
 from headgate.xds.session import Response, Session
 from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use
 ANSWER_SECONDS = 5.0  # after that nothing waits for a proxy's answer; the status says that it lags
+FIRST_SECONDS = 10.0  # in which a stream must say who it is
+CLOCK_SECONDS = 60.0  # between two looks at the clock, which jumps when a laptop wakes up
+OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 60_000),  # a proxy whose machine is gone is noticed
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_ping_strikes", 0),  # Envoy pings a quiet stream every 30 s, which gRPC takes for an attack
+)
 
 log = logging.getLogger(__name__)
 
 
 class XdsServer:
-    """Serves delta ADS on one address: `unix:/path` or `host:port`."""
+    """Serves delta ADS on one address to proxies that prove who they are.
 
-    def __init__(self, fleet: Fleet) -> None:
+    Without `proofs` it serves whoever can open its unix socket.
+    """
+
+    def __init__(self, fleet: Fleet, proofs: Proofs | None = None) -> None:
+        self._gate = Gate(fleet, proofs)
         self._fleet = fleet
+        self._proven = proofs is not None
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, address: str) -> None:
-        """Listen. Raises ProxyError when the address can't be had."""
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        server.add_generic_rpc_handlers((_Ads(self._fleet),))
+    async def start(self, address: str, certificate: Latest[Credential] | None = None) -> int:
+        """Listen on `unix:/path`, or with TLS on `host:port`; return the port, which was chosen if 0 was given.
+
+        The certificate (its `roots` don't matter) may be renewed: the next handshake shows the new one. Raises ProxyError
+        when the address can't be had.
+        """
+        server = grpc.aio.server(options=OPTIONS)
+        server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate),))
         try:
-            server.add_insecure_port(address)
+            port = self._listen(server, address, certificate)
         except RuntimeError as error:
             raise ProxyError(f"can't listen for proxies on {address}: {error}") from error
         await server.start()
         self._server = server
+        return port
+
+    def _listen(self, server: grpc.aio.Server, address: str, certificate: Latest[Credential] | None) -> int:
+        if address.startswith("unix:"):
+            return int(server.add_insecure_port(address))
+        if certificate is None or not self._proven:
+            raise ProxyError(f"{address} is open to others: it needs a certificate, and proofs of who comes")
+        return int(server.add_secure_port(address, _Shown(certificate).credentials()))
 
     async def stop(self) -> None:
         """End all streams; the proxies keep what they have and come back."""
@@ -48,71 +79,121 @@ class XdsServer:
             await self._server.stop(grace=None)
 
 
+class _Shown:
+    """The server's certificate, as each handshake asks for it (in a thread of gRPC's)."""
+
+    def __init__(self, certificate: Latest[Credential]) -> None:
+        self._certificate = certificate
+        self._last = certificate.get()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed)
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificate if it is another one than before. One that can't be used leaves the old one in use."""
+        if self._certificate.get() is self._last:
+            return None
+        self._last = self._certificate.get()
+        return self._configuration()
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        pair = self._last.key.reveal().encode(), self._last.chain.encode()
+        return grpc.ssl_server_certificate_configuration([pair])
+
+
 class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, gate: Gate) -> None:
         self._fleet = fleet
+        self._gate = gate
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return the handler of the one method that is served."""
         if call.method != METHOD:
             return None
 
-        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-            # grpc looks for an async generator function here, so this can't just return the stream's own generator.
-            async for data in _Stream(self._fleet).serve(requests, context):
-                yield data
+        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+            try:
+                await self._serve(aiter(requests), context)
+            except TurnedAway as turned:
+                await context.abort(turned.code, str(turned))
 
         return grpc.stream_stream_rpc_method_handler(serve)
+
+    async def _serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+        """Serve a stream until its proxy hangs up. Raises TurnedAway with the status when headgate ends it."""
+        try:
+            async with asyncio.timeout(FIRST_SECONDS):
+                first = await anext(requests, None)
+        except TimeoutError:
+            raise TurnedAway(grpc.StatusCode.DEADLINE_EXCEEDED, "the stream does not say whose it is") from None
+        if first is None:
+            return
+        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        admitted = await self._gate.admit(first, [str(value) for value in given])
+        await _Stream(self._fleet, admitted).serve(requests, context)
+
+
+class _Over(NamedTuple):
+    """The end of a stream; no status when the proxy hung up."""
+
+    status: TurnedAway | None = None
 
 
 class _Stream:
     """One proxy's stream: whatever happens wakes it, and it sends what the session then has to send."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, admitted: Admitted) -> None:
         self._fleet = fleet
+        self._proxy, request, self._ends = admitted
         self._session = Session()
+        self._session.receive(request)
         self._wake = asyncio.Event()
         self._sent: dict[str, float] = {}  # nonce -> when the answer is overdue
         self._retry = time.monotonic() + RETRY_SECONDS
-        self._closed = False
-        self._fault = ""  # why what the proxy sends can't be read
+        self._over: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
+        self._clock: asyncio.TimerHandle | None = None
 
-    async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-        """Yield serialised responses until the proxy hangs up."""
-        first = await anext(aiter(requests), None)
-        if first is None:
-            return
-        try:
-            node_id, request = read_request(first)
-        except ProxyError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            return
-        proxy = self._fleet.proxies.get(node_id)
-        if proxy is None:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"headgate does not know the proxy {node_id!r}")
-            return
-        self._session.receive(request)
-        tasks = [
-            asyncio.create_task(self._read(requests, proxy), name=f"xds read {node_id}"),
-            asyncio.create_task(self._follow(proxy), name=f"xds follow {node_id}"),
-        ]
-        proxy.session = self._session
+    async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+        """Send until the proxy hangs up. Raises TurnedAway when the stream is ended."""
+        self._proxy.attach(self._session, self._drop)
         self._fleet.bump()
-        log.info("proxy %s connected", node_id)
+        log.info("proxy %s connected", self._proxy.id)
+        self._look_at_clock()
+        jobs = [
+            asyncio.create_task(self._read(requests), name=f"xds read {self._proxy.id}"),
+            asyncio.create_task(self._follow(), name=f"xds follow {self._proxy.id}"),
+            asyncio.create_task(self._send(context), name=f"xds send {self._proxy.id}"),
+        ]
         try:
-            while not self._closed:
-                for response in self._due(proxy):
-                    yield write_response(response)
-                await self._pause()
-            if self._fault:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self._fault)
+            waited: set[asyncio.Future[Any]] = {self._over, *jobs}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for job in jobs:
+                if job.done():
+                    job.result()  # a bug ends the stream, and is in the log
         finally:
-            for task in tasks:
-                task.cancel()
-            if proxy.session is self._session:
-                proxy.session = None
-                self._fleet.bump()
-            log.info("proxy %s disconnected", node_id)
+            if self._clock:
+                self._clock.cancel()
+            for job in jobs:
+                job.cancel()
+            self._proxy.detach(self._session)
+            self._fleet.bump()
+            log.info("proxy %s disconnected", self._proxy.id)
+        if status := (await self._over).status:
+            raise status
+
+    def _end(self, code: grpc.StatusCode, message: str) -> None:
+        if not self._over.done():
+            self._over.set_result(_Over(TurnedAway(code, message)))
+
+    def _drop(self, ending: Ending) -> None:
+        forgotten = ending is Ending.FORGOTTEN
+        self._end(grpc.StatusCode.NOT_FOUND if forgotten else grpc.StatusCode.ABORTED, ending.value)
+
+    async def _send(self, context: grpc.aio.ServicerContext) -> None:
+        while True:
+            for response in self._due(self._proxy):
+                await context.write(write_response(response))
+            await self._pause()
 
     def _due(self, proxy: Proxy) -> list[Response]:
         now = time.monotonic()
@@ -136,24 +217,31 @@ class _Stream:
             return
         self._wake.clear()
 
-    async def _read(self, requests: AsyncIterator[bytes], proxy: Proxy) -> None:
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
         try:
             async for data in requests:
                 _, request = read_request(data)
                 for rejected in self._session.receive(request):
-                    log.warning("proxy %s refused %s: %s", proxy.id, rejected.name, rejected.message)
+                    log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
                 self._sent.pop(request.nonce, None)
                 self._wake.set()
                 self._fleet.bump()
         except ProxyError as error:
-            self._fault = str(error)
-        finally:
-            self._closed = True
-            self._wake.set()
+            self._end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if not self._over.done():
+            self._over.set_result(_Over())
 
-    async def _follow(self, proxy: Proxy) -> None:
-        async for config in proxy.config.changes():
+    async def _follow(self) -> None:
+        async for config in self._proxy.config.changes():
             if config is not None:
                 self._session.offer(config)
                 self._wake.set()
                 self._fleet.bump()
+
+    def _look_at_clock(self) -> None:
+        """End the stream with the proof."""
+        left = self._ends - time.time()
+        if left > 0:
+            self._clock = asyncio.get_running_loop().call_later(min(left, CLOCK_SECONDS), self._look_at_clock)
+        else:
+            self._end(grpc.StatusCode.UNAUTHENTICATED, "the token of this stream has ended: come back with a new one")
