@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from headgate.serve.tables import columns_of, duration
+from headgate.resources.registry import KINDS, find_written
+from headgate.serve.cells import duration
+from headgate.serve.tables import columns_of
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,9 @@ def test_no_age_is_unknown() -> None:
 
 
 def cells(obj: dict[str, Any]) -> dict[str, Any]:
-    return {column.name: column.cell(obj) for column in columns_of(obj["kind"])}
+    kind = find_written(obj["apiVersion"], obj["kind"]) if "apiVersion" in obj else None
+    kind = kind or next(known for known in KINDS if known.kind == obj["kind"])
+    return {column.name: column.cell(obj) for column in columns_of(kind)}
 
 
 def test_service_ports_and_addresses() -> None:

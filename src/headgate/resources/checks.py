@@ -22,6 +22,12 @@ def common_causes(obj: Object) -> Iterator[Cause]:
     yield from metadata_causes(metadata, str(obj.get("kind")))
 
 
+def namespace_of(obj: Object) -> str:
+    """Return an object's namespace, where it will be when it names none."""
+    metadata = obj.get("metadata")
+    return str(metadata.get("namespace") or "default") if isinstance(metadata, Mapping) else "default"
+
+
 def annotation(obj: Object, name: str) -> object:
     """Return an annotation's value, whatever stands there; None when there is none."""
     metadata = obj.get("metadata")

@@ -11,8 +11,19 @@ from typing import TypeAlias
 
 import msgspec
 
-from headgate.resources import crd_gateway, crd_routes
-from headgate.resources.registry import GATEWAY, KINDS, ROUTE_GROUP, SPECS, SPLIT
+from headgate.resources import crd_access, crd_gateway, crd_routes
+from headgate.resources.registry import (
+    ACCESS,
+    GATEWAY,
+    KINDS,
+    MESH,
+    ROUTE_GROUP,
+    SPECS,
+    SPLIT,
+    TCP_ROUTE,
+    TRAFFIC_TARGET,
+    UDP_ROUTE,
+)
 from headgate.resources.schema_parts import CONDITIONS, REF, Schema, choice, kind, listing, record, text, whole
 from headgate.resources.smi import METHODS
 
@@ -128,6 +139,7 @@ def _mesh() -> dict[str, Schema]:
     }
     kinds["", "v1beta1", "TrafficSplit"] = _split("v1beta1")
     kinds |= {(SPECS, version, "HTTPRouteGroup"): _route_group() for version in ROUTE_GROUP.versions}
+    kinds |= _access()
     kinds |= {
         (GATEWAY, version, found.kind): _GATEWAY_API[found.kind]()
         for found in KINDS
@@ -138,6 +150,18 @@ def _mesh() -> dict[str, Schema]:
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
         for gvk, schema in kinds.items()
     }
+
+
+def _access() -> dict[GroupVersionKind, Schema]:
+    kinds = {
+        (ACCESS, version, "TrafficTarget"): crd_access.traffic_target(version) for version in TRAFFIC_TARGET.versions
+    }
+    for route in (TCP_ROUTE, UDP_ROUTE):
+        protocol = route.kind.removesuffix("Route")
+        kinds |= {(SPECS, version, route.kind): crd_access.port_route(protocol, version) for version in route.versions}
+    kinds[MESH, "v1beta1", "TLSConfig"] = crd_access.tls_config(bare=False)
+    kinds["", "v1beta1", "TLSConfig"] = crd_access.tls_config(bare=True)
+    return kinds
 
 
 def definition_name(group: str, version: str, kind: str) -> str:

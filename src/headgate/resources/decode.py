@@ -7,14 +7,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.resources.access_checks import port_route_causes, target_causes
 from headgate.resources.checks import common_causes
 from headgate.resources.core_checks import grant_causes, service_causes, slice_causes
 from headgate.resources.gateway_checks import gateway_causes, gateway_class_causes
 from headgate.resources.meta import Object, Resource
-from headgate.resources.registry import GATEWAY, SPECS, SPLIT
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.route_checks import grpc_route_causes, http_route_causes, tcp_route_causes
 from headgate.resources.route_group_checks import route_group_causes
 from headgate.resources.split_checks import split_causes
+from headgate.resources.tls_config_checks import tls_config_causes
 from headgate.resources.versions import kind_written, to_hub
 
 T = TypeVar("T")
@@ -33,6 +35,10 @@ _WORDS = {
 _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (SPLIT, "TrafficSplit"): split_causes,
     (SPECS, "HTTPRouteGroup"): route_group_causes,
+    (SPECS, "TCPRoute"): port_route_causes,
+    (SPECS, "UDPRoute"): port_route_causes,
+    (ACCESS, "TrafficTarget"): target_causes,
+    (MESH, "TLSConfig"): tls_config_causes,
     (GATEWAY, "GatewayClass"): gateway_class_causes,
     (GATEWAY, "Gateway"): gateway_causes,
     (GATEWAY, "HTTPRoute"): http_route_causes,

@@ -55,11 +55,16 @@ def metadata_causes(metadata: Mapping[str, Any], kind: str) -> Iterator[Cause]:
     """Yield every mistake in an object's `metadata`. `kind` decides which names are allowed."""
     fault = label_fault if kind in _LABEL_KINDS else subdomain_fault
     yield from _name_causes(metadata, fault)
-    yield from _map_causes("metadata.labels", metadata.get("labels"), _label_value_fault)
+    yield from label_causes(metadata.get("labels"), "metadata.labels")
     yield from _map_causes("metadata.annotations", metadata.get("annotations"), lambda _: "")
     yield from _annotation_size(metadata.get("annotations"))
     yield from _finalizer_causes(metadata.get("finalizers"))
     yield from _owner_causes(metadata.get("ownerReferences"))
+
+
+def label_causes(labels: object, where: str) -> Iterator[Cause]:
+    """Yield what is wrong with labels, or with those that a selector asks for."""
+    yield from _map_causes(where, labels, _label_value_fault)
 
 
 def _name_causes(metadata: Mapping[str, Any], fault: Callable[[str], str]) -> Iterator[Cause]:

@@ -1,13 +1,17 @@
 """The kinds that headgate knows: one table, read by the store, the API server, the compiler and the command line."""
 
+from headgate.resources import smi
 from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
 from headgate.resources.gateway import GROUP, Gateway, GatewayClass, ReferenceGrant
+from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key, Object, Resource, Value
+from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
-from headgate.resources.smi import HTTPRouteGroup, TrafficSplit
 
 SPLIT = "split.smi-spec.io"
 SPECS = "specs.smi-spec.io"
+ACCESS = "access.smi-spec.io"
+MESH = "headgate.dev"
 GATEWAY = GROUP
 
 
@@ -57,7 +61,7 @@ KINDS = (
         shape=Namespace,
     ),
     Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, shape=Service),
-    Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True),
+    Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True, shape=Pod),
     Kind(group="", kind="ServiceAccount", plural="serviceaccounts", versions=("v1",), short=("sa",)),
     Kind(group="", kind="Secret", plural="secrets", versions=("v1",), shape=Secret),
     Kind(group="", kind="ConfigMap", plural="configmaps", versions=("v1",), short=("cm",)),
@@ -115,7 +119,7 @@ KINDS = (
         versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
         short=("ts",),
         status=True,
-        shape=TrafficSplit,
+        shape=smi.TrafficSplit,
         aliases=(("", "v1beta1"),),
     ),
     Kind(
@@ -125,15 +129,47 @@ KINDS = (
         versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
         short=("htr",),
         status=True,
-        shape=HTTPRouteGroup,
+        shape=smi.HTTPRouteGroup,
+    ),
+    Kind(
+        group=SPECS,
+        kind="TCPRoute",
+        plural="tcproutes",
+        versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
+        short=("tr",),
+        shape=smi.TCPRoute,
+    ),
+    Kind(group=SPECS, kind="UDPRoute", plural="udproutes", versions=("v1alpha4",), short=("ur",), shape=smi.UDPRoute),
+    Kind(
+        group=ACCESS,
+        kind="TrafficTarget",
+        plural="traffictargets",
+        versions=("v1alpha3", "v1alpha2", "v1alpha1"),
+        short=("tt",),
+        status=True,
+        shape=smi.TrafficTarget,
+    ),
+    Kind(
+        group=MESH,
+        kind="TLSConfig",
+        plural="tlsconfigs",
+        versions=("v1beta1",),
+        status=True,
+        shape=TLSConfig,
+        aliases=(("", "v1beta1"),),
     ),
 )
 
-SERVICE = next(kind for kind in KINDS if kind.kind == "Service")
-ROUTE_GROUP = next(kind for kind in KINDS if kind.kind == "HTTPRouteGroup")
-TRAFFIC_SPLIT = next(kind for kind in KINDS if kind.kind == "TrafficSplit")
-
 _BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}
+SERVICE = _BY_KIND["", "Service"]
+POD = _BY_KIND["", "Pod"]
+ROUTE_GROUP = _BY_KIND[SPECS, "HTTPRouteGroup"]
+TCP_ROUTE = _BY_KIND[SPECS, "TCPRoute"]  # SMI's, which says what may be allowed; not the Gateway API's
+UDP_ROUTE = _BY_KIND[SPECS, "UDPRoute"]
+TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
+TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
+TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
+
 _BY_VERSION = {
     (group, version, kind.kind): kind
     for kind in KINDS

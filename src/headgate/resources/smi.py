@@ -95,6 +95,9 @@ class UDPRoute(Resource, frozen=True, kw_only=True):
     spec: PortRouteSpec = PortRouteSpec()
 
 
+RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
+
+
 class Subject(Input, frozen=True, kw_only=True):
     """Somebody who calls or is called: a ServiceAccount. No namespace is the TrafficTarget's own."""
 

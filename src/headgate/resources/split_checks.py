@@ -7,7 +7,16 @@ from typing import Any
 
 from headgate.errors import Cause
 from headgate.quantity import parse_quantity, whole_weights
-from headgate.resources.checks import TOP_LEVEL, annotation, common_causes, list_at, object_at, text_at, unknown_fields
+from headgate.resources.checks import (
+    TOP_LEVEL,
+    annotation,
+    common_causes,
+    list_at,
+    namespace_of,
+    object_at,
+    text_at,
+    unknown_fields,
+)
 from headgate.resources.meta import Object
 from headgate.resources.names import is_dns_label, is_dns_subdomain, type_name
 from headgate.resources.registry import split_api_version
@@ -35,13 +44,8 @@ def split_causes(obj: Object) -> Iterator[Cause]:
     spec = object_at(obj.get("spec"), "spec", causes)
     if spec is not None:
         _, version = split_api_version(obj["apiVersion"])
-        causes += _spec_causes(spec, version, _namespace(obj))
+        causes += _spec_causes(spec, version, namespace_of(obj))
     yield from causes
-
-
-def _namespace(obj: Object) -> str:
-    metadata = obj.get("metadata")
-    return str(metadata.get("namespace") or "default") if isinstance(metadata, Mapping) else "default"
 
 
 def _spec_causes(spec: Mapping[str, Any], version: str, namespace: str) -> list[Cause]:

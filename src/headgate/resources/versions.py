@@ -4,7 +4,9 @@ Nothing is lost on the way. What a version can't hold is kept in an annotation, 
 
 - `conversion.headgate.dev/weights`, on the hub: the quantities as their author wrote them (`500m`), as a JSON object from
   backend to quantity. It stands there only while it means exactly the weights of the hub; else it is dropped.
-- `conversion.headgate.dev/matches`, on v1alpha1, v1alpha2 and v1beta1: the `spec.matches` that these versions don't have.
+- `conversion.headgate.dev/matches`, on versions of TrafficSplit and TCPRoute without `spec.matches`: this field, as JSON.
+
+The port of a TrafficTarget's destination, which the released v1alpha3 has lost, stays where it was: the hub keeps it.
 """
 
 import json
@@ -16,14 +18,31 @@ from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_quantity, whole_weights
 from headgate.resources.meta import Object
 from headgate.resources.names import type_name
-from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
+from headgate.resources.registry import (
+    ACCESS,
+    KINDS,
+    SPECS,
+    SPLIT,
+    Kind,
+    api_version,
+    find,
+    find_written,
+    split_api_version,
+)
 
 WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
 QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
+PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute, which had no fields then
+SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
+FLAT_TARGET = "v1alpha1"  # of TrafficTarget, which had no spec then
+FLAT_TARGET_FIELDS = {"destination": "destination", "sources": "sources", "specs": "rules"}  # and what they are in spec
 TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup, which had no spec then
 LARGEST_WEIGHT = 2**63 - 1  # JSON readers of the hub hold weights in 64 bits
+BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
+_DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"
+_DRAFTS = {"access.smi-spec.io/v1alpha4 TrafficTarget": _DRAFT, "IdentityBinding": _DRAFT}
 _HOSTNAME = "kubernetes.io/hostname"
 _ZONE = "topology.kubernetes.io/zone"
 
@@ -34,20 +53,36 @@ def kind_written(obj: Object) -> Kind:
         raise DecodeError(Cause("", f"must be an object with apiVersion, kind and metadata, not {type_name(obj)}"))
     for field in ("apiVersion", "kind"):
         if not isinstance(obj.get(field), str) or not obj[field]:
-            raise DecodeError(Cause(field, "is missing: every object needs it, as text"))
+            raise DecodeError(Cause(field, f"is missing: every object needs it, as text{_hubs(obj.get('kind'))}"))
     kind = find_written(obj["apiVersion"], obj["kind"])
     if kind is None:
         raise DecodeError(_unknown(obj["apiVersion"], obj["kind"]))
     return kind
 
 
+def _hubs(name: object) -> str:
+    """Say which versions objects of a kind are written in best."""
+    hubs = [kind.hub for kind in KINDS if kind.kind == name]
+    return f"; a {name} is {' or '.join(hubs)}" if hubs else ""
+
+
 def _unknown(version: str, name: str) -> Cause:
     named = [kind for kind in KINDS if kind.kind == name]
     if not named:
         known = ", ".join(sorted({kind.kind for kind in KINDS}))
-        return Cause("kind", f"{name!r} is not a kind that headgate knows; known are {known}")
+        return Cause("kind", f"{name!r} is not a kind that headgate knows; known are {known}{_DRAFTS.get(name, '')}")
     known = ", ".join(api_version(*pair) for kind in named for pair in _written_versions(kind))
-    return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}")
+    draft = _DRAFTS.get(f"{version} {name}", "")
+    return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}{draft}")
+
+
+def with_metadata_name(obj: Object) -> Object:
+    """Return an object with its name in `metadata`, where the early SMI has a bare `name` (R72)."""
+    metadata = obj.get("metadata") or {}
+    if obj.get("apiVersion") != BARE or "name" not in obj or not isinstance(metadata, Mapping) or metadata.get("name"):
+        return obj
+    rest = {field: value for field, value in obj.items() if field != "name"}
+    return {**rest, "metadata": {**metadata, "name": obj["name"]}}
 
 
 def _written_versions(kind: Kind) -> list[tuple[str, str]]:
@@ -58,7 +93,7 @@ def to_hub(obj: Object) -> Object:
     """Return an object, written in any known version, in the version of the store. Raises DecodeError."""
     kind = kind_written(obj)
     _, version = split_api_version(obj["apiVersion"])
-    convert = _TO_HUB.get(kind.kind)
+    convert = _TO_HUB.get((kind.group, kind.kind))
     hub = {**obj, "apiVersion": kind.hub}
     return convert(hub, version) if convert else hub
 
@@ -68,7 +103,7 @@ def from_hub(obj: Object, group: str, version: str) -> Object:
     kind = find(split_api_version(obj["apiVersion"])[0], obj["kind"])
     if kind is None or (group, version) not in _written_versions(kind):
         raise DecodeError(_unknown(api_version(group, version), obj["kind"]))
-    convert = _FROM_HUB.get(kind.kind)
+    convert = _FROM_HUB.get((kind.group, kind.kind))
     written = {**obj, "apiVersion": api_version(group, version)}
     return convert(written, version) if convert else written
 
@@ -107,7 +142,7 @@ def _annotated(obj: Object, **changes: str | None) -> Object:
 def _split_to_hub(obj: Object, version: str) -> Object:
     spec = _mapping(obj.get("spec"), "spec")
     if version in MATCHLESS_VERSIONS:
-        spec = _with_matches(spec, _annotations(obj).get(MATCHES), version)
+        spec = _with_matches(spec, obj, version)
     kept = _annotations(obj).get(WEIGHTS)
     if version in QUANTITY_VERSIONS:
         spec["backends"], kept = _whole_backends(_sequence(spec.get("backends"), "spec.backends"))
@@ -116,14 +151,17 @@ def _split_to_hub(obj: Object, version: str) -> Object:
     return _annotated({**obj, "spec": spec}, weights=kept, matches=None)
 
 
-def _with_matches(spec: dict[str, Any], kept: object, version: str) -> dict[str, Any]:
+def _with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, Any]:
+    """Return the spec with the matches that its version does not have: a split's are a list, a route's an object."""
+    wanted, word = (list, "a list") if obj["kind"] == "TrafficSplit" else (dict, "an object")
     if "matches" in spec:
-        raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4"))
+        raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the {obj['kind']} in v1alpha4"))
+    kept = _annotations(obj).get(MATCHES)
     if kept is None:
         return spec
     matches = _json(kept)
-    if not isinstance(matches, list):
-        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", "must stay as it was read: a list in JSON"))
+    if not isinstance(matches, wanted):
+        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", f"must stay as it was read: {word} in JSON"))
     return {**spec, "matches": matches}
 
 
@@ -264,14 +302,53 @@ def _group_from_hub(obj: Object, version: str) -> Object:
     return {**rest, "matches": _mapping(obj.get("spec"), "spec").get("matches", [])}
 
 
+def _port_route_to_hub(obj: Object, version: str) -> Object:
+    spec = _mapping(obj.get("spec") or {}, "spec")
+    if version in PORTLESS_VERSIONS:
+        spec = _with_matches(spec, obj, version)
+    return _annotated({**obj, "spec": spec}, matches=None)
+
+
+def _port_route_from_hub(obj: Object, version: str) -> Object:
+    if version not in PORTLESS_VERSIONS:
+        return obj
+    spec = _mapping(obj.get("spec") or {}, "spec")
+    matches = json.dumps(spec.pop("matches"), separators=(",", ":")) if "matches" in spec else None
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    bare = version in SPECLESS_VERSIONS and not spec
+    return _annotated(rest if bare else {**rest, "spec": spec}, matches=matches)
+
+
+def _target_to_hub(obj: Object, version: str) -> Object:
+    """Gather under `spec` what v1alpha1 has at top level; its `specs` are called rules since."""
+    if version != FLAT_TARGET:
+        return obj
+    if "spec" in obj:
+        raise DecodeError(Cause("spec", f"is not a field of {version}; write the TrafficTarget in v1alpha3"))
+    rest = {name: value for name, value in obj.items() if name not in FLAT_TARGET_FIELDS}
+    return {**rest, "spec": {new: obj[old] for old, new in FLAT_TARGET_FIELDS.items() if old in obj}}
+
+
+def _target_from_hub(obj: Object, version: str) -> Object:
+    if version != FLAT_TARGET:
+        return obj
+    spec = _mapping(obj.get("spec"), "spec")
+    rest = {name: value for name, value in obj.items() if name != "spec"}
+    return {**rest, **{old: spec[new] for old, new in FLAT_TARGET_FIELDS.items() if new in spec}}
+
+
 _Convert = Callable[[Object, str], Object]
-_TO_HUB: dict[str, _Convert] = {
-    "TrafficSplit": _split_to_hub,
-    "EndpointSlice": _slice_to_hub,
-    "HTTPRouteGroup": _group_to_hub,
+_TO_HUB: dict[tuple[str, str], _Convert] = {
+    (SPLIT, "TrafficSplit"): _split_to_hub,
+    ("discovery.k8s.io", "EndpointSlice"): _slice_to_hub,
+    (SPECS, "HTTPRouteGroup"): _group_to_hub,
+    (SPECS, "TCPRoute"): _port_route_to_hub,
+    (ACCESS, "TrafficTarget"): _target_to_hub,
 }
-_FROM_HUB: dict[str, _Convert] = {
-    "TrafficSplit": _split_from_hub,
-    "EndpointSlice": _slice_from_hub,
-    "HTTPRouteGroup": _group_from_hub,
+_FROM_HUB: dict[tuple[str, str], _Convert] = {
+    (SPLIT, "TrafficSplit"): _split_from_hub,
+    ("discovery.k8s.io", "EndpointSlice"): _slice_from_hub,
+    (SPECS, "HTTPRouteGroup"): _group_from_hub,
+    (SPECS, "TCPRoute"): _port_route_from_hub,
+    (ACCESS, "TrafficTarget"): _target_from_hub,
 }

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.resources import crd, decode
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import GATEWAY, SPLIT
-from headgate.resources.versions import from_hub, to_hub
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.resources.versions import from_hub, to_hub, with_metadata_name
 from headgate.serve import fields
 from headgate.serve.defaults import completed
 from headgate.serve.kinds import Served
@@ -18,7 +18,8 @@ Advise: TypeAlias = Callable[[Object], Awaitable[Sequence[str]]]
 Change: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status"]
 
-CUSTOM_GROUPS = (SPLIT, GATEWAY)  # custom resources on a cluster, and treated as such: pruned, without merge keys
+CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
+"""Custom resources on a cluster, and treated as such: pruned, without merge keys."""
 _ATTEMPTS = 5
 
 
@@ -80,7 +81,7 @@ class Objects:
         try:
             stored = await self.store.create(hub, dry_run=options.dry_run)
         except (StoreError, DecodeError) as error:
-            raise from_error(error, target.served, _name(obj)) from error
+            raise from_error(error, target.served, _name(hub)) from error
         return await self._written(target, stored, warnings, created=True)
 
     async def change(
@@ -167,6 +168,7 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
         given = obj.get(field) or wanted
         if given != wanted:
             raise ApiError(400, f"{field} of the object is {given}, but the path is for {wanted}")
+    obj = with_metadata_name({**obj, "apiVersion": served.api_version, "kind": served.kind.kind})
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
         raise invalid(served, target.name, [Cause("metadata", "is missing: give the object a metadata.name")])
@@ -175,7 +177,7 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
         if there and given != there:
             raise ApiError(400, f"the {field} of the object ({given}) does not match the {field} on the URL ({there})")
         metadata = {**metadata, field: given} if given else metadata
-    return {**obj, "apiVersion": served.api_version, "kind": served.kind.kind, "metadata": metadata}
+    return {**obj, "metadata": metadata}
 
 
 def _name(obj: Mapping[str, Any]) -> str:

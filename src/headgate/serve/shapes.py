@@ -33,7 +33,7 @@ class Shape(Value, frozen=True, kw_only=True):
         """Return a list."""
         kind = self.served.kind.kind
         if self.shape == "Table":
-            return table(kind, items, metadata=metadata, include=self.include, api=self.version)
+            return table(self.served.kind, items, metadata=metadata, include=self.include, api=self.version)
         if not self.shape:
             return {"kind": f"{kind}List", "apiVersion": self.served.api_version, "metadata": metadata, "items": items}
         return {

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
+from headgate.resources.versions import with_metadata_name
+
 _DEEPEST = 100  # levels of nesting; manifests have about ten
 _MOST_COPIES = 10_000  # values that aliases may add; more is an alias bomb
 _TAG = "tag:yaml.org,2002:"
@@ -118,12 +120,11 @@ def _by_item(places: Mapping[str, Place]) -> Mapping[str, dict[str, Place]]:
 
 def _with_metadata(document: Document) -> Document:
     """Return the document with a `metadata.name` where the early SMI has a bare `name` (R72)."""
-    content = document.object
-    if content.get("apiVersion") != "v1beta1" or "metadata" in content or "name" not in content:
+    named = with_metadata_name(document.object)
+    if named is document.object:
         return document
-    rest = {field: value for field, value in content.items() if field != "name"}
-    places = {**document.places, "metadata.name": document.locate("name"), "metadata": document.locate("name")}
-    return document._replace(object={**rest, "metadata": {"name": content["name"]}}, places=places)
+    place = document.locate("name")
+    return document._replace(object=named, places={"metadata": place, **document.places, "metadata.name": place})
 
 
 def _json(text: str) -> Iterator[Document]:
