@@ -141,6 +141,7 @@ NAMES = MappingProxyType(
         "NetworkRbac": "envoy.extensions.filters.network.rbac.v3.RBAC",
         "SetFilterState": "envoy.extensions.filters.network.set_filter_state.v3.Config",
         "TcpProxy": "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+        "UpstreamConnectMode": "envoy.extensions.filters.network.tcp_proxy.v3.UpstreamConnectMode",
         # HTTP filters
         "CredentialInjector": "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
         "FilterStateValue": "envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue",
@@ -159,6 +160,7 @@ NAMES = MappingProxyType(
         "Router": "envoy.extensions.filters.http.router.v3.Router",
         "UpstreamCodec": "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",
         # access
+        "MtlsAuthenticated": "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config",
         "Permission": "envoy.config.rbac.v3.Permission",
         "Policy": "envoy.config.rbac.v3.Policy",
         "Principal": "envoy.config.rbac.v3.Principal",

@@ -13,11 +13,22 @@ missing                                                cluster that never exists
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
+outbound, outbound6                                    listeners of a transparent sidecar, for what its pod sends (IPv4, IPv6)
+passthrough                                            cluster of whatever address a redirected connection was meant for
+pod/<namespace>/<service>/<port>/<address>/<port>      listener for one pod of a Service without an address of its own
+direct/<namespace>/<service>/<port>/<identity>         cluster of such pods that must prove to be that identity
+inbound                                                listener of a transparent sidecar, for what others send to its pod
+inbound/<port>                                         listener of an explicit sidecar, for a port of its pod
+inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
+inbound/other                                          cluster of the ports of the pod that no Service leads to
+probes, probes/<port>                                  listener and clusters of the orchestrator's health checks
+identity, roots                                        certificate of the proxy itself, and the authorities that it believes
 """
 
 from typing import NamedTuple, TypeAlias
 
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # names are looked up here
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Key
 
@@ -25,6 +36,14 @@ PROXY = "proxy"
 PROBE = "probe"
 TUNNEL = "tunnel"
 MISSING = "missing"
+OUTBOUND = "outbound"
+OUTBOUND6 = "outbound6"
+PASSTHROUGH = "passthrough"
+INBOUND = "inbound"
+OTHER = "inbound/other"
+PROBES = "probes"
+IDENTITY = "identity"
+ROOTS = "roots"
 TRAFFIC_SPLIT = "TrafficSplit"
 ROUTE_GROUP = "gateway.networking.k8s.io"
 _GATEWAY = "gateway"
@@ -38,6 +57,13 @@ class GatewayRef(NamedTuple):
 
     gateway: str
     port: int
+
+
+class InboundRef(NamedTuple):
+    """One port of a sidecar's own pod; without a protocol, its listener."""
+
+    port: int
+    protocol: Protocol | None = None
 
 
 Place: TypeAlias = PortRef | GatewayRef
@@ -97,9 +123,29 @@ def mirror(ref: PortRef) -> str:
     return f"mirror/{ref.service}/{ref.port}"
 
 
+def pod(ref: PortRef, address: str, port: int) -> str:
+    """Name the listener for one endpoint of a Service port that has no address of its own."""
+    return f"pod/{ref.service}/{ref.port}/{address}/{port}"
+
+
+def direct(ref: PortRef, identity: str) -> str:
+    """Name the cluster of the endpoints of such a Service port that must prove an identity."""
+    return f"direct/{ref.service}/{ref.port}/{identity}"
+
+
 def secret(name: str) -> str:
     """Name the certificate of a Secret (`namespace/name`)."""
     return f"secret/{name}"
+
+
+def inbound(ref: InboundRef) -> str:
+    """Name what belongs to a port of a sidecar's own pod."""
+    return f"{INBOUND}/{ref.port}/{ref.protocol.value}" if ref.protocol else f"{INBOUND}/{ref.port}"
+
+
+def probed(port: int, *, https: bool = False) -> str:
+    """Name the cluster of the health checks on a port of the pod."""
+    return f"{PROBES}/{port}/https" if https else f"{PROBES}/{port}"
 
 
 def is_mirror(name: str) -> bool:
@@ -113,6 +159,15 @@ def parse_gateway(name: str) -> GatewayRef | None:
     if len(parts) < _PARTS_OF_A_PORT or parts[0] != _GATEWAY:
         return None
     return GatewayRef(f"{parts[1]}/{parts[2]}", int(parts[3]))
+
+
+def parse_inbound(name: str) -> InboundRef | None:
+    """Return the port of a sidecar's own pod that a resource belongs to, if it does."""
+    kind, _, place = name.partition("/")
+    port, _, protocol = place.partition("/")
+    if kind != INBOUND or not port.isdecimal():
+        return None
+    return InboundRef(int(port), Protocol(protocol) if protocol else None)
 
 
 def parse_rule(name: str) -> Key | None:

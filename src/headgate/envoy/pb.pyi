@@ -4318,10 +4318,10 @@ class _type_v3_HashPolicy(Message):
     def filter_state(self) -> pb._type_v3_HashPolicy.FilterState: ...
     def __init__(self, *, source_ip: pb._type_v3_HashPolicy.SourceIp | None = None, filter_state: pb._type_v3_HashPolicy.FilterState | None = None) -> None: ...
 
-class _extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode(_Enum):
-    IMMEDIATE: ClassVar[pb._extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode]
-    ON_DOWNSTREAM_DATA: ClassVar[pb._extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode]
-    ON_DOWNSTREAM_TLS_HANDSHAKE: ClassVar[pb._extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode]
+class UpstreamConnectMode(_Enum):
+    IMMEDIATE: ClassVar[pb.UpstreamConnectMode]
+    ON_DOWNSTREAM_DATA: ClassVar[pb.UpstreamConnectMode]
+    ON_DOWNSTREAM_TLS_HANDSHAKE: ClassVar[pb.UpstreamConnectMode]
 
 class _extensions_filters_network_tcp_proxy_v3_ProxyProtocolTlvMergePolicy(_Enum):
     ADD_IF_ABSENT: ClassVar[pb._extensions_filters_network_tcp_proxy_v3_ProxyProtocolTlvMergePolicy]
@@ -4400,12 +4400,12 @@ class TcpProxy(Message):
     @property
     def proxy_protocol_tlvs(self) -> RepeatedCompositeFieldContainer[pb._config_core_v3_TlvEntry]: ...
     proxy_protocol_tlv_merge_policy: pb._extensions_filters_network_tcp_proxy_v3_ProxyProtocolTlvMergePolicy
-    upstream_connect_mode: pb._extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode
+    upstream_connect_mode: pb.UpstreamConnectMode
     @property
     def max_early_data_bytes(self) -> pb.UInt32Value: ...
     @property
     def check_drain_close(self) -> pb.BoolValue: ...
-    def __init__(self, *, stat_prefix: builtins.str | None = None, cluster: builtins.str | None = None, weighted_clusters: pb.TcpProxy.WeightedCluster | None = None, on_demand: pb.TcpProxy.OnDemand | None = None, metadata_match: pb.Metadata | None = None, idle_timeout: pb.Duration | None = None, downstream_idle_timeout: pb.Duration | None = None, upstream_idle_timeout: pb.Duration | None = None, access_log: Iterable[pb.AccessLog] | None = None, max_connect_attempts: pb.UInt32Value | None = None, backoff_options: pb.BackoffStrategy | None = None, hash_policy: Iterable[pb._type_v3_HashPolicy] | None = None, tunneling_config: pb.TcpProxy.TunnelingConfig | None = None, max_downstream_connection_duration: pb.Duration | None = None, max_downstream_connection_duration_jitter_percentage: pb.Percent | None = None, access_log_options: pb.TcpProxy.TcpAccessLogOptions | None = None, proxy_protocol_tlvs: Iterable[pb._config_core_v3_TlvEntry] | None = None, proxy_protocol_tlv_merge_policy: pb._extensions_filters_network_tcp_proxy_v3_ProxyProtocolTlvMergePolicy | None = None, upstream_connect_mode: pb._extensions_filters_network_tcp_proxy_v3_UpstreamConnectMode | None = None, max_early_data_bytes: pb.UInt32Value | None = None, check_drain_close: pb.BoolValue | None = None) -> None: ...
+    def __init__(self, *, stat_prefix: builtins.str | None = None, cluster: builtins.str | None = None, weighted_clusters: pb.TcpProxy.WeightedCluster | None = None, on_demand: pb.TcpProxy.OnDemand | None = None, metadata_match: pb.Metadata | None = None, idle_timeout: pb.Duration | None = None, downstream_idle_timeout: pb.Duration | None = None, upstream_idle_timeout: pb.Duration | None = None, access_log: Iterable[pb.AccessLog] | None = None, max_connect_attempts: pb.UInt32Value | None = None, backoff_options: pb.BackoffStrategy | None = None, hash_policy: Iterable[pb._type_v3_HashPolicy] | None = None, tunneling_config: pb.TcpProxy.TunnelingConfig | None = None, max_downstream_connection_duration: pb.Duration | None = None, max_downstream_connection_duration_jitter_percentage: pb.Percent | None = None, access_log_options: pb.TcpProxy.TcpAccessLogOptions | None = None, proxy_protocol_tlvs: Iterable[pb._config_core_v3_TlvEntry] | None = None, proxy_protocol_tlv_merge_policy: pb._extensions_filters_network_tcp_proxy_v3_ProxyProtocolTlvMergePolicy | None = None, upstream_connect_mode: pb.UpstreamConnectMode | None = None, max_early_data_bytes: pb.UInt32Value | None = None, check_drain_close: pb.BoolValue | None = None) -> None: ...
 
 class GenericCredential(Message):
     @property
@@ -4479,6 +4479,12 @@ class WrrLocality(Message):
     @property
     def endpoint_picking_policy(self) -> pb.LoadBalancingPolicy: ...
     def __init__(self, *, endpoint_picking_policy: pb.LoadBalancingPolicy | None = None) -> None: ...
+
+class MtlsAuthenticated(Message):
+    @property
+    def san_matcher(self) -> pb.SubjectAltNameMatcher: ...
+    any_validated_client_certificate: builtins.bool
+    def __init__(self, *, san_matcher: pb.SubjectAltNameMatcher | None = None, any_validated_client_certificate: builtins.bool | None = None) -> None: ...
 
 class DownstreamConnectionsMonitor(Message):
     max_active_downstream_connections: builtins.int

@@ -1,7 +1,18 @@
-"""What listeners show their clients, delivered as secrets of its own: a new certificate touches no listener."""
+"""Certificates, delivered as secrets of their own: a new one touches no listener and no cluster."""
 
-from headgate.envoy import pb
+from collections.abc import Iterator
+
+from headgate.envoy import names, pb
+from headgate.envoy.config import SECRET
+from headgate.envoy.parts import Part
+from headgate.model.identities import Credential
 from headgate.model.secrets import PrivateText
+
+
+def parts(credential: Credential) -> Iterator[Part]:
+    """Yield what a proxy proves its identity with, and whom it believes."""
+    yield Part(SECRET, names.IDENTITY, certificate, (names.IDENTITY, credential.chain, credential.key))
+    yield Part(SECRET, names.ROOTS, roots, (names.ROOTS, credential.roots))
 
 
 def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
@@ -12,3 +23,9 @@ def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
             certificate_chain=pb.DataSource(inline_string=chain), private_key=pb.DataSource(inline_string=key.reveal())
         ),
     )
+
+
+def roots(name: str, certificates: str) -> pb.Secret:
+    """Return the authorities (PEM) that a proxy believes; who a peer is to be, each listener and cluster says itself."""
+    trusted = pb.CertificateValidationContext(trusted_ca=pb.DataSource(inline_string=certificates))
+    return pb.Secret(name=name, validation_context=trusted)

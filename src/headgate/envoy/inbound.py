@@ -1,0 +1,182 @@
+"""A sidecar's inbound side: what others send to its pod (R61 to R76; D15, D21).
+
+What a client may do lives where a change bites at once: for requests in the routes, which open connections look up anew;
+for connections in the filter chain, whose connections end within seconds (`--drain-time-s`) when it changes. So that
+nothing else ends with them, chains have stable names and contents (`inbound_chains`), and a listener's own fields stay as
+they are but for what looks for TLS: in the plain stage nothing waits for a client's first bytes, and a server that speaks
+first is heard at once.
+"""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from headgate.envoy import inbound_chains, names, pb, probes, rbac
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.envoy.inbound_chains import Side
+from headgate.envoy.names import InboundRef
+from headgate.envoy.parts import Part
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.model.access import Access
+from headgate.model.protocols import Protocol
+from headgate.model.workloads import InboundPort, Stage, Workload
+
+SILENCE_SECONDS = 5
+"""How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""
+_OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
+
+
+class _Network(NamedTuple):
+    """What depends on the version of IP: all addresses, and whose packets no redirection touches (envoy.md, part 2)."""
+
+    everywhere: str
+    source: str
+
+
+_V4 = _Network("0.0.0.0", "127.0.0.6")  # noqa: S104  # the pod's own network namespace
+_V6 = _Network("::", "::6")
+
+
+def parts(workload: Workload, *, domain: str, trust_domain: str) -> Iterator[Part]:
+    """Yield everything of a workload's inbound side but its certificates (`secrets.parts`).
+
+    `domain` ends the server names by which clients say which Service they mean.
+    """
+    side = Side(stage=workload.stage, access=workload.access, domain=domain, trust_domain=trust_domain)
+    if workload.capture == "explicit":
+        yield from _explicit(workload, side)
+    else:
+        yield from _transparent(workload, side)
+
+
+def _explicit(workload: Workload, side: Side) -> Iterator[Part]:
+    for port in workload.ports:
+        for protocol in _protocols(port):
+            name = names.inbound(InboundRef(port.port, protocol))
+            yield Part(CLUSTER, name, cluster, (name, protocol, workload.address, port.application))
+        yield from _routes(port, side.access)
+        name = names.inbound(InboundRef(port.port))
+        yield Part(LISTENER, name, listener, (name, workload.address, port, side), _needed((port,)))
+
+
+def _transparent(workload: Workload, side: Side) -> Iterator[Part]:
+    network = _V6 if ip_address(workload.address).version == 6 else _V4
+    ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.spoken)
+    yield Part(CLUSTER, names.OTHER, captured_cluster, (names.OTHER, Protocol.TCP, network.source))
+    for port in ports:
+        for protocol in _protocols(port):
+            name = names.inbound(InboundRef(port.port, protocol))
+            yield Part(CLUSTER, name, captured_cluster, (name, protocol, network.source))
+        yield from _routes(port, side.access)
+    needs = (names.OTHER, *_needed(ports))
+    yield Part(LISTENER, names.INBOUND, captured_listener, (network.everywhere, ports, side), needs)
+    yield from probes.parts(workload, everywhere=network.everywhere, source=network.source)
+
+
+def _protocols(port: InboundPort) -> tuple[Protocol, ...]:
+    return tuple(dict.fromkeys(spoken.protocol for spoken in port.spoken))
+
+
+def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
+    for protocol in _protocols(port):
+        if protocol.is_http:
+            name = names.inbound(InboundRef(port.port, protocol))
+            yield Part(ROUTES, name, routes, (name, port, access), (name,))
+
+
+def _needed(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
+    """Return the clusters that listeners name themselves: those for connections."""
+    return tuple(
+        names.inbound(InboundRef(port.port, protocol))
+        for port in ports
+        for protocol in _protocols(port)
+        if not protocol.is_http
+    )
+
+
+def listener(name: str, host: str, port: InboundPort, side: Side) -> pb.Listener:
+    """Return the listener of an explicit sidecar on a port of its pod's address."""
+    return _listener(name, address(host, port.port), side.stage, inbound_chains.of_port(side, port))
+
+
+def captured_listener(everywhere: str, ports: tuple[InboundPort, ...], side: Side) -> pb.Listener:
+    """Return the listener of a transparent sidecar, with what is redirected to it from every port of the pod.
+
+    Its own ports lead nowhere, or a connection to one of them would go round in circles for ever.
+    """
+    chains = [chain for port in ports for chain in inbound_chains.of_port(side, port, among_others=True)]
+    chains += [inbound_chains.nowhere(port) for port in _OWN_PORTS]
+    chains += inbound_chains.of_other_ports(side)
+    message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.stage, chains)
+    original = pb.ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=pb.pack(pb.OriginalDst()))
+    message.listener_filters.insert(0, original)
+    return message
+
+
+def _listener(
+    name: str, where: pb.Address, stage: Stage, chains: Iterator[pb.FilterChain] | list[pb.FilterChain]
+) -> pb.Listener:
+    tls = pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
+    return pb.Listener(
+        name=name,
+        address=where,
+        filter_chains=chains,
+        listener_filters=[tls] if stage.takes_tls else [],
+        listener_filters_timeout=pb.Duration(seconds=SILENCE_SECONDS),
+        continue_on_listener_filters_timeout=True,
+        traffic_direction=pb.TrafficDirection.INBOUND,
+        enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
+    )
+
+
+def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguration:
+    """Return the one route to the application, and who may take it.
+
+    Nothing is tried again here: whoever called has other pods to turn to. What may be tried again is marked
+    (`inbound_chains.UNREACHED`).
+    """
+    rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.requests(access, port), track_per_rule_stats=True))
+    route = pb.Route(
+        match=pb.RouteMatch(prefix="/"),
+        route=pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0)),
+        typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)},
+    )
+    return pb.RouteConfiguration(name=name, virtual_hosts=[pb.VirtualHost(name=name, domains=["*"], routes=[route])])
+
+
+def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
+    """Return the cluster of the process behind an explicit sidecar."""
+    message = _cluster(name, protocol)
+    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
+    message.type = pb.Cluster.DiscoveryType.STATIC
+    message.load_assignment.CopyFrom(
+        pb.ClusterLoadAssignment(cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])])
+    )
+    return message
+
+
+def captured_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
+    """Return the cluster of what a transparent sidecar stands before: where the client wanted to go.
+
+    `source` is whom the application sees, and whose packets are not redirected again.
+    """
+    message = _cluster(name, protocol)
+    message.type = pb.Cluster.DiscoveryType.ORIGINAL_DST
+    message.lb_policy = pb.Cluster.LbPolicy.CLUSTER_PROVIDED
+    message.upstream_bind_config.CopyFrom(pb.BindConfig(source_address=pb.SocketAddress(address=source, port_value=0)))
+    return message
+
+
+def _cluster(name: str, protocol: Protocol) -> pb.Cluster:
+    limit = pb.UInt32Value(value=UNLIMITED)
+    threshold = pb.CircuitBreakers.Thresholds(
+        max_connections=limit, max_pending_requests=limit, max_requests=limit, max_retries=limit
+    )
+    options = http_options(protocol)
+    return pb.Cluster(
+        name=name,
+        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
+        circuit_breakers=pb.CircuitBreakers(thresholds=[threshold]),
+        typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
+    )

@@ -1,0 +1,84 @@
+"""The orchestrator's health checks, which have no identity, so that they reach a pod whose ports take mutual TLS only.
+
+`GET /<container>/<kind>` on a port of its own becomes the request to the application that the pod's manifest asks for.
+Nothing else can be reached there.
+"""
+
+from collections.abc import Iterator
+
+from headgate.envoy import names, pb
+from headgate.envoy.clusters import CONNECT_SECONDS, address
+from headgate.envoy.config import CLUSTER, LISTENER
+from headgate.envoy.parts import Part
+from headgate.envoy.view import PROBE_PORT
+from headgate.model.workloads import Probe, Workload
+
+
+def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]:
+    """Yield the listener (on the address `everywhere`) and clusters; `source` is who the application sees."""
+    if not workload.probes:
+        return
+    places = sorted({(probe.port, probe.https) for probe in workload.probes})
+    found = []
+    for port, https in places:
+        name = names.probed(port, https=https)
+        found.append(name)
+        yield Part(CLUSTER, name, cluster, (name, workload.address, port, https, source))
+    yield Part(LISTENER, names.PROBES, listener, (everywhere, workload.probes), tuple(found))
+
+
+def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Cluster:  # noqa: FBT001  # a part's arguments
+    """Return the cluster of one port; packets from `source` are not redirected on their way to the application."""
+    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
+    message = pb.Cluster(
+        name=name,
+        type=pb.Cluster.DiscoveryType.STATIC,
+        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
+        load_assignment=pb.ClusterLoadAssignment(
+            cluster_name=name, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
+        ),
+        upstream_bind_config=pb.BindConfig(source_address=pb.SocketAddress(address=source, port_value=0)),
+    )
+    if https:
+        tls = pb.pack(pb.UpstreamTlsContext())  # as the orchestrator itself does, it looks at no certificate
+        message.transport_socket.CopyFrom(pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=tls))
+    return message
+
+
+def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
+    """Return the listener of all health checks of a pod."""
+    router = pb.HttpFilter(
+        name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
+    )
+    table = pb.RouteConfiguration(
+        name=names.PROBES,
+        virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_route(probe) for probe in probes])],
+    )
+    connection = pb.HttpConnectionManager(
+        stat_prefix=names.PROBES,
+        route_config=table,
+        http_filters=[router],
+        server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
+        generate_request_id=pb.BoolValue(value=False),
+    )
+    http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
+    return pb.Listener(
+        name=names.PROBES,
+        address=address(everywhere, PROBE_PORT),
+        filter_chains=[pb.FilterChain(name=names.PROBES, filters=[http])],
+        enable_reuse_port=pb.BoolValue(value=False),
+    )
+
+
+def _route(probe: Probe) -> pb.Route:
+    """The host stays what the manifest says, or nobody's name. A redirect counts as success by itself: without `location`, nobody follows it to where no probe is."""
+    get = pb.HeaderMatcher(name=":method", string_match=pb.StringMatcher(exact="GET"))
+    return pb.Route(
+        match=pb.RouteMatch(path=f"/{probe.name}", headers=[get]),
+        route=pb.RouteAction(
+            cluster=names.probed(probe.port, https=probe.https),
+            prefix_rewrite=probe.path if probe.path.startswith("/") else f"/{probe.path}",
+            timeout=pb.Duration(seconds=0),  # the orchestrator's own decides
+        ),
+        response_headers_to_remove=["location"],
+    )

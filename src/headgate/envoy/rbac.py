@@ -1,0 +1,139 @@
+"""Who may do what with a workload, in the words of Envoy's RBAC filters (003, R68 to R70).
+
+A policy is named `<namespace>/<TrafficTarget>/<rule>`, and Envoy counts by that name what it allowed. What no policy allows
+is refused; so is what a rule says that can't be said here, which allows nothing.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.envoy import pb
+from headgate.model.access import AMBIGUOUS_PATH, Access, Connections, Grant
+from headgate.model.matching import Header, Match, Path, Text
+from headgate.model.workloads import InboundPort
+
+OPEN = "open"
+_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # the expression must match the whole path
+
+
+class _Rule(NamedTuple):
+    """A policy before it is one."""
+
+    name: str
+    permission: pb.Permission
+    sources: tuple[str, ...]
+
+
+def requests(access: Access, port: InboundPort) -> pb.RBAC:
+    """Return who may send which requests to a port; to an open workload everybody may, and that is said too."""
+    if not access.closed:
+        return pb.RBAC(policies={OPEN: pb.Policy(permissions=[_any()], principals=[pb.Principal(any=True)])})
+    return _policies(
+        _Rule(_name(grant, rule.name), permission, grant.sources)
+        for grant in _grants(access, port)
+        for rule in grant.requests
+        if (permission := _request(rule.match))
+    )
+
+
+def connections(access: Access, port: InboundPort) -> pb.RBAC:
+    """Return who may open connections to a port that is not HTTP; for workloads that are closed."""
+    return _policies(
+        _Rule(_name(grant, rule.name), _any(), grant.sources) for grant, rule in _connections(access, port)
+    )
+
+
+def callers(access: Access, port: InboundPort) -> tuple[str, ...]:
+    """Return the identities that may open connections to a port that is not HTTP, of a workload that is closed."""
+    return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
+
+
+def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Connections]]:
+    numbers = _numbers(port)
+    for grant in _grants(access, port):
+        for rule in grant.connections:
+            if not rule.ports or numbers & set(rule.ports):
+                yield grant, rule
+
+
+def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
+    numbers = _numbers(port)
+    return (grant for grant in access.grants if grant.port in {0, *numbers})
+
+
+def _numbers(port: InboundPort) -> set[int]:
+    """Return the numbers by which a rule may mean the port: the pod's own, and those of Services that lead there."""
+    return {port.port, *(ref.port for spoken in port.spoken for ref in spoken.services)}
+
+
+def _name(grant: Grant, rule: str) -> str:
+    return f"{grant.origin.namespace}/{grant.origin.name}/{rule}"
+
+
+def _policies(rules: Iterator[_Rule]) -> pb.RBAC:
+    found = pb.RBAC(action=pb.RBAC.Action.ALLOW)
+    for name, permission, sources in rules:
+        if sources:
+            found.policies[name].CopyFrom(
+                pb.Policy(permissions=[permission], principals=[_is(source) for source in sources])
+            )
+    return found
+
+
+def _is(identity: str) -> pb.Principal:
+    """Only the URI of a verified certificate is an identity, whatever else the certificate says it is called."""
+    name = pb.SubjectAltNameMatcher(
+        san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=identity)
+    )
+    proven = pb.pack(pb.MtlsAuthenticated(san_matcher=name))
+    return pb.Principal(
+        custom=pb.TypedExtensionConfig(name="envoy.rbac.principals.mtls_authenticated", typed_config=proven)
+    )
+
+
+def _request(match: Match) -> pb.Permission | None:
+    """Return the requests that a rule means; none when it asks for query parameters, which RBAC does not see."""
+    if match.query:
+        return None
+    rules = [_header(header) for header in match.headers]
+    if match.methods:
+        methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
+        rules.append(_header(Header(name=":method", text=methods)))
+    if match.path:
+        ambiguous = _path(pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=_AMBIGUOUS)))
+        rules += [pb.Permission(not_rule=ambiguous), _paths(match.path)]
+    return pb.Permission(and_rules=pb.Permission.Set(rules=rules)) if rules else _any()
+
+
+def _any() -> pb.Permission:
+    return pb.Permission(any=True)
+
+
+def _paths(path: Path) -> pb.Permission:
+    """Return the paths that a rule means, without the query, as routes match them."""
+    if path.kind == "regex":
+        return _path(_string(Text(value=path.value, regex=True)))
+    if path.kind == "exact":
+        return _path(pb.StringMatcher(exact=path.value))
+    segments = path.value.rstrip("/")
+    deeper = _path(pb.StringMatcher(prefix=f"{segments}/"))
+    if not segments:
+        return deeper
+    return pb.Permission(or_rules=pb.Permission.Set(rules=[_path(pb.StringMatcher(exact=segments)), deeper]))
+
+
+def _path(text: pb.StringMatcher) -> pb.Permission:
+    return pb.Permission(url_path=pb.PathMatcher(path=text))
+
+
+def _header(header: Header) -> pb.Permission:
+    return pb.Permission(header=pb.HeaderMatcher(name=header.name, string_match=_string(header.text)))
+
+
+def _string(text: Text) -> pb.StringMatcher:
+    """An empty expression matches the empty text; Envoy refuses to read it."""
+    return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=text.value or "(?:)")) if text.regex else _exact(text)
+
+
+def _exact(text: Text) -> pb.StringMatcher:
+    return pb.StringMatcher(exact=text.value)
