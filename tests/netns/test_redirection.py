@@ -1,0 +1,274 @@
+"""The rules in the kernel: which connections come out where, asked of sockets that stand in for the proxy."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.netns.wires import APPLICATION, PROXY, Hub, has_ipv6, original
+
+HEADGATE = Path(sys.executable).parent / "headgate"
+SERVICE = "10.96.7.7"  # nowhere
+PATIENCE_S = 5
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
+
+
+@pytest.fixture(scope="module")
+def pods(hub):
+    return hub.pod(), hub.pod()
+
+
+@pytest.fixture(autouse=True)
+def _clean(pods):
+    yield
+    for pod in pods:
+        for family in ("iptables", "ip6tables"):
+            pod.run(family, "-t", "nat", "-F")
+            pod.run(family, "-t", "nat", "-X")
+
+
+@pytest.fixture
+def place():
+    """Make servers that stand for a proxy or an application."""
+    with contextlib.ExitStack() as kept:
+
+        def make(pod, port, address="0.0.0.0"):
+            listening = kept.enter_context(pod.listening(port, address))
+            listening.settimeout(PATIENCE_S)
+            return listening
+
+        yield make
+
+
+def apply(pod, *options):
+    return pod.run(HEADGATE, "redirect", "apply", *options)
+
+
+def rules_of(pod, family="iptables"):
+    lines = pod.run(f"{family}-save", "-t", "nat").splitlines()
+    return [line for line in lines if line.startswith(("-A", ":HEADGATE"))]
+
+
+def went(server, client, host, port, *, user=APPLICATION, source=""):
+    """Connect; return where the connection was going, as the server that it is expected to come out at sees it."""
+    with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
+        calling.settimeout(PATIENCE_S)
+        if source:
+            calling.bind((source, 0))
+        calling.connect((host, port))
+        taken, _ = server.accept()
+        with taken:
+            assert taken.getpeername()[1] == calling.getsockname()[1]
+            return original(taken)
+
+
+def refused(client, host, port, *, user=APPLICATION):
+    with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
+        calling.settimeout(PATIENCE_S)
+        try:
+            calling.connect((host, port))
+        except ConnectionRefusedError:
+            return True
+        return False
+
+
+def test_what_the_application_calls_comes_out_at_its_proxy(pods, place):
+    client, other = pods
+    apply(client)
+    proxy, elsewhere = place(client, 15001), place(other, 8080)
+    assert went(proxy, client, SERVICE, 80) == (SERVICE, 80)
+    assert went(proxy, client, other.address, 8080) == (other.address, 8080)
+    assert went(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is no exception
+    assert went(elsewhere, client, other.address, 8080, user=PROXY) == (other.address, 8080)
+
+
+def test_what_others_call_comes_out_at_the_pods_proxy(pods, place):
+    pod, other = pods
+    apply(pod)
+    proxy, probes = place(pod, 15006), place(pod, 15020)
+    place(pod, 8080)
+    for port in (8080, 22, 9999, 15001, 15006):
+        assert went(proxy, other, pod.address, port) == (pod.address, port)
+    assert went(probes, other, pod.address, 15020) == (pod.address, 15020)
+
+
+def test_loopback_and_the_pods_own_address_are_the_applications(pods, place):
+    pod, _ = pods
+    apply(pod)
+    application = place(pod, 8080)
+    for host in ("127.0.0.1", "127.77.0.1", pod.address):
+        assert went(application, pod, host, 8080) == (host, 8080)
+
+
+def test_a_call_of_itself_goes_in_through_the_proxy_and_from_there_to_the_application(pods, place):
+    pod, _ = pods
+    apply(pod)
+    inbound, application = place(pod, 15006), place(pod, 8080)
+    assert went(inbound, pod, pod.address, 8080, user=PROXY) == (pod.address, 8080)
+    assert went(application, pod, pod.address, 8080, user=PROXY, source="127.0.0.6") == (pod.address, 8080)
+    assert went(application, pod, "127.0.0.1", 8080, user=PROXY) == ("127.0.0.1", 8080)
+
+
+def test_what_is_excluded_is_left_alone(pods, place):
+    pod, other = pods
+    apply(
+        pod,
+        "--excluded-inbound-ports=9090, 9102",
+        "--excluded-outbound-ports=587",
+        f"--excluded-addresses={other.address}",
+        "--excluded-users=1001",
+    )
+    proxy, inbound = place(pod, 15001), place(pod, 15006)
+    metrics, api, mail = place(pod, 9090), place(other, 443), place(other, 587)
+    assert went(metrics, other, pod.address, 9090) == (pod.address, 9090)
+    assert went(metrics, pod, pod.address, 9090, user=PROXY) == (pod.address, 9090)
+    assert went(inbound, other, pod.address, 9091) == (pod.address, 9091)
+    assert went(api, pod, other.address, 443) == (other.address, 443)
+    assert went(mail, pod, other.address, 587) == (other.address, 587)
+    assert went(proxy, pod, SERVICE, 443) == (SERVICE, 443)
+    assert refused(pod, other.address, 444, user=1001)
+    apply(pod, "--excluded-users=1001")
+    assert went(api, pod, other.address, 443, user=1001) == (other.address, 443)
+    assert went(proxy, pod, other.address, 443) == (other.address, 443)
+
+
+def test_dns_is_left_alone_over_both_protocols(pods, place):
+    pod, other = pods
+    apply(pod)
+    place(pod, 15001)
+    assert went(place(other, 53), pod, other.address, 53) == (other.address, 53)
+    with other.entered():
+        server = socket.socket(type=socket.SOCK_DGRAM)
+    with pod.entered():
+        client = socket.socket(type=socket.SOCK_DGRAM)
+    with server, client:
+        server.bind((other.address, 53))
+        server.settimeout(PATIENCE_S)
+        client.sendto(b"who?", (other.address, 53))
+        assert server.recv(100) == b"who?"
+
+
+def test_applying_again_changes_nothing_and_other_options_replace_all(pods):
+    pod, _ = pods
+    assert "IPv4: redirected (" in apply(pod, "--excluded-inbound-ports=9090")
+    before = rules_of(pod)
+    assert "IPv4: redirected already, by the same rules" in apply(pod, "--excluded-inbound-ports=9090")
+    assert rules_of(pod) == before
+    apply(pod, "--excluded-inbound-ports=9102")
+    assert rules_of(pod) == [line.replace("9090", "9102") for line in before]
+
+
+def test_cleaning_takes_away_what_was_added_and_nothing_else(pods, place):
+    pod, other = pods
+    pod.run("iptables-restore", "--noflush", stdin=OTHERS)
+    before = rules_of(pod)
+    apply(pod)
+    assert len(rules_of(pod)) > len(before)
+    assert "IPv4: no longer redirected" in pod.run(HEADGATE, "redirect", "clean")
+    assert rules_of(pod) == before
+    assert "IPv4: not redirected" in pod.run(HEADGATE, "redirect", "clean")
+    assert went(place(other, 8080), pod, other.address, 8080) == (other.address, 8080)
+
+
+OTHERS = "*nat\n:OTHERS - [0:0]\n-A OUTPUT -d 10.9.9.9/32 -p tcp -j OTHERS\n-A OTHERS -j RETURN\nCOMMIT\n"
+
+
+def test_what_an_earlier_program_left_is_found_whichever_it_was(pods):
+    pod, _ = pods
+    printed = pod.run(HEADGATE, "redirect", "print").split("# ip6tables-restore")[0]
+    if pod.run("iptables-legacy-restore", "--noflush", stdin=printed, check=False).returncode:
+        pytest.skip("needs iptables-legacy, and a kernel that has its tables")
+    assert "redirected already, by the same rules (iptables-legacy)" in apply(pod)
+    assert not rules_of(pod, "iptables-nft")  # not twice
+    assert "IPv4: no longer redirected (iptables-legacy)" in pod.run(HEADGATE, "redirect", "clean")
+    assert not rules_of(pod, "iptables-legacy")
+
+
+def test_rules_that_can_not_be_applied_change_nothing(pods, place):
+    pod, other = pods
+    apply(pod)
+    before = rules_of(pod)
+    broken = pod.run("iptables-save", "-t", "nat").replace("--to-ports 15001", "--to-ports many")
+    assert pod.run("iptables-restore", "--noflush", stdin=broken, check=False).returncode
+    assert rules_of(pod) == before  # one transaction, as the command relies on
+    assert went(place(pod, 15006), other, pod.address, 80) == (pod.address, 80)
+
+
+def test_without_privileges_the_command_says_what_it_needs(pods):
+    pod, _ = pods
+    done = pod.run(*in_other_user("redirect", "apply"), check=False)
+    if "Permission denied" in done.stderr and "iptables" not in done.stderr:
+        pytest.skip("other users than root may not read this environment")
+    assert done.returncode == 1
+    assert "run it as root with the capability NET_ADMIN" in done.stderr
+    assert not rules_of(pod)
+
+
+def in_other_user(*arguments):
+    """Return a command of headgate's that root runs without its capabilities."""
+    return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", HEADGATE, *arguments]
+
+
+@needs_ipv6
+def test_ipv6_is_redirected_as_ipv4(pods, place):
+    client, other = pods
+    assert "IPv6: redirected (" in apply(client, f"--excluded-addresses={other.address6}")
+    apply(other)
+    outbound, inbound = place(client, 15001, "::"), place(other, 15006, "::")
+    assert went(outbound, client, "fd00:96::7", 80) == ("fd00:96::7", 80)
+    assert went(inbound, client, other.address6, 8080) == (other.address6, 8080)
+    assert went(place(client, 8080, "::"), client, "::1", 8080) == ("::1", 8080)
+
+
+@needs_ipv6
+def test_a_pods_link_local_address_is_no_way_past_its_proxy(pods, place):
+    client, pod = pods
+    apply(pod)
+    application, inbound = place(pod, 8080, "::"), place(pod, 15006, "::")
+    local = pod.run("sh", "-c", "ip -6 -o addr show dev eth0 scope link | awk '{print $4}'").split("/")[0]
+    with client.socket(socket.AF_INET6) as calling:
+        calling.settimeout(PATIENCE_S)
+        with client.entered():
+            device = socket.if_nametoindex("eth0")
+        calling.connect((local, 8080, 0, device))
+        taken, _ = inbound.accept()
+        with taken:
+            assert original(taken) == (local, 8080)
+    application.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        application.accept()
+
+
+def test_a_pod_without_ipv6_needs_none(place):
+    with contextlib.closing(Hub()) as hub:
+        pod = hub.pod()
+        pod.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true")
+        told = apply(pod)
+        assert "IPv4: redirected" in told
+        assert "IPv6" not in told
+        assert went(place(pod, 15001), pod, SERVICE, 80) == (SERVICE, 80)
+
+
+def test_nothing_of_a_lab_stays_behind_when_the_tests_are_killed():
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    for pid in map(int, done.stdout.split()):
+        with contextlib.suppress(ProcessLookupError):  # it has ended and nobody remembers it
+            holder = os.pidfd_open(pid)
+            ended, _, _ = select.select([holder], [], [], PATIENCE_S)
+            os.close(holder)
+            assert ended
+
+
+KILLED = """
+import os, signal
+from tests.netns.wires import Hub
+hub = Hub()
+print(hub.pid, hub.pod().pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""

@@ -1,0 +1,194 @@
+"""Network namespaces for pods, joined by a bridge that has a namespace of its own: the machine's network is not touched.
+
+Each namespace is held by a process that ends when its standard input closes, so nothing stays behind, however the tests
+end. A socket belongs to the namespace that it was made in, so clients and servers run in the test's process, on its
+event loop, with sockets made inside of pods.
+"""
+
+import ctypes
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+ETH_P_ALL = 3
+SOL_IPV6, ORIGINAL_DST = 41, 80
+CAPTURE_BYTES = 32 << 20
+HOLD = "ip link set lo up && echo here && exec cat"
+SO_RCVBUFFORCE = 33
+APPLICATION, PROXY = 1000, 1337  # users
+NETWORK, NETWORK6 = "10.77.0", "fd77::"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def missing():
+    """Say why there can be no network namespaces here; nothing when there can."""
+    for program in ("ip", "nsenter", "unshare", "setpriv"):
+        if not shutil.which(program):
+            return f"needs {program}"
+    if not any(shutil.which(name) for name in ("iptables", "iptables-nft", "iptables-legacy")):
+        return "needs iptables"
+    if os.geteuid():
+        return "needs root, to make network namespaces"
+    done = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    return f"network namespaces can't be made here: {done.stderr.strip()}" if done.returncode else ""
+
+
+class Namespace:
+    """One network namespace with loopback."""
+
+    def __init__(self):
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._holder.stdout.readline() == b"here\n"
+        self.pid = self._holder.pid
+        self.path = f"/proc/{self.pid}/ns/net"
+        self._there = os.open(self.path, os.O_RDONLY)
+
+    def close(self):
+        os.close(self._there)
+        self._holder.communicate()
+
+    def command(self, *command):
+        """Return a command that runs in here."""
+        return ["nsenter", f"--net={self.path}", *map(str, command)]
+
+    def run(self, *command, check=True, stdin=None):
+        """Run a program in here; return what it printed, and with `check=False` how it ended."""
+        done = subprocess.run(self.command(*command), capture_output=True, text=True, input=stdin, check=False)
+        if check and done.returncode:
+            raise AssertionError(f"{command} failed: {done.stderr}")
+        return done.stdout if check else done
+
+    def ip(self, *steps):
+        self.run("ip", "-batch", "-", stdin="\n".join(steps) + "\n")
+
+    @contextmanager
+    def entered(self, user=0):
+        """Have this thread make its sockets in here, as a user."""
+        home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
+        try:
+            _enter(self._there)
+            _LIBC.setfsuid(user)  # of this thread alone; it is what the kernel takes for the owner of a socket
+            yield
+        finally:
+            _LIBC.setfsuid(0)
+            _enter(home)
+            os.close(home)
+
+    def socket(self, family=socket.AF_INET, *, user=APPLICATION):
+        """Return a TCP socket of this namespace, which belongs to a user and does not block."""
+        with self.entered(user):
+            made = socket.socket(family)
+        made.setblocking(False)
+        return made
+
+    def listening(self, port, address="0.0.0.0"):
+        """Return a socket that listens in here."""
+        made = self.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((address, port))
+        made.listen(64)
+        return made
+
+
+def _enter(namespace):
+    if _LIBC.setns(namespace, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Pod(Namespace):
+    """A namespace with an address on the bridge, and a default route there. `port` is its end at the bridge."""
+
+    def __init__(self, hub, number):
+        super().__init__()
+        self.address = f"{NETWORK}.{number}"
+        self.address6 = f"{NETWORK6}{number:x}"
+        self.port = f"p{number}"
+        self._hub = hub
+        hub.ip(
+            f"link add {self.port} type veth peer name eth0 netns {self.pid}",
+            f"link set {self.port} master bridge up",
+        )
+        self.ip(
+            "link set eth0 up",
+            f"addr add {self.address}/24 dev eth0",
+            f"route add default via {NETWORK}.1",
+        )
+        if has_ipv6():
+            self.ip(f"addr add {self.address6}/64 dev eth0 nodad", f"route add default via {NETWORK6}1")
+
+    def capture(self):
+        """Return a capture of what passes between this pod and the others."""
+        return Capture(self._hub, self.port)
+
+
+def has_ipv6():
+    return Path("/proc/net/if_inet6").exists()
+
+
+class Hub(Namespace):
+    """The bridge; `pod` adds a namespace to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.ip("link add bridge type bridge", "link set bridge up", f"addr add {NETWORK}.1/24 dev bridge")
+        if has_ipv6():
+            self.ip(f"addr add {NETWORK6}1/64 dev bridge nodad")
+        self._numbers = itertools.count(10)
+        self.pods = []
+
+    def pod(self):
+        self.pods.append(Pod(self, next(self._numbers)))
+        return self.pods[-1]
+
+    def close(self):
+        for pod in self.pods:
+            pod.close()
+        super().close()
+
+
+class Capture:
+    """All frames at one end of a cable, from when it was made; use it as a context."""
+
+    def __init__(self, namespace, device):
+        with namespace.entered():
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+            self._socket.bind((device, 0))
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, CAPTURE_BYTES)
+
+    def __enter__(self):
+        self.frames()  # what came before it was bound to the device
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+
+    def frames(self) -> Sequence[bytes]:
+        """Return the frames since the last call."""
+        found = []
+        while True:
+            try:
+                found.append(self._socket.recv(1 << 17))
+            except BlockingIOError:
+                return found
+
+
+def original(connection):
+    """Return where a connection was going before it was redirected, as its server's socket tells."""
+    try:
+        if connection.family == socket.AF_INET6:
+            raw = connection.getsockopt(SOL_IPV6, ORIGINAL_DST, 28)
+            return socket.inet_ntop(socket.AF_INET6, raw[8:24]), int.from_bytes(raw[2:4], "big")
+        raw = connection.getsockopt(socket.SOL_IP, ORIGINAL_DST, 16)
+        return socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big")
+    except FileNotFoundError:  # nothing in this namespace is ever redirected
+        return connection.getsockname()[:2]
