@@ -56,22 +56,22 @@ class XdsServer:
         The certificate (its `roots` don't matter) may be renewed: the next handshake shows the new one. Raises ProxyError
         when the address can't be had.
         """
+        is_private = address.startswith("unix:")
+        if not is_private and not (certificate and self._proven):
+            raise ProxyError(f"{address} is open to others: it needs a certificate, and proofs of who comes")
         server = grpc.aio.server(options=OPTIONS)
         server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate),))
         try:
-            port = self._listen(server, address, certificate)
+            if is_private or not certificate:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, _Shown(certificate).credentials())
         except RuntimeError as error:
+            await server.stop(grace=None)
             raise ProxyError(f"can't listen for proxies on {address}: {error}") from error
         await server.start()
         self._server = server
-        return port
-
-    def _listen(self, server: grpc.aio.Server, address: str, certificate: Latest[Credential] | None) -> int:
-        if address.startswith("unix:"):
-            return int(server.add_insecure_port(address))
-        if certificate is None or not self._proven:
-            raise ProxyError(f"{address} is open to others: it needs a certificate, and proofs of who comes")
-        return int(server.add_secure_port(address, _Shown(certificate).credentials()))
+        return int(port)
 
     async def stop(self) -> None:
         """End all streams; the proxies keep what they have and come back."""

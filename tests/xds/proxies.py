@@ -1,0 +1,109 @@
+"""Clients of delta ADS over the real wire, by hand, and certificates for the server that they come to."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from headgate.envoy import pb
+from headgate.envoy.config import CLUSTER
+from headgate.model.identities import Credential
+from headgate.model.secrets import PrivateText
+from headgate.xds.server import METHOD
+
+NAME = "headgate.headgate-system.svc"
+DEADLINE_S = 20
+
+
+class Proxy:
+    """One stream to `address`; `roots` (PEM) make it TLS. `token` goes into its headers."""
+
+    def __init__(self, address: str, node: str, token: str = "", *, roots: str = "", name: str = NAME) -> None:
+        self.node = node
+        self._metadata = [("authorization", f"Bearer {token}")] if token else []
+        options = [("grpc.ssl_target_name_override", name), ("grpc.use_local_subchannel_pool", 1)]
+        if roots:
+            credentials = grpc.ssl_channel_credentials(roots.encode())
+            self._channel = grpc.aio.secure_channel(address, credentials, options)
+        else:
+            self._channel = grpc.aio.insecure_channel(address, options)
+        self._call: Any = None
+
+    async def __aenter__(self) -> Self:
+        self._call = self._channel.stream_stream(METHOD)(metadata=self._metadata)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+    async def ask(self, type_url: str = CLUSTER, *, initial: Mapping[str, str] | None = None) -> None:
+        """Subscribe to all of a type."""
+        request = pb.DeltaDiscoveryRequest(
+            node=pb.Node(id=self.node), type_url=type_url, initial_resource_versions=initial or {}
+        )
+        await self._call.write(request.SerializeToString())
+
+    async def heard(self) -> pb.DeltaDiscoveryResponse:
+        """Return the next response."""
+        async with asyncio.timeout(DEADLINE_S):
+            data = await self._call.read()
+        assert data is not grpc.aio.EOF, await self._call.details()
+        return pb.DeltaDiscoveryResponse.FromString(data)
+
+    async def ended(self) -> tuple[grpc.StatusCode, str]:
+        """Wait for the end of the stream, which must send nothing before; return status and message."""
+        async with asyncio.timeout(DEADLINE_S):
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                assert await self._call.read() is grpc.aio.EOF
+            return await self._call.code(), await self._call.details()
+
+
+class Authority:
+    """Signs certificates of servers."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root")])
+        certificate = self._certificate(self._name, self._key.public_key())
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        self.roots = _pem(certificate.add_extension(constraints, critical=True).sign(self._key, hashes.SHA256()))
+
+    def issue(self, name: str = NAME) -> Credential:
+        """Return a certificate for a DNS name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        certificate = self._certificate(subject, key.public_key()).add_extension(names, critical=False)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return Credential(
+            chain=_pem(certificate.sign(self._key, hashes.SHA256())),
+            key=PrivateText(private.decode()),
+            roots=self.roots,
+        )
+
+    def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+        )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
