@@ -15,6 +15,8 @@ from headgate.compiler.workloads import roots, workloads
 from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend, Mesh
 from headgate.model.workloads import Stage
+from headgate.resources.meta import Key
+from headgate.resources.smi import TrafficTarget
 from headgate.settings import Settings
 
 ALL_ARRIVED: Mapping[str, Stage] = MappingProxyType({})
@@ -76,10 +78,20 @@ def _service_findings(
 
 def _undecodable(snapshot: Snapshot) -> list[Finding]:
     return [
-        Finding(about=key, reason=Reason.INVALID, field=cause.field, message=cause.message)
+        Finding(about=key, reason=Reason.INVALID, field=cause.field, message=f"{cause.message}{_kept(snapshot, key)}")
         for key, causes in snapshot.undecodable.items()
         for cause in causes
     ]
+
+
+def _kept(snapshot: Snapshot, key: Key) -> str:
+    """Say what an object with mistakes does all the same."""
+    left = snapshot.remains.get(key)
+    if isinstance(left, TrafficTarget):
+        return (
+            f"; until it is corrected, it keeps ServiceAccount {left.spec.destination.name} closed and allows nothing"
+        )
+    return "; until it is corrected, its pods take mutual TLS only and have no names of it" if left else ""
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

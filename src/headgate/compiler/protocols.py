@@ -134,7 +134,8 @@ def _conflict(snapshot: Snapshot, ref: PortRef, oldest: PortRef, declared: Mappi
     index = next(index for index, port in enumerate(service.spec.ports) if port.port == ref.port)
     message = (
         f"port {ref.port} is {declared[ref].value} here, and the same pods' port is {declared[oldest].value} by port "
-        f"{oldest.port} of {winner}, which is older. The clients of each Service get what it says; if the pods speak one "
+        f"{oldest.port} of {winner}, which is older. The clients of each Service get what it says, with mutual TLS at the "
+        f"pods' sidecars too; there, whoever sends plaintext is taken to speak {declared[oldest].value}. If the pods speak one "
         "of the two, let both Services say so"
     )
     return Finding(

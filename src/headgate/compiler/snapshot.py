@@ -23,17 +23,23 @@ def full_name(resource: Resource) -> str:
 
 
 class Snapshot:
-    """`objects` are the typed ones, `undecodable` those whose content can't be used, with the reasons."""
+    """`objects` are the typed ones, `undecodable` those whose content can't be used, with the reasons.
+
+    `remains` is what holds of some of the latter all the same (`compiler.remains`).
+    """
 
     def __init__(
         self,
         revision: int = 0,
         objects: Mapping[Key, Resource] | None = None,
         undecodable: Mapping[Key, tuple[Cause, ...]] | None = None,
+        *,
+        remains: Mapping[Key, Resource] | None = None,
     ) -> None:
         self.revision = revision
         self.objects = objects or {}
         self.undecodable = undecodable or {}
+        self.remains = remains or {}
 
     @cached_property
     def _by_shape(self) -> Mapping[type[Resource], list[tuple[Key, Resource]]]:
@@ -108,7 +114,12 @@ class Snapshot:
 
 def account_of(name: str, pod: Pod) -> str:
     """Return the ServiceAccount (`namespace/name`) of a pod."""
-    return f"{name.partition('/')[0]}/{pod.spec.service_account_name or 'default'}"
+    return f"{name.partition('/')[0]}/{account_name(pod)}"
+
+
+def account_name(pod: Pod) -> str:
+    """Return the ServiceAccount of a pod without its namespace."""
+    return pod.spec.service_account_name or "default"
 
 
 def _precedence(pair: tuple[Key, TrafficSplit]) -> tuple[bool, str, str, str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.compiler.matches import named_matches
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.access import Access, Connections, Grant, Requests
@@ -20,13 +19,12 @@ from headgate.resources.registry import SPECS
 from headgate.resources.smi import Rule, TCPRoute, TrafficTarget
 from headgate.settings import Settings
 
-ACCOUNT = "ServiceAccount"
 DESTINATION = "spec.destination.name"
 Allowed = tuple[Requests | Connections, ...]
 
 
 class Targets:
-    """All TrafficTargets. `accounts` are the destinations (`namespace/name`) of those that may have them."""
+    """All TrafficTargets. `accounts` are their destinations (`namespace/name`)."""
 
     def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
         self.accounts: dict[Key, str] = {}
@@ -37,6 +35,9 @@ class Targets:
         self._rules: dict[Key, list[tuple[int, Allowed]]] = {}
         for key, target in snapshot.of(TrafficTarget):
             self._add(key, target)
+        for key, left in snapshot.remains.items():
+            if isinstance(left, TrafficTarget):
+                self._grants[_account(key, left)] += ()
 
     def access(self, account: str) -> Access:
         """Return who may call the pods of a ServiceAccount (D21)."""
@@ -48,21 +49,13 @@ class Targets:
         return account in self._grants
 
     def _add(self, key: Key, target: TrafficTarget) -> None:
-        account = f"{target.spec.destination.namespace or key.namespace}/{target.spec.destination.name}"
-        if not permitted(self._snapshot, key, account, kind=ACCOUNT):
-            hint = grant_hint(key, account, kind=ACCOUNT)
-            message = (
-                f"{ACCOUNT} {account} is in another namespace, and its access may not be decided from here: {hint}"
-            )
-            field = "spec.destination.namespace"
-            self._tell(key, Reason.REF_NOT_PERMITTED, field, message)
-            return
+        account = _account(key, target)
         self.accounts[key] = account
         rules = [
             (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
         ]
         self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
-        grants = self._grants[account]  # made even if nothing goes in: it is closed from now on
+        grants = self._grants[account]  # even if nothing goes in: the account is closed from now on
         if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
             grants.append(grant)
 
@@ -112,6 +105,11 @@ class Targets:
 
     def _tell(self, key: Key, reason: Reason, field: str, message: str) -> None:
         self.findings.append(Finding(about=key, reason=reason, field=field, message=message))
+
+
+def _account(key: Key, target: TrafficTarget) -> str:
+    """Return the destination (`namespace/name`): its namespace is always the target's own (2.3)."""
+    return f"{key.namespace}/{target.spec.destination.name}"
 
 
 def _grant(

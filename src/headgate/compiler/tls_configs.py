@@ -19,6 +19,8 @@ class TlsConfigs:
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
         self.pods = {key: _selected(snapshot, key.namespace, item) for key, item in self._configs.items()}
+        left = [(key, item) for key, item in snapshot.remains.items() if isinstance(item, TLSConfig)]
+        self._strict = {name for key, item in left for name in _selected(snapshot, key.namespace, item)}
         self._of_pod: dict[str, list[Key]] = defaultdict(list)
         for key, names in self.pods.items():
             for name in names:
@@ -26,7 +28,7 @@ class TlsConfigs:
 
     def is_selected(self, pod: str) -> bool:
         """Say whether a pod is to talk through mutual TLS only (R73, R74)."""
-        return pod in self._of_pod
+        return pod in self._of_pod or pod in self._strict
 
     def subjects(self, pod: str) -> tuple[str, ...]:
         """Return the names that the certificate of a pod carries: those of all TLSConfigs that select it (R78)."""

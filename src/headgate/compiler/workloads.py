@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from headgate.compiler.protocols import is_declared, protocol_of
 from headgate.compiler.services import routed_ports
-from headgate.compiler.snapshot import Snapshot, account_of
+from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import spiffe_id
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
@@ -20,6 +20,7 @@ from headgate.model.routing import RouteTable
 from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
 from headgate.resources import pods
 from headgate.resources.core import EndpointSlice, ServicePort
+from headgate.resources.names import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, Container, Pod
 from headgate.settings import Settings
 
@@ -34,7 +35,7 @@ _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
 class Lead(NamedTuple):
     """A Service port that leads to a pod. `rank` orders them: who says what is spoken before who doesn't, then by age."""
 
-    rank: tuple[bool, str, PortRef]
+    rank: tuple[object, ...]
     ref: PortRef
     protocol: Protocol
 
@@ -67,9 +68,14 @@ def has_sidecar(pod: Pod) -> bool:
 
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:
     """Return the pod that has each address: the youngest, for an older one with the same address is about to be gone."""
-    found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and pod.status.pod_ip]
+    found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
     by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
     return {pod.status.pod_ip: name for name, pod in by_age}
+
+
+def _is_placed(pod: Pod) -> bool:
+    """Say whether the pod has an address, and an account that an identity can name."""
+    return bool(pod.status.pod_ip) and is_dns_subdomain(account_name(pod))
 
 
 def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
@@ -88,7 +94,7 @@ def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
 def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
     declared = is_declared(port)
     protocol = protocol_of(port).protocol if declared or ref not in taken else taken[ref]
-    return Lead((not declared and ref not in taken, created, ref), ref, protocol)
+    return Lead((not declared and ref not in taken, created, *ref.service.split("/"), ref.port), ref, protocol)
 
 
 def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
@@ -107,11 +113,10 @@ def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[s
 
 
 def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
-    namespace, account = account_of(name, pod).split("/")
     return Workload(
         name=name,
         address=pod.status.pod_ip,
-        identity=spiffe_id(settings.trust_domain, namespace, account),
+        identity=spiffe_id(settings.trust_domain, name.partition("/")[0], account_name(pod)),
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
         ports=tuple(_ports(pod, _merged(known.get(name, {}), known.get(pod.status.pod_ip, {})))),
         probes=tuple(_probes(pod)),

@@ -1,7 +1,9 @@
 """From the store to snapshots: every change of a kind that the compiler reads makes a new one."""
 
 from collections.abc import Mapping
+from typing import Any
 
+from headgate.compiler.remains import remains
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, DecodeError, Gone
 from headgate.latest import Latest
@@ -26,6 +28,7 @@ class Feed:
         self._store = store
         self._objects: dict[Key, Resource] = {}
         self._undecodable: dict[Key, tuple[Cause, ...]] = {}
+        self._remains: dict[Key, Resource] = {}
 
     async def run(self) -> None:
         """List, then watch, for ever; when the watch fell behind, list again."""
@@ -41,7 +44,7 @@ class Feed:
 
     async def _relist(self) -> int:
         revision = self._store.revision
-        self._objects, self._undecodable = {}, {}
+        self._objects, self._undecodable, self._remains = {}, {}, {}
         for kind in COMPILED:
             for obj in (await self._store.list(kind.group, kind.kind)).items:
                 self._put(key_of(obj), obj)
@@ -51,12 +54,11 @@ class Feed:
 
     def _take(self, change: Change) -> bool:
         """Apply a change; say whether the compiler could notice it."""
-        before = self._objects.get(change.key), self._undecodable.get(change.key)
-        self._objects.pop(change.key, None)
-        self._undecodable.pop(change.key, None)
+        known: tuple[dict[Key, Any], ...] = (self._objects, self._undecodable, self._remains)
+        before = [part.pop(change.key, None) for part in known]
         if change.type != "DELETED":
             self._put(change.key, change.object)
-        return before != (self._objects.get(change.key), self._undecodable.get(change.key))
+        return before != [part.get(change.key) for part in known]
 
     def _put(self, key: Key, obj: Object) -> None:
         decoded = read_object(obj)
@@ -64,9 +66,11 @@ class Feed:
             self._objects[key] = decoded
         else:
             self._undecodable[key] = decoded
+            if (left := remains(obj)) is not None:
+                self._remains[key] = left
 
     def _publish(self, revision: int) -> None:
-        self.snapshot.set(Snapshot(revision, dict(self._objects), dict(self._undecodable)))
+        self.snapshot.set(Snapshot(revision, dict(self._objects), dict(self._undecodable), remains=dict(self._remains)))
 
 
 def read_object(obj: Object) -> Resource | tuple[Cause, ...]:
@@ -83,8 +87,10 @@ def read_object(obj: Object) -> Resource | tuple[Cause, ...]:
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
     """Return the snapshot of objects that are at hand, files for example; kinds that are not compiled are left out."""
     read = {key: read_object(obj) for key, obj in objects.items() if (key.group, key.kind) in _GROUP_KINDS}
+    undecodable = {key: item for key, item in read.items() if not isinstance(item, Resource)}
     return Snapshot(
         revision,
         {key: item for key, item in read.items() if isinstance(item, Resource)},
-        {key: item for key, item in read.items() if not isinstance(item, Resource)},
+        undecodable,
+        remains={key: left for key in undecodable if (left := remains(objects[key])) is not None},
     )

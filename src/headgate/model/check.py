@@ -3,9 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from headgate.model.access import Access
+from headgate.model.identities import parse_id
 from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, Mesh, Route, Split
 from headgate.model.slots import TOTAL
+from headgate.model.workloads import Stage, Workload
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:
@@ -22,7 +25,54 @@ def check(mesh: Mesh) -> tuple[str, ...]:
         wrong += [f"{place} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
         wrong += [f"{place} {fault}" for route in routes for fault in _slot_faults(route.split)]
     wrong += [f"{place} is listened on twice" for place, count in Counter(_bound(mesh)).items() if count > 1]
-    return tuple(wrong)
+    return (*wrong, *_workload_faults(mesh))
+
+
+def _workload_faults(mesh: Mesh) -> Iterator[str]:
+    """Yield what is wrong with workloads, one by one and together; callers could reach the wrong one, or too many."""
+    for what in ("name", "address"):
+        seen = Counter(getattr(item, what) for item in mesh.workloads)
+        yield from (f"two workloads have the {what} {value}" for value, count in seen.items() if count > 1)
+    for item in mesh.workloads:
+        faults = (*_who(item, mesh.trust_domain), *_port_faults(item), *_access_faults(item.access))
+        yield from (f"workload {item.name} {fault}" for fault in faults)
+    called = {item.identity for item in mesh.workloads if item.stage.is_sent_tls}
+    asked = {place.identity: entry.ref for entry in mesh.endpoints for place in entry.ready if place.identity}
+    yield from (f"{ref} is to prove {who}, and nobody there can" for who, ref in asked.items() if who not in called)
+
+
+def _who(item: Workload, trust_domain: str) -> Iterator[str]:
+    account = parse_id(item.identity)
+    if account is None or account.domain != trust_domain:
+        yield f"has the identity {item.identity!r}, which is none of {trust_domain}"
+    if item.target is Stage.READY:
+        yield "is to stay between plaintext and TLS"
+    if item.access.grants and not item.target.takes_tls:
+        yield "is to know its callers, and takes no TLS"
+
+
+def _port_faults(item: Workload) -> Iterator[str]:
+    numbers, behind = [port.port for port in item.ports], [port.application for port in item.ports]
+    if len(set(numbers)) < len(numbers):
+        yield "has a port twice"
+    if item.capture == "transparent" and numbers != behind:
+        yield "is transparent, and its process listens elsewhere"
+    if item.capture == "explicit" and (len(set(behind)) < len(behind) or not set(behind).isdisjoint(numbers)):
+        yield "has a process that listens where something else does"
+    for port in item.ports:
+        protocols = [spoken.protocol for spoken in port.spoken]
+        if not protocols or len(set(protocols)) < len(protocols):
+            yield f"has no protocol, or one twice, on port {port.port}"
+
+
+def _access_faults(access: Access) -> Iterator[str]:
+    if access.grants and not access.closed:
+        yield "is open, and has grants all the same"
+    for grant in access.grants:
+        if not grant.sources:
+            yield f"lets nobody in particular in, by {grant.origin}"
+        if not (grant.requests or grant.connections):
+            yield f"lets callers do nothing, by {grant.origin}"
 
 
 def _gateway_routes(port: GatewayPort) -> Iterator[Route]:

@@ -1,0 +1,52 @@
+"""What holds of a TrafficTarget or TLSConfig with mistakes: leaving it out as a whole would open what it closes.
+
+A TrafficTarget whose destination can be read keeps its pods closed and allows nothing. A TLSConfig whose selector can be
+read keeps its pods strict and gives them no names. If that can't be read, nobody can tell whom it is about: it is left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.resources.mesh import LabelSelector, TLSConfig, TLSConfigSpec
+from headgate.resources.meta import Metadata, Object, Resource
+from headgate.resources.registry import find_written
+from headgate.resources.smi import Destination, TrafficTarget, TrafficTargetSpec
+
+ACCOUNT = "ServiceAccount"
+
+
+def remains(obj: Object) -> Resource | None:
+    """Return the part that holds of an object that can't be decoded; none for all other kinds."""
+    kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
+    namespace = _part(obj, "metadata").get("namespace") or "default"
+    metadata = Metadata(namespace=str(namespace), name=str(_part(obj, "metadata").get("name")))
+    if kind is None or kind.shape not in {TrafficTarget, TLSConfig}:
+        return None
+    return _target(obj, metadata) if kind.shape is TrafficTarget else _config(obj, metadata)
+
+
+def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
+    destination = _part(obj.get("spec"), "destination") or _part(obj, "destination")  # v1alpha1 has no spec
+    name, namespace = destination.get("name"), destination.get("namespace") or metadata.namespace
+    if not isinstance(name, str) or not name or namespace != metadata.namespace:
+        return None
+    spec = TrafficTargetSpec(destination=Destination(kind=ACCOUNT, name=name))
+    return TrafficTarget(metadata=metadata, spec=spec)
+
+
+def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
+    selector = _part(obj.get("spec"), "selector")
+    labels = selector.get("matchLabels")
+    if (
+        len(selector) != 1
+        or not isinstance(labels, Mapping)
+        or not all(isinstance(item, str) for item in labels.values())
+    ):
+        return None
+    return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=LabelSelector(match_labels=dict(labels))))
+
+
+def _part(value: object, name: str) -> Mapping[str, Any]:
+    """Return a field that should be an object; an empty one where it is none."""
+    found = value.get(name) if isinstance(value, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
