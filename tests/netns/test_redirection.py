@@ -226,6 +226,19 @@ def test_ipv6_is_redirected_as_ipv4(pods, place):
 
 
 @needs_ipv6
+def test_over_ipv6_a_call_of_itself_reaches_the_application_from_an_address_of_its_own(pods, place):
+    pod, _ = pods
+    apply(pod)
+    apply(pod)  # the address is there already
+    inbound, application = place(pod, 15006, "::"), place(pod, 8080, "::")
+    assert went(inbound, pod, pod.address6, 8080, user=PROXY) == (pod.address6, 8080)
+    assert went(application, pod, pod.address6, 8080, user=PROXY, source="::6") == (pod.address6, 8080)
+    pod.run(HEADGATE, "redirect", "clean")
+    assert "::6" not in pod.run("ip", "-6", "addr", "show", "dev", "lo")
+    pod.run(HEADGATE, "redirect", "clean")
+
+
+@needs_ipv6
 def test_a_pods_link_local_address_is_no_way_past_its_proxy(pods, place):
     client, pod = pods
     apply(pod)

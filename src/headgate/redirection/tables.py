@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.errors import HeadgateError
+from headgate.redirection import addresses
+from headgate.redirection.errors import RedirectionError
 from headgate.redirection.rules import CHAINS, Rules, lines, missing, own, removal
 
 VARIANTS = ("", "-nft", "-legacy")  # first what the system is set up for
@@ -19,10 +20,6 @@ PATIENCE_S = 20
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
-
-
-class RedirectionError(HeadgateError):
-    """The rules can't be read or changed; the message says why, and what to do."""
 
 
 class Table(NamedTuple):
@@ -44,13 +41,20 @@ class Outcome(NamedTuple):
 def apply(wanted: Rules) -> tuple[Outcome, ...]:
     """Put the rules in force, in place of those of an earlier time, and read them back. Raises RedirectionError."""
     _refuse_host()
-    return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in _tables())
+    tables = _tables()
+    if len(tables) > 1:
+        addresses.add()
+    return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in tables)
 
 
 def clean() -> tuple[Outcome, ...]:
     """Take away what `apply` added, by whichever program it was, and nothing else. Raises RedirectionError."""
     _refuse_host()
-    return tuple(_clean(table) for base in _bases() for table in _usable(base))
+    bases = _bases()
+    outcomes = tuple(_clean(table) for base in bases for table in _usable(base))
+    if len(bases) > 1:
+        addresses.remove()
+    return outcomes
 
 
 def _apply(table: Table, text: str) -> Outcome:
