@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import re
 import socket
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 
 from headgate.local.environment import ConfigError
 from headgate.local.health import Severity, watch_health
-from headgate.local.logs import begin_log
+from headgate.local.logs import begin_log, says
 from headgate.local.probes import Target, tcp_ports
 from headgate.local.processes import Identity, Launch, Process, StartError, adopt, spawn
 from headgate.private import write_private
@@ -21,6 +22,8 @@ from headgate.resources.workloads import Container
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
 WELL_AFTER = 60.0  # seconds after which a run counts as well, and delays begin anew
+_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # as all languages' libraries have it
+_ANOTHER = "use another containerPort"
 _LOST = 255  # exit code of a process that ended while headgate was away
 
 
@@ -58,13 +61,14 @@ class Record(Value, frozen=True, kw_only=True):
 
 
 class Plan(NamedTuple):
-    """What a container's runs have in common."""
+    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything."""
 
     container: Container
     directory: Path
     address: str
     restart: str  # Always, OnFailure or Never
     grace: float
+    advice: str = ""
 
 
 class Owner(Protocol):
@@ -107,6 +111,11 @@ class ContainerRun:
         self.plan = plan
         self.owner = owner
         self._failures = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Take over the process that an earlier headgate started, if it still runs at the same address.
@@ -243,6 +252,7 @@ class ContainerRun:
             started_at=self.state.started_at,
             finished_at=now,
             reason="Error" if code else "Completed",
+            message=self._explained(code),
         )
         well = now - self.state.started_at >= WELL_AFTER
         self._failures = 1 if well else self._failures + 1
@@ -257,11 +267,16 @@ class ContainerRun:
             message = f"back-off {seconds:g}s restarting container {name}"
             ended, count = before.ended, before.restarts + 1
             self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count, ended=ended))
-            code = ended.exit_code if ended else 0
-            await self.owner.tell(
-                "Warning", "BackOff", f"Back-off restarting container {name}: it ended with exit code {code}"
-            )
+            code, why = (ended.exit_code, ended.message) if ended else (0, "")
+            said = f"Back-off restarting container {name}: it ended with exit code {code}"
+            await self.owner.tell("Warning", "BackOff", f"{said}: {why}" if why else said)
         await asyncio.sleep(seconds)
+
+    def _explained(self, code: int) -> str:
+        """Say why a process ended that took its sidecar's port for its own; empty for all else."""
+        if not (code and self.plan.advice and says(self.plan.directory, _IN_USE)):
+            return ""
+        return f"it says that an address is in use: {self.plan.advice}"
 
     async def _check_ports(self) -> None:
         """Refuse to start beside a stranger that listens on every address: it would get the pod's requests."""
@@ -274,9 +289,10 @@ class ContainerRun:
                 message = f"port {port} needs privilege to listen on: use a containerPort from 1024 on"
                 await self.owner.tell("Warning", "FailedBind", message)
             except OSError as error:
+                remedy = "delete the pod, whose next one gets another port" if self.plan.advice else _ANOTHER
                 message = (
                     f"port {port} of {self.plan.address} is taken, perhaps by a program that listens on 0.0.0.0:{port}: "
-                    "stop it, or use another containerPort"
+                    f"stop it, or {remedy}"
                 )
                 raise OSError(error.errno, message) from error
 
@@ -286,7 +302,7 @@ class ContainerRun:
             launch = await self.owner.prepare(container)
         except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
             launch = Launch(command=(), env={})
-        await watch_health(Target(container, self.plan.address, launch), _Patient(self, process))
+        await watch_health(Target(container, self.plan.address, launch, self.plan.advice), _Patient(self, process))
 
     def set_health(self, *, started: bool, ready: bool) -> None:
         """Take note of what the probes say."""

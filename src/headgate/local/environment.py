@@ -59,7 +59,7 @@ def named_sources(pod: Pod) -> set[tuple[str, str]]:
 def given(pod: Pod, container: Container, address: str) -> dict[str, str]:
     """Return what the local runtime tells every container: its ports, its pod's name and address."""
     ports = container.ports or ()
-    variables = {f"PORT_{_upper(port.name)}": str(port.container_port) for port in ports if port.name}
+    variables = {port_variable(port.name): str(port.container_port) for port in ports if port.name}
     if ports:
         variables["PORT"] = str(ports[0].container_port)
     return {
@@ -70,6 +70,11 @@ def given(pod: Pod, container: Container, address: str) -> dict[str, str]:
         "POD_NAMESPACE": pod.metadata.namespace,
         "NODE_NAME": NODE,
     }
+
+
+def port_variable(name: str) -> str:
+    """Return the variable that tells a process where to listen for its port of that name."""
+    return "PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def written(
@@ -189,7 +194,3 @@ def _decoded(obj: Object, data: Mapping[str, str]) -> dict[str, bytes]:
     except (binascii.Error, TypeError, ValueError) as error:
         name = obj["metadata"]["name"]
         raise ConfigError(f"{obj['kind']} {name!r} holds a value that is not base64: {error}; encode it") from error
-
-
-def _upper(name: str) -> str:
-    return re.sub(r"[^A-Z0-9]", "_", name.upper())

@@ -32,6 +32,7 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 TERM_S = 5.0
 SOCKET_PATH_BYTES = 107
 LONGEST_SOCKET_NAME = 32
+RECORD = "envoy.json"
 
 
 class EnvoyFlags(Value, frozen=True, kw_only=True):
@@ -70,6 +71,15 @@ class _Record(Value, frozen=True, kw_only=True):
 
     identity: Identity
     digest: str
+
+
+def left_behind(directory: Path) -> Process | None:
+    """Return the Envoy that an earlier headgate started with this directory, if it runs."""
+    try:
+        record = msgspec.json.decode((directory / RECORD).read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return adopt(record.identity)
 
 
 def find_envoy(environ: Mapping[str, str]) -> Path:
@@ -136,11 +146,17 @@ class EnvoyProcess:
 
         Raises ProxyError when the binary can't be run.
         """
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        adopted = await self._adopt()
-        if not adopted:
+        if not self._watching and not await self.recover():
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._spawn()
-        self._watching = asyncio.create_task(self._watch(), name="envoy")
+            self._watching = asyncio.create_task(self._watch(), name="envoy")
+
+    async def recover(self) -> bool:
+        """Adopt the Envoy that runs already and keep it running; say whether there is one."""
+        adopted = await self._adopt()
+        if adopted:
+            self._watching = asyncio.create_task(self._watch(), name="envoy")
+        return adopted
 
     async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - the reason of a failure belongs to it
         """Wait until Envoy has its first configuration and takes traffic.
@@ -158,22 +174,32 @@ class EnvoyProcess:
                 raise ProxyError(f"Envoy is not ready after {timeout:g} s. {self._last_lines()}")
             await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
 
+    def detach(self) -> None:
+        """Leave Envoy to the next headgate."""
+        if self._watching:
+            self._watching.cancel()
+            self._watching = None
+        if self._process:
+            self._process.detach()
+            self._process = None
+
     async def stop(self) -> None:
-        """End Envoy: ask first, kill after some seconds."""
+        """End Envoy, also one that was let go or of an earlier headgate: ask first, kill after some seconds."""
         if self._watching:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
             self._watching = None
-        if self._process:
-            await self._process.end(TERM_S)
+        process = self._process or left_behind(self._directory)
+        if process:
+            await process.end(TERM_S)
             self._process = None
         self._record_path.unlink(missing_ok=True)
         self.state.set(EnvoyState(restarts=self.state.get().restarts))
 
     @property
     def _record_path(self) -> Path:
-        return self._directory / "envoy.json"
+        return self._directory / RECORD
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -11,6 +11,10 @@ Severity = Literal["Normal", "Warning"]
 _FIRST_LOOK, _SLOWER = 0.05, 1.5  # seconds before the second look at readiness, and how that grows until the first
 _SLOWEST = 1.0  # success: nobody likes to wait for a laptop
 _PATIENCE = 10.0  # seconds without a listening port before the user is told
+_ADVICE = (
+    "the program must listen on $HOST and $PORT (or 0.0.0.0), "
+    "or spec.containers[].ports must name the port that it listens on"
+)
 
 
 class Patient(Protocol):
@@ -45,7 +49,7 @@ async def watch_health(target: Target, patient: Patient) -> None:
             tasks.create_task(_liveness(container.liveness_probe, target, patient))
         if container.readiness_probe:
             tasks.create_task(_readiness(container.readiness_probe, target, patient))
-        elif not patient.ready:
+        if not patient.ready and (target.advice or not container.readiness_probe):
             tasks.create_task(_listening(target, patient))
 
 
@@ -99,18 +103,19 @@ async def _faults(which: str, probe: Probe, *, target: Target, patient: Patient)
 
 
 async def _listening(target: Target, patient: Patient) -> None:
-    """Wait until every declared port accepts connections; a container without ports is ready at once."""
+    """Wait until every declared port accepts connections: then a container without readiness probe is ready.
+
+    Without ports that is at once. With a readiness probe it is only to say why the probe can't succeed.
+    """
     clock = asyncio.get_running_loop().time
     told, began, pause = False, clock(), _FIRST_LOOK
     for port in tcp_ports(target.container):
         while not await listens(target.address, port):
             if not told and clock() - began > _PATIENCE:
                 told = True
-                message = (
-                    f"nothing listens on {target.address}:{port}: the program must listen on $HOST and $PORT (or 0.0.0.0), "
-                    "or spec.containers[].ports must name the port that it listens on"
-                )
+                message = f"nothing listens on {target.address}:{port}: {target.advice or _ADVICE}"
                 await patient.tell("Warning", "Unhealthy", message)
             await asyncio.sleep(pause)
             pause = min(pause * _SLOWER, _SLOWEST)
-    patient.report(started=True, ready=True)
+    if not target.container.readiness_probe:
+        patient.report(started=True, ready=True)

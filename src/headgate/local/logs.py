@@ -7,6 +7,7 @@ the run before. A log that has grown too long is copied aside and emptied; lines
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from headgate.resources.names import is_dns_label, is_dns_subdomain
 
 LARGEST = 10 << 20  # bytes
 _CHUNK = 1 << 16
+_LAST_WORDS = 1 << 14  # bytes: a long stack trace
 _POLL = 0.2  # seconds between looks at a log that is followed
 _CURRENT, _OLDER, _PREVIOUS = "current.log", "current.log.1", "previous.log"
 
@@ -35,6 +37,16 @@ def begin_log(directory: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         current.replace(directory / _PREVIOUS)
     return current
+
+
+def says(directory: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Whether the last words of a container's run match a pattern."""
+    try:
+        with (directory / _CURRENT).open("rb") as log:
+            log.seek(-min(_LAST_WORDS, log.seek(0, os.SEEK_END)), os.SEEK_END)
+            return pattern.search(log.read()) is not None
+    except OSError:
+        return False
 
 
 def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:

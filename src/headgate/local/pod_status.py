@@ -1,7 +1,7 @@
 """A pod's status: phase, conditions and containers as Kubernetes writes them, from what its containers do. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from headgate.local.containers import ContainerState, Ended
 from headgate.resources import times
@@ -9,19 +9,34 @@ from headgate.resources.meta import Object
 from headgate.resources.workloads import Container, Pod
 
 States = Mapping[str, ContainerState]
+Fact = tuple[str, bool, tuple[str, str]]
+"""A condition: its type, whether it holds, and reason and message for when it does not."""
+SIDECAR_READY = "headgate.dev/SidecarReady"
+"""The condition of pods with a sidecar that says whether it serves."""
 
 
-def pod_status(pod: Object, typed: Pod, states: States, *, address: str, now: float) -> dict[str, Any]:
-    """Return `status` of a pod. `states` holds its containers and init containers by name; `now` is in seconds."""
+class Seen(NamedTuple):
+    """What is known of a pod besides its containers.
+
+    `now` is in seconds; `sidecar` says why its sidecar does not serve, empty while it does, None without one.
+    """
+
+    address: str
+    now: float
+    sidecar: str | None = None
+
+
+def pod_status(pod: Object, typed: Pod, states: States, seen: Seen) -> dict[str, Any]:
+    """Return `status` of a pod. `states` holds its containers and init containers by name."""
     before = pod.get("status") or {}
     phase = pod_phase(typed, states)
     return {
         "phase": phase,
-        "conditions": _conditions(typed, states, phase=phase, now=now),
+        "conditions": _conditions(typed, states, phase=phase, seen=seen),
         "hostIP": "127.0.0.1",
-        "podIP": address,
-        "podIPs": [{"ip": address}],
-        "startTime": before.get("startTime") or times.timestamp(now),
+        "podIP": seen.address,
+        "podIPs": [{"ip": seen.address}],
+        "startTime": before.get("startTime") or times.timestamp(seen.now),
         **_containers("initContainerStatuses", typed.spec.init_containers, states),
         **_containers("containerStatuses", typed.spec.containers, states),
         "qosClass": "BestEffort",
@@ -49,32 +64,34 @@ def _failed(state: ContainerState, pod: Pod) -> bool:
     return ended and pod.spec.restart_policy == "Never"
 
 
-def _conditions(pod: Pod, states: States, *, phase: str, now: float) -> list[dict[str, str]]:
+def _conditions(pod: Pod, states: States, *, phase: str, seen: Seen) -> list[dict[str, str]]:
     since = {condition.type: condition for condition in pod.status.conditions}
+    result = []
+    for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):
+        status, old = str(holds), since.get(type)
+        changed = old.last_transition_time if old and old.status == status else times.timestamp(seen.now)
+        told = {} if holds else {"reason": reason, "message": message}
+        fact = {"type": type, "status": status, **told, "lastTransitionTime": changed}
+        result.append({name: text for name, text in fact.items() if text})
+    return result
+
+
+def _facts(pod: Pod, states: States, *, phase: str, sidecar: str | None) -> Iterator[Fact]:
     unready = _names(pod.spec.containers, states, lambda state: not state.ready)
     uninitialised = _names(pod.spec.init_containers, states, lambda state: not _completed(state))
     finished = phase in {"Succeeded", "Failed"}
     waiting = _fault("ContainersNotReady", "containers with unready status", unready)
     if finished:
         waiting = ("PodCompleted", "") if phase == "Succeeded" else ("PodFailed", "")
-    facts = [
-        (
-            "Initialized",
-            not uninitialised,
-            _fault("ContainersNotInitialized", "containers with incomplete status", uninitialised),
-        ),
-        ("Ready", not unready and not finished, waiting),
-        ("ContainersReady", not unready and not finished, waiting),
-        ("PodScheduled", True, ("", "")),
-    ]
-    result = []
-    for type, holds, (reason, message) in facts:
-        status, old = str(holds), since.get(type)
-        changed = old.last_transition_time if old and old.status == status else times.timestamp(now)
-        told = {} if holds else {"reason": reason, "message": message}
-        fact = {"type": type, "status": status, **told, "lastTransitionTime": changed}
-        result.append({name: text for name, text in fact.items() if text})
-    return result
+    done = not uninitialised
+    yield "Initialized", done, _fault("ContainersNotInitialized", "containers with incomplete status", uninitialised)
+    serve = not unready and not finished
+    without = ("SidecarNotReady", f"the pod's sidecar does not serve: {sidecar}")
+    yield "Ready", serve and not sidecar, without if serve else waiting
+    yield "ContainersReady", serve, waiting
+    yield "PodScheduled", True, ("", "")
+    if sidecar is not None:
+        yield SIDECAR_READY, not sidecar, ("SidecarNotReady", sidecar)
 
 
 def _names(containers: Sequence[Container], states: States, wanted: Any) -> list[str]:

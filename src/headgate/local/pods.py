@@ -7,9 +7,11 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headgate.errors import Conflict, DecodeError, NotFound
+from headgate.local import application_ports
+from headgate.local.application_ports import ApplicationPorts, Numbers, variables
 from headgate.local.containers import ContainerRun, ContainerState, Plan
 from headgate.local.environment import (
     NODE,
@@ -22,13 +24,17 @@ from headgate.local.environment import (
     relocate,
     written,
 )
+from headgate.local.external import EXTERNAL, PROCESS, ExternalRun, read_identity
 from headgate.local.health import Severity
+from headgate.local.injection import EXPLICIT
 from headgate.local.logs import pod_directory
-from headgate.local.pod_status import pod_status
+from headgate.local.pod_status import SIDECAR_READY, Seen, pod_status
 from headgate.local.processes import Launch, inherited
+from headgate.local.sidecars import Sidecar, SidecarSite, proxy_variables
 from headgate.local.volumes import materialise, mounts
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
+from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Container, Pod
 from headgate.store.base import Store
@@ -42,13 +48,18 @@ Unrouted = Callable[[str], Awaitable[None]]
 
 
 class Site(NamedTuple):
-    """What all pods of a machine share."""
+    """What all pods of a machine share. Without `sidecars` none has one, whatever is written on it."""
 
     store: Store
     recorder: EventRecorder
     state: Path
     unrouted: Unrouted
     extra_env: Mapping[str, str]
+    ports: ApplicationPorts
+    sidecars: SidecarSite | None = None
+
+
+Run: TypeAlias = ContainerRun | ExternalRun
 
 
 class PodRun:
@@ -65,8 +76,14 @@ class PodRun:
         self._leaving = asyncio.Event()
         self._gone = asyncio.Event()
         self._dirty = asyncio.Event()
+        self._numbers: Numbers = {}
+        self._sidecar: Sidecar | None = None
+        if site.sidecars and self._annotation(SIDECAR) == EXPLICIT:
+            self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed))
+            self._sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
+        self._external = self._annotation(PROCESS) == EXTERNAL
         self._inits = [self._container(container) for container in self._typed.spec.init_containers]
-        self._containers = [self._container(container) for container in self._typed.spec.containers]
+        self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
         self.see(pod)
 
     def see(self, pod: Object) -> None:
@@ -86,6 +103,9 @@ class PodRun:
         """Place the pod here, take over what still runs of it, and say so in its status."""
         await self._bind()
         before = {status.name: status for status in self._typed.status.container_statuses}
+        if self._sidecar:
+            said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
+            await self._sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
         for one in self._everyone():
             said = before.get(one.plan.container.name)
             await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
@@ -93,22 +113,29 @@ class PodRun:
 
     async def run(self) -> None:
         """Run until the pod's object is gone. Cancelling leaves the processes running for the next headgate."""
-        if self._typed.status.phase in {"Succeeded", "Failed"}:
-            await self._leaving.wait()
-        else:
-            await self._work()
-        await self._leave()
+        async with asyncio.TaskGroup() as tasks:
+            if self._typed.status.phase in {"Succeeded", "Failed"}:
+                await self._end_sidecar()
+                await self._leaving.wait()
+            else:
+                if self._sidecar:
+                    self._sidecar.begin(tasks)
+                await self._work()
+            await self._leave()
 
     def detach(self) -> None:
         """Stop watching the processes; they live on."""
         for one in self._everyone():
             one.detach()
+        if self._sidecar:
+            self._sidecar.detach()
 
     async def end(self) -> list[str]:
         """End all processes and keep the object; return what would not die, in words."""
-        grace = self._grace()
+        grace = 0.0 if self._external else self._grace()  # that process is not ours to wait for
         everyone = self._everyone()
         results = await asyncio.gather(*(one.end(grace) for one in everyone))
+        await self._end_sidecar()
         await self._write_status()
         return [
             f"pod {self.key.namespace}/{self.key.name}, container {one.plan.container.name}: "
@@ -122,11 +149,16 @@ class PodRun:
         sources = await self._sources()
         volumes = materialise(self._typed, self._directory / _VOLUMES, sources)
         found: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._site.extra_env, **given(self._typed, container, self.address)}
+        base = {**inherited(os.environ), **self._site.extra_env, **self._told(container)}
         own = written(self._typed, container, address=self.address, sources=sources, known=base)
         env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
         cwd = relocate(container.working_dir, found)
         return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
+
+    def _told(self, container: Container) -> dict[str, str]:
+        """Return what the runtime tells a container; what its sidecar changes comes in between."""
+        beside = variables(self._numbers) | proxy_variables(self.address) if self._sidecar else {}
+        return {**beside, **given(self._typed, container, self.address)}
 
     def changed(self) -> None:
         """Take note that a container's state is another one."""
@@ -136,14 +168,25 @@ class PodRun:
         """Write an Event about the pod."""
         await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
 
+    def _run(self, container: Container) -> Run:
+        identity = read_identity(self._typed.metadata) if self._external else None
+        return ExternalRun(self._plan(container), self, identity) if identity else self._container(container)
+
     def _container(self, container: Container) -> ContainerRun:
+        return ContainerRun(self._plan(container), self)
+
+    def _plan(self, container: Container) -> Plan:
         policy = self._typed.spec.restart_policy
         init = container in self._typed.spec.init_containers
         restart = "OnFailure" if init and policy == "Always" else policy
-        directory = self._directory / container.name
-        return ContainerRun(Plan(container, directory, self.address, restart, self._grace()), self)
+        runs = application_ports.behind(container, self._numbers)
+        advice = application_ports.advice(runs, self._numbers)
+        return Plan(runs, self._directory / container.name, self.address, restart, self._grace(), advice)
 
-    def _everyone(self) -> list[ContainerRun]:
+    def _annotation(self, name: str) -> str:
+        return self._typed.metadata.annotations.get(name, "")
+
+    def _everyone(self) -> list[Run]:
         return [*self._inits, *self._containers]
 
     def _grace(self) -> float:
@@ -159,13 +202,27 @@ class PodRun:
             reporting.cancel()
 
     async def _run_containers(self) -> None:
-        if not any(one.process for one in self._containers):
+        await self._run_to_the_end()
+        if self._external:
+            with contextlib.suppress(Conflict, NotFound):
+                await self._site.store.delete(self.key, uid=self.uid)
+        else:
+            await self._end_sidecar()
+
+    async def _run_to_the_end(self) -> None:
+        if not any(one.live for one in self._containers):
+            if self._sidecar:
+                await self._sidecar.up()
             for init in self._inits:
                 if await init.run():
                     return
         async with asyncio.TaskGroup() as tasks:
             for one in self._containers:
                 tasks.create_task(one.run())
+
+    async def _end_sidecar(self) -> None:
+        if self._sidecar:
+            await self._sidecar.stop()
 
     async def _report(self) -> None:
         while True:
@@ -176,11 +233,12 @@ class PodRun:
     async def _leave(self) -> None:
         """End in the order that loses no request: out of the endpoints, out of the proxies, then the process."""
         began = time.monotonic()
-        if not self._gone.is_set() and any(one.process for one in self._everyone()):
+        if not self._gone.is_set() and any(one.live for one in self._everyone()):
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
         await asyncio.gather(*(one.end(left) for one in self._everyone()))
+        await self._end_sidecar()  # what the processes still had to say went through it
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._release()
 
@@ -212,19 +270,22 @@ class PodRun:
             pod = await self._fresh()
             if pod is None or pod["metadata"].get("deletionTimestamp"):
                 return
-            metadata, spec = pod["metadata"], pod.get("spec") or {}
-            finalizers = metadata.get("finalizers") or []
-            if FINALIZER in finalizers and spec.get("nodeName") == NODE:
+            bound = self._bound(pod)
+            if bound == pod:
                 return
-            bound = {
-                **pod,
-                "metadata": {**metadata, "finalizers": list(dict.fromkeys([*finalizers, FINALIZER]))},
-                "spec": {**spec, "nodeName": NODE},
-            }
             try:
                 self.see(await self._site.store.update(bound))
             except (Conflict, NotFound):
                 continue
+
+    def _bound(self, pod: Object) -> Object:
+        metadata = pod["metadata"]
+        finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
+        metadata = {**metadata, "finalizers": list(finalizers)}
+        if self._numbers:
+            text = application_ports.written(self._numbers)
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
+        return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE}}
 
     async def _release(self) -> None:
         """Let the object go."""
@@ -245,7 +306,8 @@ class PodRun:
             return
         self.see(pod)
         states: dict[str, ContainerState] = {one.plan.container.name: one.state for one in self._everyone()}
-        status = pod_status(pod, self._typed, states, address=self.address, now=time.time())
+        fault = self._sidecar.fault.get() if self._sidecar else None
+        status = pod_status(pod, self._typed, states, Seen(self.address, time.time(), fault))
         try:
             await self._site.store.update({**pod, "status": status}, subresource="status")
         except Conflict:

@@ -18,11 +18,15 @@ _LONGEST_LINE = 4096  # bytes of an answer's first line
 
 
 class Target(NamedTuple):
-    """Whom to ask: the container, the address that it listens on, and how a command runs beside it."""
+    """Whom to ask: the container, the address that it listens on, and how a command runs beside it.
+
+    `advice` is what the process must do because of its sidecar, when it can't be reached.
+    """
 
     container: Container
     address: str
     launch: Launch
+    advice: str = ""
 
 
 class Tally:

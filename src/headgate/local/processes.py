@@ -117,15 +117,27 @@ def spawn(launch: Launch, log: Path) -> Process:
 
 def adopt(identity: Identity) -> Process | None:
     """Watch a process that an earlier headgate started; None when it is gone."""
+    pidfd = _open(identity)
+    return None if pidfd is None else Process(identity, pidfd)
+
+
+async def until_gone(identity: Identity) -> None:
+    """Wait until somebody else's process has ended. Nothing is done to it, whatever becomes of the wait."""
+    pidfd = _open(identity)
+    if pidfd is None:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
     try:
-        pidfd = os.pidfd_open(identity.pid)
-    except OSError:
-        return None
-    # With its file descriptor open, the pid can't become another process' any more: now look whose it is.
-    if _identity(identity.pid) != identity or _state(identity.pid) == "Z":
+        await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
         os.close(pidfd)
-        return None
-    return Process(identity, pidfd)
+
+
+def own_identity() -> Identity:
+    """Return what this process itself is known by."""
+    return _identity(os.getpid())
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
@@ -134,6 +146,19 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
+
+
+def _open(identity: Identity) -> int | None:
+    """Return a file descriptor of a live process; None when it is gone."""
+    try:
+        pidfd = os.pidfd_open(identity.pid)
+    except OSError:
+        return None
+    # With its file descriptor open, the pid can't become another process' any more: now look whose it is.
+    if _identity(identity.pid) == identity and _state(identity.pid) != "Z":
+        return pidfd
+    os.close(pidfd)
+    return None
 
 
 def _identity(pid: int) -> Identity:

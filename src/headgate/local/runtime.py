@@ -12,16 +12,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.errors import DecodeError, Gone, NotFound
+from headgate.local import application_ports
 from headgate.local.addresses import Addresses, NoAddress
+from headgate.local.application_ports import ApplicationPorts
 from headgate.local.containers import Record, read_record
 from headgate.local.controllers import Controllers
 from headgate.local.environment import NODE
+from headgate.local.envoy import left_behind
 from headgate.local.logs import Logs, rotate_logs
 from headgate.local.pods import PodRun, Site, Unrouted
 from headgate.local.processes import adopt
 from headgate.local.services import service_user
+from headgate.local.sidecars import DIRECTORY, SidecarSite
 from headgate.local.workload_rules import workload_causes
+from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
+from headgate.resources.workloads import Pod
 from headgate.store.base import Change, Store
 from headgate.store.events import EventRecorder
 
@@ -54,12 +60,17 @@ class LocalRuntime:
         self._store = store
         self._state = state_dir
         self._addresses = addresses
-        self._site = Site(store, recorder, state_dir, unrouted, dict(extra_env or {}))
+        self._ports = ApplicationPorts()
+        self._site = Site(store, recorder, state_dir, unrouted, dict(extra_env or {}), self._ports)
         self._controllers = Controllers(store, recorder)
         self._runs: dict[str, PodRun] = {}
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
+
+    def give_sidecars(self, site: SidecarSite) -> None:
+        """Run the sidecars of the pods that are to have one. Call it before `run`."""
+        self._site = self._site._replace(sidecars=site)
 
     async def run(self) -> None:
         """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""
@@ -103,13 +114,15 @@ class LocalRuntime:
         await asyncio.gather(*(self._remove(directory) for directory in unwanted))
 
     async def _remove(self, directory: Path) -> None:
-        processes = [adopt(record.identity) for record in _records(directory)]
+        processes = [left_behind(directory / DIRECTORY), *(adopt(record.identity) for record in _records(directory))]
         await asyncio.gather(*(process.end(_ORPHAN_GRACE) for process in processes if process))
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _hold(self, pods: list[Object]) -> None:
-        """Give pods the addresses that they had; one outside the range, or taken, gets another."""
+        """Give pods the addresses and ports that they had; an address outside the range, or taken, gets another."""
         for pod in pods:
+            with contextlib.suppress(DecodeError):  # told when the pod is tried
+                self._ports.hold(pod["metadata"]["uid"], application_ports.read(read(pod, Pod).metadata))
             address = (pod.get("status") or {}).get("podIP", "")
             if self._addresses.covers(address, "pods"):
                 with contextlib.suppress(NoAddress):
@@ -132,6 +145,7 @@ class LocalRuntime:
         self._runs.pop(uid, None)
         self._pods.pop(uid, None)
         self._addresses.release(_user(pod))
+        self._ports.release(uid)
 
     async def _attempt(self, pod: Object, settled: asyncio.Event) -> bool:
         uid = pod["metadata"]["uid"]

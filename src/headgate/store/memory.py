@@ -63,6 +63,10 @@ class MemoryStore:
         """Return an object. Raises NotFound."""
         return self._existing(key)
 
+    def peek(self, key: Key) -> Object | None:
+        """Return an object, None when there is none: for hooks, which can't wait."""
+        return self._shelves.get(key)
+
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
         return Listing(self._shelves.select(group, kind, namespace), self.revision)

@@ -1,0 +1,149 @@
+"""Which pods get a sidecar, decided once, when a pod is created, and written on it; edits of a live pod change nothing.
+
+The pod's own label `headgate.dev/inject` counts first, then its annotation of that name, then its namespace's label, then
+what `headgate up --sidecars` says.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from headgate.envoy.view import OUTBOUND_PORT
+from headgate.errors import Cause, DecodeError, Invalid
+from headgate.local.application_ports import excluded
+from headgate.local.external import EXTERNAL, PROCESS, PROCESS_ID, read_identity
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Metadata, Object
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.resources.workloads import Pod
+from headgate.store.base import Admit
+
+Mode = Literal["all", "labelled", "none"]
+"""Which pods get a sidecar: those that don't opt out, those that opt in, or none."""
+EXPLICIT = "explicit"
+_WORDS = ("true", "false")
+_TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
+_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
+
+
+def admit_sidecars(mode: Mode, find: Callable[[Key], Object | None]) -> Admit:
+    """Return a hook for the store; `find` returns an object that is stored, and None for others.
+
+    It stands behind the hooks that complete pods and check them.
+    """
+
+    def admit(new: Object, old: Object | None) -> Object:
+        kind = (new["apiVersion"], new["kind"])
+        if kind == ("v1", "Pod"):
+            return _kept(new, old) if old else _created(new, mode, _labels(find, new))
+        if kind in _TEMPLATED:
+            _check(_pod_of(new), mode, _labels(find, new), where="spec.template.")
+        if kind == ("v1", "Namespace"):
+            _refuse(_words(new, "labels"), "")
+        return new
+
+    return admit
+
+
+def wants_sidecar(pod: Object, mode: Mode, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether a pod that is created now gets a sidecar."""
+    labels, annotations = _texts(pod, "labels"), _texts(pod, "annotations")
+    if mode == "none":
+        return False
+    if annotations.get(PROCESS) == EXTERNAL:  # there is nothing else that it is for
+        return True
+    said = labels.get(INJECT) or annotations.get(INJECT) or namespace_labels.get(INJECT)
+    return said == "true" if said else mode == "all"
+
+
+def _created(pod: Object, mode: Mode, namespace_labels: Mapping[str, str]) -> Object:
+    _check(pod, mode, namespace_labels, where="")
+    annotations = {name: text for name, text in _texts(pod, "annotations").items() if name not in _WRITTEN_HERE}
+    if wants_sidecar(pod, mode, namespace_labels):
+        annotations[SIDECAR] = EXPLICIT
+    return _annotated(pod, annotations)
+
+
+def _kept(new: Object, old: Object) -> Object:
+    """Keep what was decided: a `kubectl replace` with the manifest of old forgets it, and no edit changes it."""
+    before, now = _texts(old, "annotations"), _texts(new, "annotations")
+    fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
+    if APPLICATION_PORTS in before:
+        fixed.append(APPLICATION_PORTS)
+    message = "is decided when a pod is created: delete the pod, and create it as you want it"
+    _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
+    return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
+
+
+def _check(pod: Object, mode: Mode, namespace_labels: Mapping[str, str], *, where: str) -> None:
+    """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
+    _refuse((*_words(pod, "labels"), *_words(pod, "annotations")), where)
+    if wants_sidecar(pod, mode, namespace_labels):
+        _refuse(_sidecar_causes(pod), where)
+    elif _texts(pod, "annotations").get(PROCESS):
+        message = "needs a sidecar, and this headgate runs with --sidecars none"
+        _refuse([Cause(_field(PROCESS), message)], where)
+
+
+def _sidecar_causes(pod: Object) -> Iterator[Cause]:
+    try:
+        typed = read(pod, Pod)
+        excluded(typed.metadata)
+    except DecodeError as error:
+        yield from error.causes
+        return
+    for index, container in enumerate(typed.spec.containers):
+        for number, port in enumerate(container.ports or ()):
+            if port.container_port == OUTBOUND_PORT and port.protocol == "TCP":
+                yield Cause(
+                    f"spec.containers[{index}].ports[{number}].containerPort",
+                    f"{OUTBOUND_PORT} is the sidecar's own; choose another port, "
+                    f'or let the pod do without a sidecar: label it {INJECT}: "false"',
+                )
+    yield from _process_causes(typed.metadata)
+
+
+def _process_causes(metadata: Metadata) -> Iterator[Cause]:
+    process = metadata.annotations.get(PROCESS)
+    if process not in {None, EXTERNAL}:
+        yield Cause(_field(PROCESS), f"{process!r} is not known; write {EXTERNAL}, or leave it out")
+    elif process and read_identity(metadata) is None:
+        yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
+
+
+def _words(obj: Object, part: str) -> Iterator[Cause]:
+    said = _texts(obj, part).get(INJECT)
+    if said not in {None, "", *_WORDS}:
+        yield Cause(f"metadata.{part}[{INJECT}]", f'{said!r} is neither "true" nor "false"')
+
+
+def _refuse(causes: Any, where: str) -> None:
+    found = [Cause(f"{where}{cause.field}", cause.message) for cause in causes]
+    if found:
+        raise Invalid(*found)
+
+
+def _pod_of(obj: Object) -> Object:
+    """Return the pod that a template makes, for reading only."""
+    template = (obj.get("spec") or {}).get("template") or {}
+    return {"metadata": {}, "spec": {}, **{name: part for name, part in template.items() if part}}
+
+
+def _labels(find: Callable[[Key], Object | None], obj: Object) -> Mapping[str, str]:
+    found = find(Key("", "Namespace", "", obj["metadata"].get("namespace", "")))
+    return _texts(found, "labels") if found else {}
+
+
+def _texts(obj: Object, part: str) -> Mapping[str, str]:
+    found = obj["metadata"].get(part)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _field(annotation: str) -> str:
+    return f"metadata.annotations[{annotation}]"
+
+
+def _annotated(pod: Object, annotations: Mapping[str, str]) -> Object:
+    if annotations == _texts(pod, "annotations"):
+        return pod
+    metadata = {name: part for name, part in pod["metadata"].items() if name != "annotations"}
+    return {**pod, "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {})}

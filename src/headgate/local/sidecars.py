@@ -1,0 +1,196 @@
+"""Explicit sidecars: an Envoy for each pod, in front of its process; started before it, ended after it.
+
+The sidecar has the pod's address: it takes what comes to the declared ports, and is an HTTP proxy for the process on port
+15001. It lives in the pod's directory and outlives headgate as processes do.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
+from headgate.errors import ProxyError
+from headgate.latest import Latest, until
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess
+from headgate.local.health import Severity
+from headgate.resources.meta import Key
+
+DIRECTORY = "_sidecar"  # no container can have this name
+STARTING = "its configuration is on the way"
+_TOKEN = "token"  # noqa: S105  # a file's name
+_PATIENCE = 20.0  # seconds without a configuration before the user is told
+_AGAIN = 1.0  # seconds between looks at a sidecar that does not serve
+
+
+class Tokens(Protocol):
+    """Whoever makes the proofs of who a proxy is (`xds.proofs.LocalTokens`)."""
+
+    lifetime: timedelta
+
+    def write(self, node_id: str, path: Path) -> None:
+        """Put a new token for a proxy into its file, all at once."""
+
+
+class SidecarSite(NamedTuple):
+    """What the sidecars of a machine share; whoever runs the control plane fills it in. Proxies are named by node id.
+
+    `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
+    knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
+    `pass_fds` are inherited by every sidecar.
+    """
+
+    binary: Path
+    xds_socket: Path
+    runtime_dir: Path
+    tokens: Tokens
+    expected: Callable[[str], Awaitable[None]]
+    settled: Callable[[str], Awaitable[None]]
+    refused: Callable[[str], Sequence[str]]
+    pass_fds: tuple[int, ...] = ()
+
+
+class Owner(Protocol):
+    """The pod, as its sidecar sees it."""
+
+    def changed(self) -> None:
+        """Take note that the sidecar serves, or no longer does."""
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        """Tell the user."""
+
+
+def node_id(pod: Key) -> str:
+    """Return the name of a pod's sidecar among proxies."""
+    return f"{SIDECAR}/{pod.namespace}/{pod.name}"
+
+
+def admin_socket(runtime_dir: Path, pod_directory: Path) -> Path:
+    """Return the path of a sidecar's admin socket: short, and another one for each pod."""
+    return runtime_dir / f"pod-{hashlib.sha256(pod_directory.name.encode()).hexdigest()[:16]}.sock"
+
+
+def proxy_variables(address: str) -> dict[str, str]:
+    """Return what brings a process' requests to its sidecar."""
+    return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}"}
+
+
+class Sidecar:
+    """The sidecar of one pod, from `begin` to `stop`; `fault` says why it does not serve, and is empty while it does."""
+
+    def __init__(self, site: SidecarSite, pod: Key, pod_directory: Path, owner: Owner) -> None:
+        self.fault: Latest[str] = Latest(STARTING)
+        self._site = site
+        self._node = node_id(pod)
+        self._directory = pod_directory / DIRECTORY
+        self._admin = admin_socket(site.runtime_dir, pod_directory)
+        self._owner = owner
+        self._envoy = EnvoyProcess(
+            site.binary,
+            bootstrap(node_id=self._node, xds_socket=str(site.xds_socket), admin_socket=str(self._admin)),
+            directory=self._directory,
+            admin=self._admin,
+            flags=EnvoyFlags(pass_fds=site.pass_fds),
+        )
+        self._work: asyncio.Task[None] | None = None
+        self._told = ""
+
+    async def recover(self, *, serves: bool) -> None:
+        """Take over the Envoy of an earlier headgate. What was said of it last holds until something else is known."""
+        if self._directory.exists():
+            self._renew()
+            if await self._envoy.recover() and serves:
+                self.fault.set("")
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Start it when the control plane expects it, and keep it from then on."""
+        self._work = tasks.create_task(self._keep(), name=self._node)
+
+    async def up(self) -> None:
+        """Wait until it serves."""
+        await until(lambda: not self.fault.get(), self.fault)
+
+    def detach(self) -> None:
+        """Leave it to the next headgate."""
+        self._envoy.detach()
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._work:
+            self._work.cancel()
+            await asyncio.wait({self._work})
+            self._work = None
+        await self._envoy.stop()
+        self._admin.unlink(missing_ok=True)
+        (self._directory / _TOKEN).unlink(missing_ok=True)
+        self.fault.set("it has ended with its pod")
+
+    async def _keep(self) -> None:
+        await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._renew()
+        while True:
+            try:
+                await self._envoy.start()
+                break
+            except ProxyError as error:
+                await self._say(str(error))
+                await asyncio.sleep(_AGAIN)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renew_in_time())
+            tasks.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Look anew whenever Envoy ended or was started again."""
+        while True:
+            changed = self._envoy.state.change()
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(self._look())
+                await changed.wait()
+                looking.cancel()
+
+    async def _look(self) -> None:
+        """Say what keeps it from serving until nothing does."""
+        if not self._envoy.state.get().pid:
+            await self._say(f"it ended and is started again. {self._envoy.state.get().failure}")
+            return
+        while fault := await self._trouble():
+            await self._say(fault)
+            await asyncio.sleep(_AGAIN)
+        self._told = ""
+        self._set("")
+
+    async def _trouble(self) -> str:
+        try:
+            await self._envoy.ready()
+            async with asyncio.timeout(_PATIENCE):
+                await self._site.settled(self._node)
+        except ProxyError as error:
+            return str(error)
+        except TimeoutError:
+            return f"it does not have its configuration after {_PATIENCE:g} s"
+        return "; ".join(self._site.refused(self._node))
+
+    async def _say(self, fault: str) -> None:
+        self._set(fault)
+        if fault != self._told:
+            self._told = fault
+            await self._owner.tell("Warning", "SidecarNotReady", f"The pod's sidecar does not serve: {fault}")
+
+    def _set(self, fault: str) -> None:
+        if fault != self.fault.get():
+            self.fault.set(fault)
+            self._owner.changed()
+
+    def _renew(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # the pod's files are being removed
+            self._site.tokens.write(self._node, self._directory / _TOKEN)
+
+    async def _renew_in_time(self) -> None:
+        while True:
+            await asyncio.sleep(self._site.tokens.lifetime.total_seconds() / 2)
+            self._renew()
