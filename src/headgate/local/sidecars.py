@@ -12,17 +12,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess
 from headgate.local.health import Severity
+from headgate.private import write_private
 from headgate.resources.meta import Key
 
 DIRECTORY = "_sidecar"  # no container can have this name
 STARTING = "its configuration is on the way"
-_TOKEN = "token"  # noqa: S105  # a file's name
+_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 _PATIENCE = 20.0  # seconds without a configuration before the user is told
 _AGAIN = 1.0  # seconds between looks at a sidecar that does not serve
 
@@ -91,7 +92,12 @@ class Sidecar:
         self._owner = owner
         self._envoy = EnvoyProcess(
             site.binary,
-            bootstrap(node_id=self._node, xds_socket=str(site.xds_socket), admin_socket=str(self._admin)),
+            bootstrap(
+                node_id=self._node,
+                xds_socket=str(site.xds_socket),
+                admin_socket=str(self._admin),
+                token=str(self._directory / _TOKEN_SOURCE),
+            ),
             directory=self._directory,
             admin=self._admin,
             flags=EnvoyFlags(pass_fds=site.pass_fds),
@@ -132,6 +138,7 @@ class Sidecar:
     async def _keep(self) -> None:
         await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
         self._renew()
         while True:
             try:

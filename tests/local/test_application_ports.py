@@ -1,0 +1,129 @@
+"""Where processes listen behind explicit sidecars."""
+
+import socket
+from typing import Any
+
+import pytest
+
+from headgate.errors import DecodeError
+from headgate.local.addresses import NoAddress
+from headgate.local.application_ports import (
+    ApplicationPorts,
+    advice,
+    behind,
+    candidates,
+    captured,
+    ephemeral_range,
+    is_free,
+    read,
+    written,
+)
+from headgate.resources import decode
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
+from headgate.resources.workloads import Container, Pod
+
+
+def pod(*ports: dict[str, Any], annotations: Any = None, **container: Any) -> Pod:
+    app = {"name": "app", "ports": list(ports), **container}
+    return decode.read({"metadata": {"annotations": annotations or {}}, "spec": {"containers": [app]}}, Pod)
+
+
+def app(*ports: dict[str, Any], **container: Any) -> Container:
+    return pod(*ports, **container).spec.containers[0]
+
+
+HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
+NUMBERS = {8080: 20417, 9090: 20418}
+
+
+def test_a_user_keeps_its_numbers_and_nobody_shares_one():
+    ports = ApplicationPorts(range(100, 104), free=lambda _: True)
+    one, two = ports.take("one", [8080, 9090]), ports.take("two", [8080, 9090])
+    assert len({*one.values(), *two.values()}) == 4
+    assert ports.take("one", [8080, 9090]) == one
+    with pytest.raises(NoAddress, match="all 4 port numbers"):
+        ports.take("three", [8080])
+    ports.release("two")
+    assert set(ports.take("three", [8080]).values()) < set(two.values())
+
+
+def test_what_is_held_since_earlier_is_kept_even_while_its_process_listens():
+    ports = ApplicationPorts(range(100, 200), free=lambda _: False)
+    ports.hold("one", {8080: 150})
+    assert ports.take("one", [8080]) == {8080: 150}
+
+
+def test_a_number_is_neither_one_of_the_pods_own_ports_nor_taken_on_the_machine():
+    ports = ApplicationPorts(range(100, 103), free=lambda number: number != 101)
+    assert ports.take("one", [100]) == {100: 102}
+
+
+def test_no_number_is_the_kernels_to_give_away():
+    assert not set(candidates(ephemeral_range())) & set(ephemeral_range())
+    assert set(candidates(range(20_000, 40_000))) & set(range(10_000, 20_000))
+    assert candidates(range(1024, 65_536))
+
+
+def test_a_number_that_anybody_listens_on_is_not_free():
+    with socket.create_server(("127.0.0.9", 0)) as listener:
+        number = listener.getsockname()[1]
+        assert not is_free(number)
+    assert is_free(number)
+
+
+def test_the_sidecar_takes_the_declared_tcp_ports_that_are_not_excluded():
+    dns = {"containerPort": 53, "protocol": "UDP"}
+    assert captured(pod(HTTP, ADMIN, dns)) == [8080, 9090]
+    assert captured(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
+    with pytest.raises(DecodeError, match="must be port numbers"):
+        captured(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
+
+
+def test_the_annotation_says_what_it_is_read_as():
+    assert written({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
+    assert read(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
+    assert read(pod().metadata) == {}
+    with pytest.raises(DecodeError, match="must be as in 8080=20417"):
+        read(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
+
+
+def test_probes_ask_the_process_itself():
+    found = behind(
+        app(
+            HTTP,
+            ADMIN,
+            readinessProbe={"httpGet": {"port": "http"}},
+            livenessProbe={"httpGet": {"port": 9090}},
+            startupProbe={"tcpSocket": {"port": "8080"}},
+        ),
+        NUMBERS,
+    )
+    assert found.ports
+    assert [port.container_port for port in found.ports] == [20417, 20418]
+    assert found.readiness_probe.http_get.port == "http"
+    assert found.liveness_probe.http_get.port == 20418
+    assert found.startup_probe.tcp_socket.port == 20417
+
+
+def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
+    found = behind(
+        app(
+            HTTP,
+            ADMIN,
+            readinessProbe={"httpGet": {"port": 8080, "host": "127.0.0.1"}},
+            livenessProbe={"tcpSocket": {"port": 9090}},
+        ),
+        {8080: 20417},
+    )
+    assert found.readiness_probe.http_get.port == 8080
+    assert found.liveness_probe.tcp_socket.port == 9090
+    assert behind(app(HTTP), {}) == app(HTTP)
+
+
+def test_the_advice_names_the_variable_and_the_way_out():
+    told = advice(behind(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS)
+    assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), since its sidecar has 8080" in told
+    assert "$PORT_WEB_UI (20418), since its sidecar has 9090" in told
+    assert 'headgate.dev/inject: "false"' in told
+    assert "$PORT_9090 (20418)" in advice(behind(app(HTTP, ADMIN), NUMBERS), NUMBERS)
+    assert advice(app(HTTP), {}) == ""
