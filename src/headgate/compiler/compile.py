@@ -41,6 +41,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
         domain=settings.domain,
         trust_domain=settings.trust_domain,
         passthrough=settings.outbound == "allow",
+        scoped=settings.access == "deny",
         frontends=tuple(front for front in frontends.values() if front.ports),
         gateways=api.ports(),
         tables=api.tables(),

@@ -1,9 +1,12 @@
 """Clusters and their endpoints."""
 
 from headgate.envoy import pb
+from headgate.envoy import peers as mutual
+from headgate.envoy.peers import Peer
 from headgate.envoy.plan import ClusterPlan, Locality
 from headgate.envoy.sources import ads
 from headgate.model.protocols import Protocol
+from headgate.model.routing import Endpoint
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint
@@ -11,16 +14,19 @@ CONNECT_SECONDS = 5
 UNLIMITED = 2**32 - 1  # a mesh proxy does not cap what applications do; limits are the user's to set
 
 
-def cluster(name: str, protocol: Protocol = Protocol.HTTP) -> pb.Cluster:
-    """Return a cluster whose endpoints come in weighted localities; `protocol` is what they are called with."""
+def cluster(name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ...] = ()) -> pb.Cluster:
+    """Return a cluster whose endpoints come in weighted localities; `protocol` is what they are called with.
+
+    Where they have `peers`, those are called by mutual TLS.
+    """
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=UNLIMITED),
         max_pending_requests=pb.UInt32Value(value=UNLIMITED),
         max_requests=pb.UInt32Value(value=UNLIMITED),
         max_retries=pb.UInt32Value(value=UNLIMITED),
     )
-    options = http_options(protocol)
-    return pb.Cluster(
+    options = _renewed(http_options(protocol), protocol) if peers else http_options(protocol)
+    found = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
         eds_cluster_config=pb.Cluster.EdsClusterConfig(eds_config=ads()),
@@ -30,6 +36,46 @@ def cluster(name: str, protocol: Protocol = Protocol.HTTP) -> pb.Cluster:
         ),
         circuit_breakers=pb.CircuitBreakers(thresholds=[threshold]),
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
+    )
+    if peers:
+        mutual.secure(found, peers)
+    return found
+
+
+def direct(name: str, peer: Peer) -> pb.Cluster:
+    """Return the cluster of whatever address a redirected connection was meant for: a peer must answer there."""
+    found = passthrough(name)
+    found.transport_socket.CopyFrom(mutual.transport_socket(peer))
+    return found
+
+
+def passthrough(name: str) -> pb.Cluster:
+    """Return the cluster of whatever address a redirected connection was meant for, as it came."""
+    return pb.Cluster(
+        name=name,
+        type=pb.Cluster.DiscoveryType.ORIGINAL_DST,
+        lb_policy=pb.Cluster.LbPolicy.CLUSTER_PROVIDED,
+        connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
+    )
+
+
+def _renewed(options: pb.HttpProtocolOptions | None, protocol: Protocol) -> pb.HttpProtocolOptions | None:
+    """Return the options of a cluster whose connections end, each after its last request, before certificates do.
+
+    Connections that carry bytes, not requests, are the application's: they last, and prove who calls when they begin.
+    """
+    if not protocol.is_http:
+        return options
+    found = options or explicit_http1()
+    found.common_http_protocol_options.max_connection_duration.CopyFrom(pb.Duration(seconds=mutual.CONNECTION_SECONDS))
+    return found
+
+
+def explicit_http1() -> pb.HttpProtocolOptions:
+    """Return what a cluster without options does: HTTP/1.1."""
+    http1 = pb.Http1ProtocolOptions()
+    return pb.HttpProtocolOptions(
+        explicit_http_config=pb.HttpProtocolOptions.ExplicitHttpConfig(http_protocol_options=http1)
     )
 
 
@@ -49,12 +95,13 @@ def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
 
 def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
+    secured = bool(plan.peers)
     return pb.ClusterLoadAssignment(
-        cluster_name=plan.name, endpoints=[_locality(locality) for locality in plan.localities]
+        cluster_name=plan.name, endpoints=[_locality(locality, secured=secured) for locality in plan.localities]
     )
 
 
-def _locality(locality: Locality) -> pb.LocalityLbEndpoints:
+def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
     namespace, name = locality.backend.split("/")
     return pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name),
@@ -62,16 +109,20 @@ def _locality(locality: Locality) -> pb.LocalityLbEndpoints:
         lb_endpoints=[
             pb.LbEndpoint(
                 endpoint=pb.Endpoint(address=address(endpoint.address, endpoint.port)),
-                metadata=_metadata(backend=locality.backend, pod=endpoint.workload),
+                metadata=_metadata(locality, endpoint, secured=secured),
             )
             for endpoint in locality.endpoints
         ],
     )
 
 
-def _metadata(**texts: str) -> pb.Metadata:
+def _metadata(locality: Locality, endpoint: Endpoint, *, secured: bool) -> pb.Metadata:
+    texts = {"backend": locality.backend, "pod": endpoint.workload}
     fields = {key: pb.Value(string_value=text) for key, text in texts.items() if text}
-    return pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
+    found = pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
+    if secured:
+        found.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
+    return found
 
 
 def address(host: str, port: int) -> pb.Address:

@@ -4,13 +4,14 @@ No listener filter waits for the client's first bytes, so a server that speaks f
 proxy reach the same clusters through CONNECT.
 """
 
-from headgate.envoy import names, pb
+from headgate.envoy import listeners, names, pb
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.plan import RoutePlan, WeightedName
 
 CONNECT = "CONNECT"
 DESTINATION = "x-headgate-tunnel"
+NOWHERE = (WeightedName(cluster=names.MISSING, weight=1),)
 ATTEMPTS = 3  # an endpoint that refuses costs the client nothing while another one accepts
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy by "
@@ -20,20 +21,43 @@ _REFUSAL = (
 
 def listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
     """Return the listener on a Service's own address that passes connections on."""
-    forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
-    proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
-    if len(shares) == 1:
-        proxy.cluster = shares[0].cluster
-    else:
-        weights = [pb.TcpProxy.WeightedCluster.ClusterWeight(name=item.cluster, weight=item.weight) for item in shares]
-        proxy.weighted_clusters.CopyFrom(pb.TcpProxy.WeightedCluster(clusters=weights))
-    passes = pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
     return pb.Listener(
         name=name,
         address=address(host, port),
-        filter_chains=[pb.FilterChain(filters=[passes])],
+        filter_chains=[_chain(shares)],
         enable_reuse_port=pb.BoolValue(value=False),  # as on HTTP ports (listeners.py)
     )
+
+
+def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
+    """Return the listener for redirected connections to an address; it is nobody's but the capturing listener's."""
+    return listeners.redirected(listener(name, host, port, shares))
+
+
+def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener:
+    """Return the listener that takes all redirected connections, and hands them to the one of their first address.
+
+    What no listener answers to goes to the `share`; what wasn't redirected goes nowhere: it would come back for ever.
+    """
+    found = listener(name, host, port, (share,))
+    found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
+    own = _chain(NOWHERE)
+    own.filter_chain_match.CopyFrom(pb.FilterChainMatch(destination_port=pb.UInt32Value(value=port)))
+    found.filter_chains.append(own)
+    return found
+
+
+def _chain(shares: tuple[WeightedName, ...]) -> pb.FilterChain:
+    """Return what passes connections on to one of the clusters, by their weights."""
+    forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
+    proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
+    places = shares or NOWHERE
+    if len(places) == 1:
+        proxy.cluster = places[0].cluster
+    else:
+        weights = [pb.TcpProxy.WeightedCluster.ClusterWeight(name=item.cluster, weight=item.weight) for item in places]
+        proxy.weighted_clusters.CopyFrom(pb.TcpProxy.WeightedCluster(clusters=weights))
+    return pb.FilterChain(filters=[pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))])
 
 
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
@@ -55,12 +79,13 @@ def connect(shares: tuple[WeightedName, ...]) -> pb.Route:
         upgrade_configs=[tunnel],
         retry_policy=pb.RetryPolicy(retry_on="connect-failure", num_retries=pb.UInt32Value(value=ATTEMPTS - 1)),
     )
-    if len(shares) == 1:
-        action.cluster = shares[0].cluster
+    places = shares or NOWHERE
+    if len(places) == 1:
+        action.cluster = places[0].cluster
     else:
         weights = [
             pb.WeightedCluster.ClusterWeight(name=item.cluster, weight=pb.UInt32Value(value=item.weight))
-            for item in shares
+            for item in places
         ]
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
     return pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
@@ -70,7 +95,7 @@ def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
     """Return the routes of an HTTP port, and before them what CONNECT does: it leads to the Service's own listener.
 
     So what is in the tunnel is seen request by request. Without such a listener (`authority` is empty) each tunnel is a
-    connection to a backend by the weights of the last route.
+    connection to a backend by the weights of the last route: so it is for a sidecar, whose identity must go with it.
     """
     found = http_routes.routes(plan)
     route = connect((WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.draws[-1].clusters)

@@ -1,21 +1,25 @@
-"""A View to the bytes that its proxy is to hold."""
+"""A View to the bytes that its proxy is to hold.
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial
+What proxies of one kind have in common is put together once in a build, so a further sidecar costs little more than what
+is its own.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from headgate.envoy import clusters, connections, gateways, listeners, mirrors, names, pb, routes, secrets
+from headgate.envoy import inbound, outbound, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.outbound import Group
 from headgate.envoy.parts import Part
-from headgate.envoy.plan import ClusterPlan, RoutePlan, plan
-from headgate.envoy.view import Node, View
-from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend
+from headgate.envoy.reach import Callers, callers
+from headgate.envoy.view import SIDECAR, View
+from headgate.model.routing import Mesh
 
 DIGEST_BYTES = 12
+ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 
 
 class Placed(NamedTuple):
@@ -30,118 +34,89 @@ class Memo:
     """Encoded resources by the value that they came from; what the last build did not use is dropped."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[Placed, ...]] = {}
-        self._used: dict[Hashable, tuple[Placed, ...]] = {}
+        self._kept: dict[Group, tuple[Placed, ...]] = {}
+        self._used: dict[Group, tuple[Placed, ...]] = {}
+        self._mesh: Mesh | None = None
+        self._common: dict[Hashable, Common] = {}
         self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
 
     def turn(self) -> None:
         """Begin a new build."""
         self._kept, self._used = self._used, {}
+        self._mesh, self._common = None, {}
 
-    def get(self, key: Hashable, make: Callable[[], Iterable[Part]]) -> tuple[Placed, ...]:
-        """Return what was encoded from an equal key, or encode it now."""
-        found = self._used.get(key) or self._kept.get(key)
+    def get(self, group: Group) -> tuple[Placed, ...]:
+        """Return what was encoded from an equal group, or encode it now."""
+        found = self._used.get(group) or self._kept.get(group)
         if found is None:
-            found = tuple(_encode(part) for part in make())
+            found = tuple(_encode(part) for part in group.make(*group.arguments))
             self.encoded += len(found)
-        self._used[key] = found
+        self._used[group] = found
         return found
+
+    def common(self, view: View) -> "Common":
+        """Return what a proxy has in common with all of its kind in this mesh."""
+        if self._mesh is not view.mesh:
+            self._mesh, self._common = view.mesh, {}
+        kind = (view.node.role, bool(view.node.proxy_port), view.credential is not None)
+        if kind not in self._common:
+            self._common[kind] = Common(view, self)
+        return self._common[kind]
+
+
+class Common:
+    """What proxies of one kind have in common: resources by Service, and put together for whoever may call the same."""
+
+    def __init__(self, view: View, memo: Memo) -> None:
+        scoped = view.mesh.scoped and view.node.role == SIDECAR
+        self._callers: Mapping[str, Callers] | None = callers(view.mesh) if scoped else None
+        self._placed = (
+            *((service, memo.get(outbound.alone(part))) for service, part in outbound.of_tables(view)),
+            *(("", memo.get(outbound.alone(part))) for part in outbound.of_gateways(view)),
+            *((service, memo.get(group)) for service, group in outbound.of_frontends(view)),
+        )
+        self._configs: dict[str, ProxyConfig] = {}
+
+    def config(self, identity: str) -> ProxyConfig:
+        """Return what all have who are that."""
+        key = "" if self._callers is None else identity
+        if key not in self._configs:
+            self._configs[key] = _assembled(found for service, found in self._placed if self.knows(identity, service))
+        return self._configs[key]
+
+    def knows(self, identity: str, service: str) -> bool:
+        """Say whether somebody is told of a Service at all."""
+        may = self._callers.get(service) if self._callers else None
+        return may is None or identity in may
 
 
 def encode(view: View, memo: Memo) -> ProxyConfig:
     """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
-    config: dict[TypeUrl, dict[str, Encoded]] = {
-        type_url: {} for type_url in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
-    }
-    for group in _encoded(view, memo):
+    common = memo.common(view)
+    config = common.config(view.identity)
+    own = _assembled(memo.get(group) for group in _own(view, common))
+    return {type_url: {**found, **own[type_url]} if own[type_url] else found for type_url, found in config.items()}
+
+
+def _own(view: View, common: Common) -> Iterator[Group]:
+    """Yield what is a proxy's own, or that of its namespace."""
+    for part in outbound.of_node(view):
+        yield outbound.alone(part)
+    for service, group in outbound.of_home(view):
+        if common.knows(view.identity, service):
+            yield group
+    if view.workload:
+        mesh = view.mesh
+        for part in inbound.parts(view.workload, domain=mesh.domain, trust_domain=mesh.trust_domain):
+            yield outbound.alone(part)
+
+
+def _assembled(several: Iterable[Iterable[Placed]]) -> ProxyConfig:
+    config: dict[TypeUrl, dict[str, Encoded]] = {type_url: {} for type_url in ORDER}
+    for group in several:
         for type_url, name, encoded in group:
             config[type_url][name] = encoded
     return config
-
-
-def _encoded(view: View, memo: Memo) -> Iterator[tuple[Placed, ...]]:
-    """Yield tables resource by resource, as their parts change apart, and frontends as a whole, which rarely change."""
-    for part in (*_of_tables(view), *_of_gateways(view), *_of_node(view.node)):
-        yield memo.get(part, partial(_alone, part))
-    for front in view.mesh.frontends:
-        with_requests = tuple(port for port in front.ports if view.has_requests(PortRef(front.service, port)))
-        key = front, with_requests, view.mesh.domain, bool(view.node.proxy_port)
-        yield memo.get(key, partial(_of_frontend, *key))
-
-
-def _alone(part: Part) -> tuple[Part]:
-    return (part,)
-
-
-def _of_tables(view: View) -> Iterator[Part]:
-    for table in view.mesh.tables:
-        route, wanted = plan(table, view.ready, view.protocols)
-        if table.protocol.is_http:
-            yield _of_requests(view, table.ref, route)
-        else:
-            yield from _of_connections(view, table.ref, route)
-        yield from _of_clusters(wanted)
-
-
-def _of_requests(view: View, ref: PortRef, route: RoutePlan) -> Part:
-    if not view.node.proxy_port:
-        return Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
-    address = view.addresses.get(ref, "")
-    authority = f"{address}:{ref.port}" if address else ""
-    return Part(ROUTES, route.name, connections.with_tunnel, (route, authority), route.clusters)
-
-
-def _of_connections(view: View, ref: PortRef, route: RoutePlan) -> Iterator[Part]:
-    if address := view.addresses.get(ref):
-        arguments = (route.name, address, ref.port, route.draws[-1].clusters)
-        yield Part(LISTENER, route.name, connections.listener, arguments, route.clusters)
-    yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
-
-
-def _of_gateways(view: View) -> Iterator[Part]:
-    for port in view.mesh.gateways:
-        found = gateways.plan(port, view.ready, view.protocols)
-        yield from _of_clusters(found.clusters)
-        listener, hosts = found.listener, found.routes
-        yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
-        if hosts:
-            yield Part(ROUTES, hosts.name, gateways.configuration, (hosts,), hosts.needs)
-        for _, shown in port.tls:
-            name = names.secret(shown.secret)
-            yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
-
-
-def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
-    for item in wanted:
-        if item.copies:
-            yield Part(CLUSTER, item.name, mirrors.mirror_cluster, (item.name, item.protocol))
-        else:
-            yield Part(CLUSTER, item.name, clusters.cluster, (item.name, item.protocol))
-        yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
-
-
-def _of_frontend(
-    front: Frontend,
-    with_requests: tuple[int, ...],
-    domain: str,
-    proxied: bool,  # noqa: FBT001  # its arguments are a key
-) -> Iterator[Part]:
-    for port in with_requests:
-        name = names.outbound(PortRef(front.service, port))
-        if front.address and port not in front.unbindable:
-            yield Part(LISTENER, name, listeners.service_listener, (name, front.address, port))
-    for authority, port in names.authorities(front, domain) if proxied else ():
-        ref = PortRef(front.service, port)
-        name = names.host(ref, authority)
-        yield Part(SCOPES, name, routes.scope, (name, authority, names.outbound(ref)))
-
-
-def _of_node(node: Node) -> Iterator[Part]:
-    if node.proxy_port:
-        yield Part(CLUSTER, names.TUNNEL, connections.tunnel, ())
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (node.proxy_address, node.proxy_port))
-    if node.probe:
-        yield Part(LISTENER, names.PROBE, listeners.probe_listener, (node.probe,))
 
 
 def _encode(part: Part) -> Placed:

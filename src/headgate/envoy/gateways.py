@@ -67,11 +67,11 @@ class GatewayPlan(NamedTuple):
     clusters: tuple[ClusterPlan, ...]
 
 
-def plan(port: GatewayPort, ready: Ready, protocols: Protocols) -> GatewayPlan:
-    """Decide how a port of a Gateway is served."""
+def plan(port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "") -> GatewayPlan:
+    """Decide how a port of a Gateway is served; with `domain`, endpoints with an identity are called by mutual TLS."""
     ref = GatewayRef(port.gateway, port.port)
     name = names.gateway(ref)
-    planner = Planner(ref, ready, protocols)
+    planner = Planner(ref, ready, protocols, domain=domain)
     requests = port.protocol.is_http
     hosts = HostPlans(name=name, hosts=tuple(_host(planner, port, item) for item in port.hosts)) if requests else None
     listener = ListenerPlan(

@@ -4,19 +4,39 @@ from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.sources import ads
 from headgate.envoy.sticky import identity_filter
+from headgate.model.authorities import DEFAULT_NAMESPACE
 
 BACKEND_HEADER = "x-headgate-backend"
 POD_HEADER = "x-headgate-pod"
 PRIVATE_MODE = 0o600
 _UNKNOWN = (
     "headgate: no Service answers to %REQ(:AUTHORITY)%. Write name.namespace:port; a name alone is looked up in the "
-    "namespace default.\n"
+    "namespace {home}.{access}\n"
+)
+_ACCESS = (
+    " A Service whose pods {identity} may not call is not known here: a TrafficTarget with this source, and with the pods' "
+    "ServiceAccount as its destination, allows it."
 )
 
 
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener on a Service's own address."""
-    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    return _routed(name, host, port, name)
+
+
+def redirected_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
+    """Return the listener for redirected connections to an address; the named routes are for its requests."""
+    return redirected(_routed(name, host, port, routes_name))
+
+
+def redirected(listener: pb.Listener) -> pb.Listener:
+    """Let a listener take only what another one hands to it: nothing is bound, so it may have any address."""
+    listener.bind_to_port.CopyFrom(pb.BoolValue(value=False))
+    return listener
+
+
+def _routed(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
+    connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
     return _listener(name, address(host, port), connection)
 
 
@@ -27,9 +47,13 @@ def edge_listener(name: str, host: str, port: int) -> pb.Listener:
     return _listener(name, address(host, port), connection)
 
 
-def proxy_listener(host: str, port: int) -> pb.Listener:
-    """Return the HTTP proxy for clients: every Service by every spelling of its name, by requests and by CONNECT."""
-    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies())
+def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+    """Return the HTTP proxy for clients: every Service by every spelling of its name, by requests and by CONNECT.
+
+    Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out.
+    """
+    access = _ACCESS.format(identity=identity) if identity else ""
+    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies(_UNKNOWN.format(home=home, access=access)))
     connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
     return _listener(names.PROXY, address(host, port), connection)
 
@@ -48,7 +72,8 @@ def probe_listener(path: str) -> pb.Listener:
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies(), first=(tell,))
+    replies = _replies(_UNKNOWN.format(home=DEFAULT_NAMESPACE, access=""))
+    connection = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(tell,))
     return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
@@ -103,15 +128,13 @@ def _scoped() -> pb.ScopedRoutes:
     )
 
 
-def _replies() -> pb.LocalReplyConfig:
+def _replies(text: str) -> pb.LocalReplyConfig:
     unknown = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=["NR"]))
     return pb.LocalReplyConfig(
         mappers=[
             pb.ResponseMapper(
                 filter=unknown,
-                body_format_override=pb.SubstitutionFormatString(
-                    text_format_source=pb.DataSource(inline_string=_UNKNOWN)
-                ),
+                body_format_override=pb.SubstitutionFormatString(text_format_source=pb.DataSource(inline_string=text)),
             )
         ]
     )

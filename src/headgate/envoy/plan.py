@@ -14,11 +14,13 @@ from msgspec import structs
 from headgate.envoy import names
 from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
+from headgate.envoy.peers import Peer
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import Match
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Route, RouteTable, Split, Target
+from headgate.model.workloads import server_name
 from headgate.resources.meta import Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
@@ -30,11 +32,23 @@ UNAVAILABLE = 503
 
 
 class Locality(Value, frozen=True, kw_only=True):
-    """The endpoints of one backend (`namespace/name`) and its weight within the cluster."""
+    """The endpoints of one backend (`namespace/name`) and its weight within the cluster.
+
+    `server_name` is how the proxy says which of the backend's ports it means, to endpoints with an identity; without it
+    the proxy has no identity of its own, and calls them like all others. `opaque`: the port is not HTTP.
+    """
 
     backend: str
     weight: int
     endpoints: tuple[Endpoint, ...]
+    server_name: str = ""
+    opaque: bool = False
+
+    def peer(self, endpoint: Endpoint) -> Peer | None:
+        """Return who an endpoint must prove to be; none where it is called in plaintext."""
+        if not endpoint.identity or not self.server_name:
+            return None
+        return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
@@ -44,6 +58,12 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     localities: tuple[Locality, ...] = ()
     protocol: Protocol = Protocol.HTTP
     copies: bool = False
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """Return everybody whom the endpoints must prove to be; nobody where all are called in plaintext."""
+        found = {locality.peer(endpoint) for locality in self.localities for endpoint in locality.endpoints}
+        return tuple(sorted(peer for peer in found if peer))
 
 
 class WeightedName(Value, frozen=True, kw_only=True):
@@ -91,13 +111,17 @@ class RoutePlan(Value, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Plans the routes of one place; `clusters` are those that they need, by name."""
+    """Plans the routes of one place; `clusters` are those that they need, by name.
 
-    def __init__(self, place: Place, ready: Ready, protocols: Protocols = NO_PROTOCOLS) -> None:
+    `domain` is that of the mesh, where the proxy calls endpoints with an identity by mutual TLS; empty is in plaintext.
+    """
+
+    def __init__(self, place: Place, ready: Ready, protocols: Protocols = NO_PROTOCOLS, *, domain: str = "") -> None:
         self.clusters: dict[str, ClusterPlan] = {}
         self._place = place
         self._ready = ready
         self._protocols = protocols
+        self._domain = domain
 
     def draw(self, route: Route, entrance: Entrance) -> Draw:
         """Plan one route for requests that come in there."""
@@ -189,14 +213,20 @@ class Planner:
     def _localities(self, targets: Iterable[Target]) -> Iterator[Locality]:
         for target in targets:
             if endpoints := self._ready.get(target.ref):
-                yield Locality(backend=target.ref.service, weight=target.weight, endpoints=endpoints)
+                yield Locality(
+                    backend=target.ref.service,
+                    weight=target.weight,
+                    endpoints=endpoints,
+                    server_name=server_name(target.ref, self._domain) if self._domain else "",
+                    opaque=not self._protocols.get(target.ref, Protocol.HTTP).is_http,
+                )
 
 
 def plan(
-    table: RouteTable, ready: Ready, protocols: Protocols = NO_PROTOCOLS
+    table: RouteTable, ready: Ready, protocols: Protocols = NO_PROTOCOLS, *, domain: str = ""
 ) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
-    """Decide which clusters the routes of a Service port need."""
-    planner = Planner(table.ref, ready, protocols)
+    """Decide which clusters the routes of a Service port need; with `domain`, endpoints are called by mutual TLS."""
+    planner = Planner(table.ref, ready, protocols, domain=domain)
     entrance = Entrance(scheme="http", port=table.ref.port)
     draws = tuple(planner.draw(route, entrance) for route in table.routes)
     return RoutePlan(name=names.outbound(table.ref), draws=draws), tuple(planner.clusters.values())

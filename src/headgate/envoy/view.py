@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
@@ -51,14 +52,61 @@ class View:
         return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
 
     @cached_property
+    def workload(self) -> Workload | None:
+        """The pod whose sidecar the proxy is; none for a gateway, and when the pod is gone."""
+        if self.node.role != SIDECAR:
+            return None
+        return next((item for item in self.mesh.workloads if item.name == self.node.workload), None)
+
+    @property
+    def identity(self) -> str:
+        """Who a sidecar's pod is; empty for a gateway, which is everybody's."""
+        return self.workload.identity if self.workload else ""
+
+    @property
+    def home(self) -> str:
+        """The namespace of the clients, in which short names are looked up."""
+        return self.node.workload.partition("/")[0] or DEFAULT_NAMESPACE
+
+    @property
+    def is_redirected(self) -> bool:
+        """Whether connections are brought to the proxy, whatever their address: so it is for a transparent sidecar."""
+        return self.node.role == SIDECAR and not self.node.proxy_port
+
+    @property
+    def tls_domain(self) -> str:
+        """The domain of server names, when the proxy calls endpoints with an identity by mutual TLS; else empty."""
+        return self.mesh.domain if self.credential else ""
+
+    @cached_property
     def addresses(self) -> Mapping[PortRef, str]:
-        """Where the proxy listens for each Service port; not those that it can't bind or that have no address."""
+        """Where the proxy listens for each Service port; not those that it can't bind or that have no address.
+
+        A sidecar that is an HTTP proxy listens on none of them: they are the gateway's.
+        """
+        if self.node.role == SIDECAR and not self.is_redirected:
+            return {}
         return {
             PortRef(front.service, port): front.address
             for front in self.mesh.frontends
             for port in front.ports
-            if front.address and port not in front.unbindable
+            if front.address and (self.is_redirected or port not in front.unbindable)
         }
+
+    @cached_property
+    def pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        """The endpoints that clients connect to themselves: those of Services without an address, each of them once.
+
+        Of two Services with one endpoint the first counts.
+        """
+        taken = {(address, ref.port) for ref, address in self.addresses.items()}
+        found: dict[PortRef, tuple[Endpoint, ...]] = {}
+        for front in self.mesh.frontends if self.is_redirected else ():
+            for ref in (PortRef(front.service, port) for port in front.ports if not front.address):
+                new = {(item.address, item.port): item for item in self.ready.get(ref, ())}
+                found[ref] = tuple(item for place, item in new.items() if place not in taken)
+                taken |= new.keys()
+        return found
 
     def has_requests(self, ref: PortRef) -> bool:
         """Say whether requests are seen one by one on a Service port; else connections are."""
@@ -80,6 +128,6 @@ def sidecar(workload: Workload) -> Node:
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:
     """Return the part of the mesh that a proxy needs: for a gateway, all of it.
 
-    `credential` is what it proves its identity with; without one it calls nobody who wants to know who calls.
+    `credential` is what it proves its identity with; without one it calls everybody in plaintext.
     """
     return View(node, mesh, credential)

@@ -4,17 +4,19 @@ from headgate.model.refs import PortRef
 from headgate.model.routing import Frontend, Mesh
 
 DEFAULT_PORT = 80
+DEFAULT_NAMESPACE = "default"
 
 
-def authorities(frontend: Frontend, domain: str) -> list[tuple[str, int]]:
+def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) -> list[tuple[str, int]]:
     """Return every spelling under which proxy clients may call a Service, with the port that it means (R2).
 
     A spelling without a port means port 80, and the first port of a Service that has no port 80. The short name stands
-    for the namespace `default`: a proxy that serves everybody can't know its client's namespace.
+    for the namespace `home`: that of a sidecar's pod, and `default` for a proxy that serves everybody, as it can't know
+    its client's namespace.
     """
     namespace, name = frontend.service.split("/")
     spellings = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{domain}"]
-    if namespace == "default":
+    if namespace == home:
         spellings.insert(0, name)
     if frontend.address:
         spellings.append(f"[{frontend.address}]" if ":" in frontend.address else frontend.address)

@@ -136,12 +136,14 @@ class GatewayPort(Value, frozen=True, kw_only=True):
 class Mesh(Value, frozen=True, kw_only=True):
     """Everything that proxies need to know. `domain` ends every full name (`cluster.local`).
 
-    `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's.
+    `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's, `scoped` whether
+    sidecars are told only of Services that their workload may call (the setting `access`: `deny`).
     """
 
     domain: str
     trust_domain: str = "cluster.local"
     passthrough: bool = True
+    scoped: bool = False
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
