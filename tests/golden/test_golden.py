@@ -23,7 +23,7 @@ from headgate.model.check import check
 from headgate.resources.decode import validate
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find_written
-from headgate.resources.versions import to_hub
+from headgate.resources.versions import to_hub, with_metadata_name
 from headgate.settings import Settings
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]
 def read(path: Path) -> Mapping[Key, Object]:
     """Return the objects of a file, those with mistakes too."""
     objects = {}
-    for obj in yaml.load_all(path.read_text(), yaml.CSafeLoader):
+    for obj in map(with_metadata_name, yaml.load_all(path.read_text(), yaml.CSafeLoader)):
         kind = find_written(obj["apiVersion"], obj["kind"])
         assert kind is not None, obj
         whole = {**obj, "metadata": {"namespace": "default", **obj["metadata"]}}

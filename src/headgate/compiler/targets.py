@@ -95,10 +95,11 @@ class Targets:
             if not found or not isinstance(target, TrafficTarget):
                 continue
             only = target.spec.destination.port
-            ports = [port for item in found for port in item.ports if only in {0, port.port}]
+            ports = [port for item in found for port in item.ports]
+            meant = [port for port in ports if only in {0, port.port}]
             for index, allowed in rules:
-                if not any(_applies(part, port) for part in allowed for port in ports):
-                    message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only)
+                if not any(_applies(part, port) for part in allowed for port in meant):
+                    message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only=only)
                     yield Finding(
                         about=key, reason=Reason.RULE_NOT_APPLICABLE, field=f"spec.rules[{index}]", message=message
                     )
@@ -144,13 +145,11 @@ def _names(ports: Sequence[int], port: InboundPort, services: Iterable[int]) -> 
     return not ports or port.port in ports or not set(ports).isdisjoint(services)
 
 
-def _not_spoken(rule: Rule, account: str, ports: Iterable[InboundPort], only: int) -> str:
+def _not_spoken(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
     spoken = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.spoken}
-    there = ", ".join(sorted(spoken)) or "none"
-    wanted = "HTTP" if rule.kind == "HTTPRouteGroup" else "anything but HTTP on a port of the route"
-    where = f"port {only} of the pods" if only else "no port of the pods"
-    verb = "does not speak" if only else "speaks"
+    wanted = "HTTP" if rule.kind == "HTTPRouteGroup" else "anything but HTTP on the ports of the route"
+    where = f"have no port {only} that speaks {wanted}" if only else f"have no port that speaks {wanted}"
     return (
-        f"{where} of ServiceAccount {account} {verb} {wanted}, so {rule.kind} {rule.name} allows nothing; there is: {there}. "
-        "See the appProtocol of the Services"
+        f"the pods of ServiceAccount {account} {where}, so {rule.kind} {rule.name} allows nothing; they have "
+        f"{', '.join(sorted(spoken)) or 'no port'}. The appProtocol of their Services' ports decides"
     )

@@ -33,7 +33,9 @@ _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
 
 
 class Lead(NamedTuple):
-    """A Service port that leads to a pod. `rank` orders them: who says what is spoken before who doesn't, then by age."""
+    """A Service port that leads to a pod. `rank` orders them: who says what is spoken, who takes it from a root, the others;
+    each by age.
+    """
 
     rank: tuple[object, ...]
     ref: PortRef
@@ -92,9 +94,10 @@ def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
 
 
 def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
-    declared = is_declared(port)
-    protocol = protocol_of(port).protocol if declared or ref not in taken else taken[ref]
-    return Lead((not declared and ref not in taken, created, *ref.service.split("/"), ref.port), ref, protocol)
+    declared, taking = is_declared(port), ref in taken
+    protocol = taken[ref] if taking and not declared else protocol_of(port).protocol
+    rank = (not declared, not taking, created, *ref.service.split("/"), ref.port)
+    return Lead(rank, ref, protocol)
 
 
 def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
