@@ -12,6 +12,7 @@ from headgate.resources.checks import common_causes
 from headgate.resources.core_checks import grant_causes, service_causes, slice_causes
 from headgate.resources.gateway_checks import gateway_causes, gateway_class_causes
 from headgate.resources.meta import Object, Resource
+from headgate.resources.pod_checks import namespace_causes, pod_causes, template_causes
 from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.route_checks import grpc_route_causes, http_route_causes, tcp_route_causes
 from headgate.resources.route_group_checks import route_group_causes
@@ -45,7 +46,11 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (GATEWAY, "GRPCRoute"): grpc_route_causes,
     (GATEWAY, "TCPRoute"): tcp_route_causes,
     (GATEWAY, "ReferenceGrant"): grant_causes,
+    ("", "Namespace"): namespace_causes,
+    ("", "Pod"): pod_causes,
     ("", "Service"): service_causes,
+    ("apps", "Deployment"): template_causes,
+    ("apps", "ReplicaSet"): template_causes,
     ("discovery.k8s.io", "EndpointSlice"): slice_causes,
 }
 

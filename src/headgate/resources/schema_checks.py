@@ -74,7 +74,8 @@ def _list_causes(value: list[Any] | tuple[Any, ...], schema: Schema, where: str)
 def _limits(value: object, schema: Schema, where: str) -> Iterator[Cause]:
     allowed = schema.get("enum")
     if allowed and value not in allowed:
-        yield Cause(where, f"must be one of {', '.join(map(str, allowed))}, not {value!r}")
+        wanted = f"one of {', '.join(map(str, allowed))}" if len(allowed) > 1 else allowed[0]
+        yield Cause(where, f"must be {wanted}, not {value!r}")
     elif isinstance(value, int):
         least, most = schema.get("minimum", value), schema.get("maximum", value)
         if not least <= value <= most:

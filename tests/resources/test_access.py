@@ -1,0 +1,413 @@
+"""TrafficTarget, SMI's TCPRoute and UDPRoute, TLSConfig: every version reads as every other, every mistake has its field."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import DecodeError
+from headgate.resources.decode import admit, decode, validate
+from headgate.resources.mesh import TLSConfig
+from headgate.resources.routes import TCPRoute as GatewayTCPRoute
+from headgate.resources.smi import TCPRoute, TrafficTarget, UDPRoute
+from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name
+from headgate.store.documents import parse
+
+ACCESS = "access.smi-spec.io"
+SPECS = "specs.smi-spec.io"
+DROP = object()
+SEED_003 = """
+kind: TCPRoute
+apiVersion: specs.smi-spec.io/v1alpha4
+metadata:
+  name: tcp-route
+spec:
+  matches:
+    ports:
+    - 8080
+---
+kind: TrafficTarget
+apiVersion: access.smi-spec.io/v1alpha3
+metadata:
+  name: test
+  namespace: default
+spec:
+  destination:
+    kind: ServiceAccount
+    name: sa-1 # There are 2 services under this service account:  service-1 and service-2
+    namespace: default
+  rules:
+  - kind: TCPRoute
+    name: tcp-route
+  - kind: HTTPRouteGroup
+    name: http-route
+  sources:
+  - kind: ServiceAccount
+    name: sa-2
+    namespace: default
+"""
+SEED_004 = """
+apiVersion: v1beta1
+kind: TLSConfig
+name: my-tls-config
+spec:
+   # Subject names in the Certificate
+   subjectNames:
+   - foo
+   - bar
+   # Selector to identify Pods that have this TLS
+   selector:
+     matchLabels:
+       role: frontend
+       stage: production
+"""
+
+
+def changed(base: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in {**base, **fields}.items() if value is not DROP}
+
+
+def account(name: Any = "sa-2", **fields: Any) -> dict[str, Any]:
+    return changed({"kind": "ServiceAccount", "name": name}, **fields)
+
+
+def rule(kind: str = "HTTPRouteGroup", **fields: Any) -> dict[str, Any]:
+    return changed({"kind": kind, "name": "routes"}, **fields)
+
+
+def parts(named: str = "rules", /, **fields: Any) -> dict[str, Any]:
+    return changed({"destination": account("sa-1"), "sources": [account()], named: [rule()]}, **fields)
+
+
+def target(version: str = "v1alpha3", top: Any = None, **fields: Any) -> dict[str, Any]:
+    base = {
+        "apiVersion": f"{ACCESS}/{version}",
+        "kind": "TrafficTarget",
+        "metadata": {"name": "t", "namespace": "shop"},
+    }
+    content = parts("specs", **fields) if version == "v1alpha1" else {"spec": parts(**fields)}
+    return changed({**base, **content}, **(top or {}))
+
+
+def route(version: str = "v1alpha4", kind: str = "TCPRoute", spec: Any = DROP, **metadata: Any) -> dict[str, Any]:
+    base = {"apiVersion": f"{SPECS}/{version}", "kind": kind, "metadata": {"name": "r", **metadata}}
+    return changed(base, spec=spec)
+
+
+def ports(*numbers: Any, **fields: Any) -> dict[str, Any]:
+    return {"matches": {"ports": list(numbers), **fields}}
+
+
+def tls(version: str = "headgate.dev/v1beta1", top: Any = None, **fields: Any) -> dict[str, Any]:
+    base = {"selector": {"matchLabels": {"role": "frontend"}}, "subjectNames": ["foo", "*.shop.example.com"]}
+    obj = {"apiVersion": version, "kind": "TLSConfig", "metadata": {"name": "c"}, "spec": changed(base, **fields)}
+    return changed(obj, **(top or {}))
+
+
+def pod(annotations: Any = None, labels: Any = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "p", "annotations": annotations or {}, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def deployment(template: Any = None, **metadata: Any) -> dict[str, Any]:
+    spec = {"template": template or {}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **metadata}, "spec": spec}
+
+
+def test_the_objects_of_003_are_read_as_written() -> None:  # R68, R70
+    documents, flaws = parse(SEED_003)
+    assert not flaws
+    assert [validate(document.object) for document in documents] == [(), ()]
+    tcp, allowed = (decode(document.object) for document in documents)
+    assert isinstance(tcp, TCPRoute)
+    assert isinstance(allowed, TrafficTarget)
+    assert tcp.spec.matches.ports == (8080,)
+    assert (allowed.spec.destination.name, allowed.spec.sources[0].name) == ("sa-1", "sa-2")
+    assert [(one.kind, one.name, one.matches) for one in allowed.spec.rules] == [
+        ("TCPRoute", "tcp-route", None),
+        ("HTTPRouteGroup", "http-route", None),
+    ]
+
+
+def test_the_object_of_004_is_read_as_written() -> None:  # R72, R73, R75
+    (document,), flaws = parse(SEED_004)
+    assert not flaws
+    assert validate(document.object) == ()
+    hub = to_hub(document.object)
+    assert (hub["apiVersion"], hub["metadata"]) == ("headgate.dev/v1beta1", {"name": "my-tls-config"})
+    typed = decode(document.object)
+    assert isinstance(typed, TLSConfig)
+    assert typed.spec.subject_names == ("foo", "bar")
+    assert typed.spec.selector.match_labels == {"role": "frontend", "stage": "production"}
+    assert from_hub(hub, "", "v1beta1") == {**document.object, "metadata": {"name": "my-tls-config"}}
+
+
+def test_a_bare_name_joins_the_namespace_that_a_client_has_put_there() -> None:  # R72
+    bare = {"apiVersion": "v1beta1", "kind": "TLSConfig", "name": "a"}
+    assert with_metadata_name(bare)["metadata"] == {"name": "a"}
+    assert with_metadata_name({**bare, "metadata": {"namespace": "n"}})["metadata"] == {"namespace": "n", "name": "a"}
+    both = {**bare, "metadata": {"name": "b"}}
+    assert with_metadata_name(both) is both
+
+
+def test_what_is_only_at_top_level_in_v1alpha1_is_under_spec_later() -> None:
+    old = target("v1alpha1", destination=account("sa-1", port=8080))
+    hub = to_hub(old)
+    assert hub["spec"] == parts(destination=account("sa-1", port=8080))
+    assert not {"destination", "sources", "specs"} & set(hub)
+    assert from_hub(hub, ACCESS, "v1alpha1") == old
+    assert from_hub(hub, ACCESS, "v1alpha2")["spec"]["destination"]["port"] == 8080
+
+
+def test_ports_of_a_route_survive_versions_that_have_none() -> None:
+    hub = to_hub(route(spec=ports(8080, 9090)))
+    for version in ("v1alpha3", "v1alpha2", "v1alpha1"):
+        view = from_hub(hub, SPECS, version)
+        assert "matches" not in view.get("spec", {})
+        assert ("spec" in view) == (version == "v1alpha3")
+        assert to_hub(view) == hub
+        del view["metadata"]["annotations"][MATCHES]
+        assert "matches" not in to_hub(view)["spec"]
+
+
+def test_the_two_kinds_called_tcproute_are_told_apart_by_their_group() -> None:
+    gateway = {
+        "apiVersion": "gateway.networking.k8s.io/v1alpha2",
+        "kind": "TCPRoute",
+        "metadata": {"name": "r"},
+        "spec": {"rules": [{"backendRefs": [{"name": "db", "port": 5432}]}]},
+    }
+    assert isinstance(decode(gateway), GatewayTCPRoute)
+    assert to_hub(gateway) == gateway
+    assert isinstance(decode(route(spec=ports())), TCPRoute)
+    assert isinstance(decode(route(kind="UDPRoute", spec=ports(53))), UDPRoute)
+
+
+NAMES = st.from_regex(r"[a-z]{1,5}", fullmatch=True)
+ACCOUNTS = st.fixed_dictionaries({"kind": st.just("ServiceAccount"), "name": NAMES}, optional={"namespace": NAMES})
+RULES = st.one_of(
+    st.fixed_dictionaries(
+        {"kind": st.just("HTTPRouteGroup"), "name": NAMES},
+        optional={"matches": st.lists(NAMES, min_size=1, max_size=3)},
+    ),
+    st.fixed_dictionaries({"kind": st.sampled_from(["TCPRoute", "UDPRoute"]), "name": NAMES}),
+)
+DESTINATIONS = st.fixed_dictionaries(
+    {"kind": st.just("ServiceAccount"), "name": NAMES},
+    optional={"namespace": st.just("shop"), "port": st.integers(1, 65535)},
+)
+
+
+@st.composite
+def targets(draw: st.DrawFn) -> dict[str, Any]:
+    version = draw(st.sampled_from(["v1alpha1", "v1alpha2", "v1alpha3"]))
+    rules = "specs" if version == "v1alpha1" else "rules"
+    fields = {"sources": draw(st.lists(ACCOUNTS, max_size=3)), rules: draw(st.lists(RULES, max_size=3))}
+    return target(version, destination=draw(DESTINATIONS), **fields)
+
+
+@st.composite
+def port_routes(draw: st.DrawFn) -> dict[str, Any]:
+    version = draw(st.sampled_from(["v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"]))
+    kept = {"annotations": {"team": "a"}} if draw(st.booleans()) else {}
+    if version != "v1alpha4":
+        return route(version, spec={} if version == "v1alpha3" else DROP, **kept)
+    fields = draw(
+        st.fixed_dictionaries({"ports": st.lists(st.integers(1, 65535), max_size=3)}, optional={"name": NAMES})
+    )
+    return route(spec=draw(st.sampled_from([{}, {"matches": fields}])), **kept)
+
+
+@settings(deadline=None)
+@given(st.one_of(targets(), port_routes()), st.sampled_from(["v1alpha1", "v1alpha2", "v1alpha3"]))
+def test_nothing_is_lost_between_versions(written: dict[str, Any], through: str) -> None:
+    group, _, version = written["apiVersion"].partition("/")
+    assert validate(written) == ()
+    hub = to_hub(written)
+    assert validate(hub) == ()
+    assert to_hub(hub) == hub
+    view = from_hub(hub, group, through)
+    assert validate(view) == ()
+    assert to_hub(view) == hub
+    assert from_hub(hub, group, version) == written
+
+
+LABELS = "spec.selector.matchLabels"
+INJECT, EXCLUDED = "headgate.dev/inject", "headgate.dev/excluded-inbound-ports"
+# object, field, part of the message
+MISTAKES: list[tuple[dict[str, Any], str, str]] = [
+    (
+        target(destination=account("sa-1", kind="Service")),
+        "spec.destination.kind",
+        "must be ServiceAccount, not 'Service'",
+    ),
+    (target(destination=account(DROP)), "spec.destination.name", "is missing"),
+    (target(destination=account("SA")), "spec.destination.name", "lower case"),
+    (target(destination=account("a/../b")), "spec.destination.name", "is not valid"),
+    (target(destination=account("sa-1", port=0)), "spec.destination.port", "from 1 to 65535, not 0"),
+    (target(destination=account("sa-1", port="80")), "spec.destination.port", "write it without quotes"),
+    (
+        target(destination=account("sa-1", namespace="other")),
+        "spec.destination.namespace",
+        "is 'other', but a TrafficTarget is about pods of its own namespace, 'shop': set metadata.namespace to 'other'",
+    ),
+    (target(destination=DROP), "spec.destination", "is missing"),
+    (target(sources=DROP), "spec.sources", "is missing"),
+    (target(sources=[account(kind="Group")]), "spec.sources[0].kind", "must be ServiceAccount"),
+    (target(sources=[account(port=80)]), "spec.sources[0].port", "is not a field"),
+    (target(sources=[account(namespace="A b")]), "spec.sources[0].namespace", "is not valid"),
+    (target(rules=DROP), "spec.rules", "is missing"),
+    (target(rules=[rule("GRPCRoute")]), "spec.rules[0].kind", "one of HTTPRouteGroup, TCPRoute, UDPRoute"),
+    (target(rules=[rule("TCPRoute", matches=["a"])]), "spec.rules[0].matches", "leave them out, a TCPRoute counts as"),
+    (target(rules=[rule(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
+    (target(rules=[rule(matches="get")]), "spec.rules[0].matches", "must be a list"),
+    (target(rules=[rule(match=["get"])]), "spec.rules[0].match", "did you mean matches?"),
+    (target(specs=[]), "spec.specs", "rules is its name since v1alpha2"),
+    (target(top={"spec": DROP}), "spec", "is missing"),
+    (target(top={"sources": []}), "sources", "is not a field"),
+    (target("v1alpha1", specs=DROP), "specs", "is missing"),
+    (target("v1alpha1", top={"spec": {}}), "spec", "is not a field of v1alpha1"),
+    (target("v1alpha1", specs=[rule("TCPRoute", matches=["a"])]), "specs[0].matches", "HTTPRouteGroups only"),
+    (target("v1alpha1", destination=account("sa-1", namespace="x")), "destination.namespace", "own namespace"),
+    (target("v1alpha1", destination=account("sa-1", port=70000)), "destination.port", "65535"),
+    (target("v1alpha4"), "apiVersion", "v1alpha4 is a draft: write a TrafficTarget in v1alpha3"),
+    (target(top={"kind": "IdentityBinding"}), "kind", "v1alpha4 is a draft"),
+    (target(top={"apiVersion": DROP}), "apiVersion", "a TrafficTarget is access.smi-spec.io/v1alpha3"),
+    (route(spec=ports(0)), "spec.matches.ports[0]", "from 1 to 65535"),
+    (route(spec=ports("80")), "spec.matches.ports[0]", "without quotes"),
+    (route(spec={"matches": {}}), "spec.matches.ports", "is missing"),
+    (route(spec={"matches": None}), "spec.matches", "ports: [] means all of them"),
+    (route(spec={"matches": [{"ports": [80]}]}), "spec.matches", "must be an object, not a list"),
+    (route(spec={"ports": [80]}), "spec.ports", "is not a field"),
+    (route(), "spec", "is missing"),
+    (route("v1alpha3", spec=ports(80)), "spec.matches", "is not a field of v1alpha3; write the route in v1alpha4"),
+    (route("v1alpha1", spec={"ports": [80]}), "spec", "every connection; write the route in v1alpha4"),
+    (route(kind="UDPRoute", spec=ports(-1)), "spec.matches.ports[0]", "from 1 to 65535"),
+    (route("v1alpha1", annotations={MATCHES: "[]"}), f"metadata.annotations.{MATCHES}", "an object in JSON"),
+    (route("v1alpha9"), "apiVersion", "known are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4"),
+    (tls(selector=DROP), "spec.selector", "{} are all of the namespace"),
+    (tls(selector={}), LABELS, "write which pods are meant"),
+    (tls(selector={"matchLabels": None}), LABELS, "write which pods are meant"),
+    (tls(selector={"matchLabels": {"a b": "c"}}), f"{LABELS}.a b", "at most 63"),
+    (tls(selector={"matchLabels": {"a": "-"}}), f"{LABELS}.a", "is not a label value"),
+    (tls(selector={"matchLabels": {"a": 1}}), f"{LABELS}.a", "must be text"),
+    (
+        tls(selector={"matchLabels": {}, "matchExpressions": []}),
+        "spec.selector.matchExpressions",
+        "known here are matchLabels",
+    ),
+    (tls(subjectNames=["Foo"]), "spec.subjectNames[0]", "write foo"),
+    (tls(subjectNames=["a", "a.*.b"]), "spec.subjectNames[1]", "not the whole first label"),
+    (tls(subjectNames=["10.0.0.1"]), "spec.subjectNames[0]", "is an address"),
+    (tls(subjectNames=["https://a.b"]), "spec.subjectNames[0]", "without scheme"),
+    (tls(subjectNames=["a" * 64 + ".example.com"]), "spec.subjectNames[0]", "at most 63"),
+    (tls(subjectNames="foo"), "spec.subjectNames", "must be a list"),
+    (tls(top={"name": "c"}), "name", "write metadata.name, and only there"),
+    (tls(version="headgate.dev/v1"), "apiVersion", "known are headgate.dev/v1beta1, v1beta1"),
+    (pod({INJECT: "yes"}), f"metadata.annotations.{INJECT}", 'must be "true" or "false", not \'yes\''),
+    (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true" or "false"'),
+    (pod({EXCLUDED: "metrics"}), f"metadata.annotations.{EXCLUDED}", "such as 9090,9102, not 'metrics'"),
+    (pod({EXCLUDED: "9090, 9102"}), f"metadata.annotations.{EXCLUDED}", "no spaces"),
+    (pod({EXCLUDED: "9090,99999"}), f"metadata.annotations.{EXCLUDED}", "has 99999; ports are from 1 to 65535"),
+    (pod({"headgate.dev/sidecar": "on"}), "metadata.annotations.headgate.dev/sidecar", "leave it out"),
+    (
+        pod({"headgate.dev/application-ports": "80"}),
+        "metadata.annotations.headgate.dev/application-ports",
+        "8080=20417",
+    ),
+    (pod(serviceAccountName="a/b"), "spec.serviceAccountName", "is not the name of a ServiceAccount"),
+    (
+        deployment({"metadata": {"annotations": {EXCLUDED: "x"}}}),
+        f"spec.template.metadata.annotations.{EXCLUDED}",
+        "such as 9090",
+    ),
+    (
+        deployment(annotations={INJECT: "false"}),
+        f"metadata.annotations.{INJECT}",
+        "write it in spec.template.metadata.annotations",
+    ),
+    (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {INJECT: "1"}}},
+        f"metadata.labels.{INJECT}",
+        'must be "true" or "false"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "field", "message"), MISTAKES)
+def test_a_mistake_names_its_field_and_the_fix(obj: dict[str, Any], field: str, message: str) -> None:
+    causes = validate(obj)
+    assert [cause.field for cause in causes] == [field]
+    assert message in causes[0].message
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        target(sources=[], rules=[]),
+        target(destination=account("sa-1", namespace="shop", port=80)),
+        target("v1alpha2", destination=account("sa-1", port=80)),
+        route(spec=ports()),
+        route(spec=ports(80, name="web")),
+        route(spec={}),
+        route("v1alpha1"),
+        tls(selector={"matchLabels": {}}),
+        tls(subjectNames=DROP),
+        tls("v1beta1"),
+        pod({INJECT: "false", EXCLUDED: "9090,9102"}, serviceAccountName=""),
+        deployment({"metadata": {"labels": {INJECT: "true"}}}, labels={INJECT: "true"}),
+    ],
+)
+def test_a_sound_object_is_admitted_as_it_is(obj: dict[str, Any]) -> None:
+    assert admit(obj, None) is obj
+
+
+def test_a_target_without_a_namespace_is_in_the_default_one() -> None:
+    obj = target(top={"metadata": {"name": "t"}}, destination=account("sa-1", namespace="shop"))
+    assert "own namespace, 'default'" in validate(obj)[0].message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+EXAMPLES = [
+    target(),
+    target("v1alpha1"),
+    route(spec=ports(80)),
+    route("v1alpha3", spec={}),
+    tls(),
+    pod({INJECT: "true"}),
+]
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Any:
+    yield at
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in children:
+        yield from places(inner, (*at, name))
+
+
+def replaced(base: Any, path: Any, value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(base) if isinstance(base, dict) else list(base)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], value)
+    return copy
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_whatever_is_written_anywhere_is_judged_and_what_is_admitted_decodes(data: st.DataObject) -> None:
+    base = data.draw(st.sampled_from(EXAMPLES))
+    obj = replaced(base, data.draw(st.sampled_from(list(places(base)))), data.draw(JSON))
+    if not validate(obj):
+        assert decode(obj).metadata
+        assert validate(to_hub(obj)) == ()
+
+
+def test_an_unknown_version_lists_the_known_ones() -> None:
+    with pytest.raises(DecodeError, match=r"known are access\.smi-spec\.io/v1alpha3, access\.smi-spec\.io/v1alpha2"):
+        to_hub(target("v1beta1"))
