@@ -1,0 +1,228 @@
+"""A mesh of pods in network namespaces: the real redirection, real Envoys as a user of their own, the real control plane.
+
+The control plane is in the test's process; proxies reach it by a unix socket, which belongs to no network namespace.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.e2e.wire import Network
+from tests.netns import objects
+from tests.netns.traffic import Application
+from tests.netns.wires import PROXY, Hub
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import project, sidecar
+from headgate.errors import ProxyError
+from headgate.identity.authority import new_root, sign, signer_of
+from headgate.identity.issuers import LIFETIME, Wanted
+from headgate.latest import until
+from headgate.local.envoy import find_envoy
+from headgate.local.envoy_admin import Admin
+from headgate.model.identities import Credential
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens
+from headgate.xds.server import XdsServer
+
+HEADGATE = Path(sys.executable).parent / "headgate"
+SETTLED_S = 30
+SHOWN = 4000
+
+
+class Member:
+    """A pod: its namespace, and its proxy if it has one."""
+
+    def __init__(self, name, space, manifest, directory):
+        self.name = name
+        self.space = space
+        self.address = space.address
+        self.manifest = manifest
+        self.directory = directory
+        self.envoy = None
+        self.apps = {}
+
+    def socket(self, *arguments, **named):
+        return self.space.socket(*arguments, **named)
+
+    def listening(self, *arguments):
+        return self.space.listening(*arguments)
+
+    @property
+    def admin(self):
+        return Admin(self.directory / "admin")
+
+    def log(self):
+        return (self.directory / "envoy.log").read_text(errors="replace")[-SHOWN:]
+
+
+class Lab:
+    """Use it as a context: `pod`s first, then `start`, then `serve` objects as often as you like."""
+
+    def __init__(self):
+        logging.getLogger("headgate.xds").setLevel(logging.ERROR)  # a refusal is in the failure's message already
+        self.network = Network()
+        self.hub = Hub()
+        self.members = {}
+        self.compiled = None
+        self._memo = Memo()
+        self._fleet = Fleet()
+        self._directory = Path(tempfile.mkdtemp(prefix="hgn"))
+        self._root = new_root("cluster.local", time.time())
+        self._credentials = {}
+        self._tokens = LocalTokens(os.urandom(32))
+        self._server = XdsServer(self._fleet, self._tokens)
+        os.chown(self._directory, PROXY, PROXY)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for member in self.members.values():
+            if member.envoy:
+                member.envoy.kill()
+                member.envoy.wait()
+        self.run(self._end())
+        self.network.close()
+        self.hub.close()
+        shutil.rmtree(self._directory)
+
+    async def _end(self):
+        for member in self.members.values():
+            for app in member.apps.values():
+                await app.close()
+        await self._server.stop()
+
+    def run(self, work):
+        return self.network.run(work)
+
+    # --- building
+
+    def pod(self, name, *, account, sidecar=True, excluded="", probe=None):
+        """Add a pod; its label `app` is its name."""
+        space = self.hub.pod()
+        manifest = objects.pod(
+            name,
+            space.address,
+            account=account,
+            sidecar=sidecar,
+            labels={"app": name},
+            excluded=excluded,
+            probe=probe,
+        )
+        directory = self._directory / name
+        directory.mkdir(mode=0o700)
+        os.chown(directory, PROXY, PROXY)
+        member = self.members[name] = Member(name, space, manifest, directory)
+        if sidecar:
+            space.run(HEADGATE, "redirect", "apply", f"--excluded-inbound-ports={excluded}")
+            self._fleet.expect(f"sidecar/default/{name}")
+        return member
+
+    def listen(self, member, port, kind, tls=None, app=None):
+        """Have a pod listen; `kind` is a method of Application."""
+        app = app or Application(member.name)
+        member.apps[port] = app
+        return self.run(app.listen(member, port, getattr(app, kind), tls))
+
+    def start(self):
+        """Start the control plane and all proxies."""
+        path = self._directory / "xds"
+        self.run(self._server.start(f"unix:{path}"))
+        os.chown(path, PROXY, PROXY)
+        self.serve(settle=False)
+        proxied = [item for item in self.members.values() if f"sidecar/default/{item.name}" in self._fleet.proxies]
+        for member in proxied:
+            self._launch(member, path)
+        self.run(self._settle())
+        self.run(asyncio.wait_for(self._ready(proxied), SETTLED_S))
+
+    def _launch(self, member, xds):
+        node, token, source = (
+            f"sidecar/default/{member.name}",
+            member.directory / "token",
+            member.directory / "token.json",
+        )
+        self._tokens.write(node, token)
+        source.write_bytes(token_source(str(token)))
+        content = bootstrap(
+            node_id=node, xds_socket=str(xds), admin_socket=str(member.directory / "admin"), token=str(source)
+        )
+        (member.directory / "bootstrap.json").write_bytes(content)
+        for path in member.directory.iterdir():
+            os.chown(path, PROXY, PROXY)
+        binary = os.open(
+            find_envoy(os.environ), os.O_RDONLY
+        )  # by its number, for the proxy's user may not see the path
+        command = [
+            *("setpriv", f"--reuid={PROXY}", f"--regid={PROXY}", "--clear-groups", "--pdeathsig=KILL"),
+            *(f"/proc/self/fd/{binary}", "-c", member.directory / "bootstrap.json"),
+            *("--disable-hot-restart", "--concurrency", "1", "-l", "warning"),
+            *("--drain-time-s", "1", "--drain-strategy", "immediate"),
+        ]
+        with (member.directory / "envoy.log").open("wb") as log:
+            member.envoy = subprocess.Popen(
+                member.space.command(*command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[binary]
+            )
+        os.close(binary)
+
+    async def _ready(self, members):
+        for member in members:
+            while not await self._is_ready(member):
+                assert member.envoy.poll() is None, f"the proxy of {member.name} ended:\n{member.log()}"
+                await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
+
+    async def _is_ready(self, member):
+        try:
+            return (await member.admin.ask("/ready")).status == 200
+        except ProxyError:
+            return False
+
+    # --- serving
+
+    def serve(self, *found, settings=None, settle=True):
+        """Serve these objects beside the pods; return what they are compiled to when every proxy has taken it."""
+        given = [*(item.manifest for item in self.members.values()), *found]
+        snapshot = snapshot_of({key_of(item): item for item in given})
+        assert not snapshot.undecodable
+        self.compiled = compile_mesh(snapshot, settings or Settings())
+        self.run(self._offer())
+        if settle:
+            self.run(self._settle())
+        return self.compiled
+
+    async def _offer(self):
+        self._memo.turn()
+        for workload in self.compiled.mesh.workloads:
+            view = project(self.compiled.mesh, sidecar(workload), self._credential(workload))
+            self._fleet.proxies[view.node.id].config.set(encode(view, self._memo))
+
+    def _credential(self, workload):
+        wanted = Wanted(identity=workload.identity, subjects=workload.subjects)
+        if wanted not in self._credentials:
+            leaf = sign(signer_of(self._root, "the lab"), wanted, time.time(), LIFETIME)
+            self._credentials[wanted] = Credential(chain=leaf.chain, key=leaf.key, roots=self._root.certificate)
+        return self._credentials[wanted]
+
+    async def _settle(self):
+        proxies = self._fleet.proxies.values()
+        try:
+            async with asyncio.timeout(SETTLED_S):
+                await until(lambda: all(proxy.settled() for proxy in proxies), self._fleet.news)
+        except TimeoutError:
+            late = [proxy.id for proxy in proxies if not proxy.settled()]
+            logs = "\n".join(item.log() for item in self.members.values() if item.envoy)
+            raise AssertionError(f"{late} have not taken their configuration:\n{logs}") from None
+        refused = [item for proxy in proxies for item in proxy.refusals()]
+        assert not refused, f"refused: {refused}"

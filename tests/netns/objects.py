@@ -1,0 +1,106 @@
+"""Objects that the lab serves, written short. Everything is in the namespace `default`."""
+
+import itertools
+
+from headgate.resources.pods import EXCLUDED_PORTS, SIDECAR
+
+_AGES = itertools.count()
+
+
+def an_object(version, kind, name, *, metadata=None, **content):
+    made = {"name": name, "namespace": "default", "creationTimestamp": f"2026-01-01T00:00:{next(_AGES) % 60:02}Z"}
+    return {"apiVersion": version, "kind": kind, "metadata": made | (metadata or {}), **content}
+
+
+def service(name, address, ports):
+    """A Service; `ports` are (port, appProtocol) by name. No address makes it headless."""
+    written = [{"name": key, "port": port, "appProtocol": app} for key, (port, app) in ports.items()]
+    return an_object("v1", "Service", name, spec={"clusterIP": address or "None", "ports": written})
+
+
+def endpoints(name, pods, ports):
+    """The EndpointSlice of a Service; `ports` are the pods' own, by the Service's names."""
+    places = [
+        {
+            "addresses": [pod.address],
+            "conditions": {"ready": True},
+            "targetRef": {"kind": "Pod", "name": pod.name, "namespace": "default"},
+        }
+        for pod in pods
+    ]
+    return an_object(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        name,
+        metadata={"labels": {"kubernetes.io/service-name": name}},
+        addressType="IPv4",
+        endpoints=places,
+        ports=[{"name": key, "port": port} for key, port in ports.items()],
+    )
+
+
+def served(name, address, pods, *, port, target, app="http"):
+    """A Service of one port, and its pods."""
+    return service(name, address, {"main": (port, app)}), endpoints(name, pods, {"main": target})
+
+
+def pod(name, address, *, account, sidecar=True, labels=None, excluded="", probe=None):
+    """A pod that runs; `probe` is the (port, path) of its readiness check."""
+    annotations = ({SIDECAR: "transparent"} if sidecar else {}) | ({EXCLUDED_PORTS: excluded} if excluded else {})
+    container = {"name": "app"}
+    if probe:
+        container["readinessProbe"] = {"httpGet": {"port": probe[0], "path": probe[1]}}
+    return an_object(
+        "v1",
+        "Pod",
+        name,
+        metadata={"annotations": annotations, "labels": labels or {}},
+        spec={"serviceAccountName": account, "containers": [container]},
+        status={"podIP": address, "phase": "Running"},
+    )
+
+
+def strict(name, labels, *subjects):
+    """A TLSConfig for the pods with these labels."""
+    spec = {"selector": {"matchLabels": labels}, "subjectNames": list(subjects)}
+    return an_object("headgate.dev/v1beta1", "TLSConfig", name, spec=spec)
+
+
+def split(name, root, **weights):
+    backends = [{"service": backend.replace("_", "-"), "weight": weight} for backend, weight in weights.items()]
+    return an_object("split.smi-spec.io/v1alpha4", "TrafficSplit", name, spec={"service": root, "backends": backends})
+
+
+def mirror(name, root, port, copy):
+    """An HTTPRoute that sends copies of a Service's requests to another."""
+    rule = {
+        "backendRefs": [{"name": root, "port": port}],
+        "filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": copy, "port": port}}}],
+    }
+    parent = {"group": "", "kind": "Service", "name": root}
+    spec = {"parentRefs": [parent], "rules": [rule]}
+    return an_object("gateway.networking.k8s.io/v1", "HTTPRoute", name, spec=spec)
+
+
+def requests(name, **matches):
+    """An HTTPRouteGroup; `matches` are (methods, pathRegex) by name."""
+    written = [{"name": key, "methods": list(methods), "pathRegex": path} for key, (methods, path) in matches.items()]
+    return an_object("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", name, spec={"matches": written})
+
+
+def connections(name, *ports):
+    return an_object("specs.smi-spec.io/v1alpha4", "TCPRoute", name, spec={"matches": {"ports": list(ports)}})
+
+
+def target(name, destination, sources, *rules):
+    """A TrafficTarget; `rules` are (kind, name)."""
+
+    def account(of):
+        return {"kind": "ServiceAccount", "name": of, "namespace": "default"}
+
+    spec = {
+        "destination": account(destination),
+        "sources": [account(source) for source in sources],
+        "rules": [{"kind": kind, "name": rule} for kind, rule in rules],
+    }
+    return an_object("access.smi-spec.io/v1alpha3", "TrafficTarget", name, spec=spec)

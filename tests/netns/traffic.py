@@ -1,0 +1,220 @@
+"""Applications and their clients inside of pods: sockets of the pods' namespaces on the tests' own event loop."""
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from typing import NamedTuple
+
+from tests.e2e.wire import H2_LARGE_WINDOW, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, _h2_answer, _headers
+
+PATIENCE_S = 10
+CLOSED = "closed"
+
+
+class Answer(NamedTuple):
+    """What a client got; status 0 when the connection was closed instead."""
+
+    status: int
+    body: str
+    headers: dict[str, str]
+
+
+class Seen(NamedTuple):
+    """A request as the application saw it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    peer: str
+
+
+async def connect(pod, host, port, **tls):
+    """Connect from a pod, as the application's user; `tls` is as asyncio.open_connection takes it."""
+    made = pod.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.get_running_loop().sock_connect(made, (host, port))
+        return await asyncio.open_connection(sock=made, **tls)
+
+
+async def ask(pod, where, method="GET", path="/", *, body=b"", headers=()):
+    """Send one request over a connection of its own."""
+    try:
+        reader, writer = await connect(pod, *where)
+    except OSError as error:
+        return Answer(0, type(error).__name__, {})
+    try:
+        return await _ask(reader, writer, method, path, body=body, headers=headers)
+    finally:
+        writer.close()
+
+
+async def ask_often(pod, where, count, path="/"):
+    """Send requests over one connection, one after the other; return who answered."""
+    reader, writer = await connect(pod, *where)
+    try:
+        answers = [await _ask(reader, writer, "GET", path) for _ in range(count)]
+        return Counter(answer.body if answer.status == 200 else answer.status for answer in answers)
+    finally:
+        writer.close()
+
+
+async def _ask(reader, writer, method, path, *, body=b"", headers=()):
+    fields = [("host", "any"), ("content-length", len(body)), *headers]
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+            answered = await reader.readuntil(b"\r\n\r\n")
+            found = _headers(answered)
+            content = await reader.readexactly(int(found.get("content-length", 0)))
+    except (EOFError, ConnectionError):
+        return Answer(0, CLOSED, {})
+    return Answer(int(answered.split(maxsplit=2)[1]), content.decode().strip(), found)
+
+
+async def ask_h2(pod, where, count):
+    """Send requests over one HTTP/2 connection; return who answered."""
+    reader, writer = await connect(pod, *where)
+    writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
+    found = Counter()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for stream in range(1, 2 * count, 2):
+                block = b"\x82\x86\x84\x01\x03any"  # GET, http, /, :authority (RFC 7541)
+                writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + stream.to_bytes(4, "big") + block)
+                found[await _h2_answer(reader, writer)] += 1
+    except (EOFError, ConnectionError):
+        found[CLOSED] += 1
+    finally:
+        writer.close()
+    return found
+
+
+async def talk(pod, where, say=b"", *, listen_first=False, **tls):
+    """Open a connection; return (what was said first, what came back of what is sent), or CLOSED."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await connect(pod, *where, **tls)
+            try:
+                first = (await reader.readline()).decode().strip() if listen_first else ""
+                if listen_first and not first:
+                    return CLOSED
+                writer.write(say)
+                return first, (await reader.readexactly(len(say))).decode()
+            finally:
+                writer.close()
+    except (EOFError, OSError, ssl.SSLError) as error:
+        if isinstance(error, TimeoutError):
+            raise
+        return CLOSED
+
+
+class Application:
+    """What listens in a pod. `seen` are the requests, `peers` who connected; `close` ends it."""
+
+    def __init__(self, name):
+        self.name = name
+        self.seen = []
+        self.peers = []
+        self._server = None
+        self._writers = set()
+
+    async def listen(self, pod, port, serve, tls=None, address="0.0.0.0"):
+        async def accept(reader, writer):
+            self._writers.add(writer)
+            self.peers.append(writer.get_extra_info("peername")[0])
+            try:
+                await serve(reader, writer)
+            except (EOFError, OSError):
+                return
+            finally:
+                self._writers.discard(writer)
+                writer.close()
+
+        self._server = await asyncio.start_server(accept, sock=pod.listening(port, address), ssl=tls)
+        return self
+
+    async def close(self):
+        self._server.close()
+        for writer in tuple(self._writers):
+            writer.close()
+
+    async def web(self, reader, writer):
+        """HTTP/1.1 and HTTP/2: answers its name."""
+        first = await reader.readexactly(len(H2_PREFACE))
+        await (self._h2(reader, writer) if first == H2_PREFACE else self._h1(first, reader, writer))
+
+    async def _h1(self, first, reader, writer):
+        peer = writer.get_extra_info("peername")[0]
+        while True:
+            head = first if first.endswith(b"\r\n\r\n") else first + await reader.readuntil(b"\r\n\r\n")
+            method, path, _ = head.decode().split("\r\n")[0].split()
+            headers = _headers(head)
+            await reader.readexactly(int(headers.get("content-length", 0)))
+            self.seen.append(Seen(method, path, headers, peer))
+            writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(self.name)}\r\n\r\n{self.name}".encode())
+            first = b""
+
+    async def _h2(self, reader, writer):
+        writer.write(H2_SETTINGS)
+        body = self.name.encode()
+        while True:
+            head = await reader.readexactly(9)
+            await reader.readexactly(int.from_bytes(head[:3], "big"))
+            if head[3] == 4 and not head[4] & 1:
+                writer.write(H2_SETTINGS_ACK)
+            if head[3] == 1:
+                self.seen.append(Seen("HTTP/2", "", {}, writer.get_extra_info("peername")[0]))
+                writer.write(b"\x00\x00\x01\x01\x04" + head[5:] + b"\x88")
+                writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
+
+    async def echo(self, reader, writer):
+        """Plain TCP where the client speaks first."""
+        while data := await reader.read(4096):
+            writer.write(data)
+
+    async def greet(self, reader, writer):
+        """Plain TCP where the server speaks first."""
+        writer.write(f"{self.name}\n".encode())
+        await self.echo(reader, writer)
+
+
+class Relay(Application):
+    """Hands connections on between a pod and a socket outside, for programs that open sockets themselves."""
+
+    async def to(self, pod, port, path):
+        """From a pod's port to a unix socket."""
+
+        async def serve(reader, writer):
+            await _both((reader, writer), await asyncio.open_unix_connection(path))
+
+        return await self.listen(pod, port, serve)
+
+    async def come(self, path, pod, where):
+        """From a unix socket to a place that a pod calls."""
+
+        async def accept(reader, writer):
+            self._writers.add(writer)
+            await _both((reader, writer), await connect(pod, *where))
+
+        self._server = await asyncio.start_unix_server(accept, path)
+        return self
+
+
+async def _both(one, other):
+    try:
+        await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
+    finally:
+        one[1].close()
+        other[1].close()
+
+
+async def _pump(reader, writer):
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    except OSError:
+        pass
+    finally:
+        writer.close()
