@@ -133,7 +133,7 @@ class Sidecar:
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
         (self._directory / _TOKEN).unlink(missing_ok=True)
-        self.fault.set("it has ended with its pod")
+        self._set("it has ended with its pod")
 
     async def _keep(self) -> None:
         await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
