@@ -1,4 +1,4 @@
-"""What signs certificates for the mesh: one interface, whoever does it."""
+"""What signs certificates for the mesh: one interface, whoever does it (embedded, pem, certmanager)."""
 
 from datetime import timedelta
 from typing import Protocol
@@ -23,9 +23,18 @@ class Wanted(Value, frozen=True, kw_only=True, order=True):
 
 
 class Issuer(Protocol):
-    """Signs certificates. `roots` are the PEM certificates that the mesh is to believe, those on their way in or out too."""
+    """Signs certificates. `roots` are the PEM certificates that the mesh is to believe, those on their way in or out too.
+
+    `signer` names the authority that signs now: when it changes, each certificate is to be renewed at once. `fault` says
+    why nothing can be signed now, and what to do about it; it is empty when all is well, or nobody has tried yet.
+    """
 
     roots: Latest[str]
+    signer: Latest[str]
+    fault: Latest[str]
 
     async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate. Raises IssueError."""
+        """Return a new key with its certificate, which may end earlier than asked for. Raises IssueError."""
+
+    async def run(self) -> None:
+        """Get ready without being asked, and follow what the authority is made of (files, for example) until cancelled."""

@@ -1,0 +1,178 @@
+"""Certificates and keys as PEM: reading them, and saying what is wrong with them in words that name the place."""
+
+import base64
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from headgate.identity.issuers import IssueError
+from headgate.model.secrets import PrivateText
+from headgate.resources.times import timestamp
+
+SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+LEAST_RSA_BITS = 2048
+
+
+def read_certificates(pem: str, place: str) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM text, in their order, at least one. Raises IssueError that names `place`."""
+    try:
+        found = x509.load_pem_x509_certificates(pem.encode())
+    except ValueError as error:
+        raise IssueError(
+            f"{place} has no certificate that can be read ({_first_line(error)}); it must be PEM: restore the file, or name"
+            " another"
+        ) from error
+    return tuple(found)
+
+
+def read_key(pem: PrivateText, place: str) -> SigningKey:
+    """Return a private key. Raises IssueError that names `place`, and never shows the content."""
+    try:
+        key = serialization.load_pem_private_key(pem.reveal().encode(), password=None)
+    except TypeError:
+        raise IssueError(
+            f"the key in {place} is encrypted; give it without a passphrase, readable by its owner only"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):  # its words may quote the input
+        raise IssueError(
+            f"{place} has no private key that can be read; it must be PEM: restore it from a copy"
+        ) from None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < LEAST_RSA_BITS:
+        raise IssueError(f"the RSA key in {place} has {key.key_size} bits; proxies want {LEAST_RSA_BITS} or more")
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise IssueError(f"the key in {place} is neither ECDSA nor RSA, which is what proxies verify; give a P-256 key")
+    return key
+
+
+def check_authority(chain: Sequence[x509.Certificate], key: SigningKey, place: str) -> None:
+    """Raise IssueError unless the first certificate is an authority's, and the key is its own."""
+    first = chain[0]
+    if public_bytes(first.public_key()) != public_bytes(key.public_key()):
+        raise IssueError(
+            f"the key in {place} does not belong to the certificate {fingerprint(first)} beside it; put the pair back together"
+        )
+    check_is_authority(first, place)
+
+
+def check_is_authority(certificate: x509.Certificate, place: str) -> None:
+    """Raise IssueError unless a certificate may sign others."""
+    name = f"the certificate {describe(certificate)} in {place}"
+    try:
+        is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
+    if not is_authority:
+        raise IssueError(
+            f"{name} is not a certificate authority's (basicConstraints CA:TRUE is missing); give one that is"
+        )
+    try:
+        signs = certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound:
+        signs = True
+    if not signs:
+        raise IssueError(f"{name} may not sign certificates (keyUsage lacks keyCertSign); give one that may")
+
+
+def check_chain(chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], place: str) -> None:
+    """Raise IssueError unless each certificate is issued by the next, and the last one by a root (or is one)."""
+    for below, above in pairwise(chain):
+        if not is_issued_by(below, above):
+            raise IssueError(
+                f"the certificates in {place} are no chain: {describe(below)} is not issued by {describe(above)}, which follows"
+                " it; put them in order, the signing one first"
+            )
+    if not any(chain[-1] == root or is_issued_by(chain[-1], root) for root in roots):
+        raise IssueError(
+            f"the chain in {place} ends with {describe(chain[-1])}, which no trusted root has issued; add the root to it"
+        )
+
+
+def check_dates(chain: Iterable[x509.Certificate], now: float, place: str) -> None:
+    """Raise IssueError when a certificate is expired, or not valid yet."""
+    for certificate in chain:
+        begin, end = dates(certificate)
+        if now > end:
+            raise IssueError(
+                f"the certificate {describe(certificate)} in {place} expired at {timestamp(end)}, and it is {timestamp(now)};"
+                " replace it (`headgate ca rotate` replaces an embedded one)"
+            )
+        if now < begin:
+            raise IssueError(
+                f"the certificate {describe(certificate)} in {place} is not valid before {timestamp(begin)}, and it is"
+                f" {timestamp(now)}: correct this machine's clock, or that of the machine that made it"
+            )
+
+
+def is_issued_by(below: x509.Certificate, above: x509.Certificate) -> bool:
+    """Say whether one certificate is signed by another's key, and names it."""
+    try:
+        below.verify_directly_issued_by(above)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def is_root(certificate: x509.Certificate) -> bool:
+    """Say whether a certificate is signed by its own key."""
+    return certificate.subject == certificate.issuer and is_issued_by(certificate, certificate)
+
+
+def dates(certificate: x509.Certificate) -> tuple[float, float]:
+    """Return from when to when a certificate is valid, in seconds since the epoch."""
+    return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
+
+
+def expiry(chain: str) -> float:
+    """Return when the first certificate of a PEM chain ends, in seconds since the epoch."""
+    return dates(x509.load_pem_x509_certificate(chain.encode()))[1]
+
+
+def moment(seconds: float) -> datetime:
+    """Return seconds since the epoch as X.509 has them."""
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 fingerprint as openssl writes it: `AB:CD:...`."""
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def describe(certificate: x509.Certificate) -> str:
+    """Name a certificate for people: its subject and the beginning of its fingerprint."""
+    subject = certificate.subject.rfc4514_string() or "without a subject"
+    return f"{subject} ({fingerprint(certificate)[:11]})"
+
+
+def to_pem(certificates: Iterable[x509.Certificate]) -> str:
+    """Return certificates as PEM, each once."""
+    unique = dict.fromkeys(certificates)
+    return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in unique)
+
+
+def key_to_pem(key: SigningKey) -> PrivateText:
+    """Return a private key as PEM (PKCS #8)."""
+    plain = serialization.NoEncryption()
+    return PrivateText(key.private_bytes(Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode())
+
+
+def to_base64(text: str) -> str:
+    """Return a text as Kubernetes has bytes in JSON."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def public_bytes(key: object) -> bytes:
+    """Return a public key as DER, nothing for kinds that are not used here."""
+    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        return b""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". See ")[0] or type(error).__name__

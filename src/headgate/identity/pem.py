@@ -1,0 +1,127 @@
+"""An authority that the user gives as files: a root with its key, or an intermediate with its chain.
+
+The files are read when they change. To replace the root without a lost call: add the new one to the file of roots, wait
+until every proxy has it, then replace certificate and key, wait until all certificates are new, then remove the old root.
+"""
+
+import asyncio
+import stat
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+
+from headgate.identity.authority import Authority, Signer, check_domain, sign, signer_of
+from headgate.identity.certificates import (
+    check_chain,
+    check_is_authority,
+    describe,
+    fingerprint,
+    is_root,
+    read_certificates,
+    to_pem,
+)
+from headgate.identity.embedded import Clock
+from headgate.identity.files import changes
+from headgate.identity.issuers import IssueError, Wanted
+from headgate.latest import Latest
+from headgate.model.identities import Credential
+from headgate.model.secrets import PrivateText
+
+
+class Files(NamedTuple):
+    """Paths of PEM files. `certificate` may hold the chain behind it; without `roots`, its last one is the root."""
+
+    certificate: Path
+    key: Path
+    roots: Path | None = None
+
+
+class PemIssuer:
+    """Signs with an authority from files (see `issuers.Issuer`)."""
+
+    def __init__(self, files: Files, trust_domain: str, *, clock: Clock) -> None:
+        self.roots: Latest[str] = Latest("")
+        self.signer: Latest[str] = Latest("")
+        self.fault: Latest[str] = Latest("")
+        self._files = files
+        self._trust_domain = trust_domain
+        self._clock = clock
+        self._signer: Signer | None = None
+
+    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+        """Return a new key with its certificate. Raises IssueError."""
+        check_domain(wanted, self._trust_domain)
+        signer = self._signer or await self._load()
+        leaf = await asyncio.to_thread(sign, signer, wanted, self._clock(), lifetime)
+        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
+
+    async def run(self) -> None:
+        """Read the files whenever they change. What can't be used is not signed with: `fault` says why."""
+        async for _ in changes(path for path in self._files if path is not None):
+            try:
+                await self._load()
+            except IssueError:
+                continue
+
+    async def _load(self) -> Signer:
+        try:
+            signer, roots = await asyncio.to_thread(_read, self._files)
+        except IssueError as error:
+            self._signer = None
+            self.fault.set(str(error))
+            raise
+        self._signer = signer
+        self.roots.set(to_pem(roots))
+        self.signer.set(fingerprint(signer.chain[0]))
+        self.fault.set("")
+        return signer
+
+
+def _read(files: Files) -> tuple[Signer, Sequence[x509.Certificate]]:
+    _check_private(files.key)
+    authority = Authority(certificate=_text(files.certificate), key=PrivateText(_text(files.key)))
+    signer = signer_of(authority, f"{files.certificate} and {files.key}")
+    place = str(files.certificate)
+    for certificate in signer.chain[1:]:
+        check_is_authority(certificate, place)
+    roots = read_certificates(_text(files.roots), str(files.roots)) if files.roots else _last(signer.chain, place)
+    check_chain(signer.chain, roots, place)
+    return signer, roots
+
+
+def _last(chain: Sequence[x509.Certificate], place: str) -> Sequence[x509.Certificate]:
+    if not is_root(chain[-1]):
+        raise IssueError(
+            f"the chain in {place} ends with {describe(chain[-1])}, which is no root; add the root to the file, or give it apart"
+        )
+    return chain[-1:]
+
+
+def _check_private(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if mode & stat.S_IRWXO:
+        raise IssueError(
+            f"the key {path} may be read by everybody (mode {mode & 0o777:04o}); run: chmod o= {path} (of a mounted Secret, set"
+            " defaultMode to 0400)"
+        )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii")
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except UnicodeDecodeError:
+        raise IssueError(
+            f"{path} is not PEM text; convert it (openssl x509 -inform der, openssl pkey -inform der)"
+        ) from None
+
+
+def _unreadable(path: Path, error: OSError) -> IssueError:
+    return IssueError(f"{path} can't be read: {error.strerror}; correct the path, or who may read it")

@@ -1,0 +1,200 @@
+"""Certificates come when they are wanted, are renewed in time, and one proxy's trouble is its own."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from tests.identity.world import DAY, START, Signs, Time, settle, wanted
+
+from headgate.identity.certificates import expiry
+from headgate.identity.credentials import Credentials, share_of
+from headgate.identity.issuers import Wanted
+
+HOUR = 3600.0
+
+
+class World:
+    def __init__(self) -> None:
+        self.time = Time()
+        self.issuer = Signs(self.time)
+        self.credentials = Credentials(self.issuer, self.time.schedule())
+
+    async def want(self, **nodes: Wanted) -> None:
+        self.credentials.want(nodes)
+        await settle()
+
+    def chain(self, node: str) -> str:
+        return self.credentials.current.get()[node].chain
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    running = asyncio.create_task(world.credentials.run())
+    yield world
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_a_new_proxy_gets_its_certificate_at_once_and_one_that_left_is_forgotten(world: World) -> None:
+    await world.want(a=wanted("a"), b=wanted("b"))
+    assert set(world.credentials.current.get()) == {"a", "b"}
+    assert world.credentials.current.get()["a"].roots == world.issuer.roots.get()
+    await world.want(b=wanted("b"))
+    assert set(world.credentials.current.get()) == {"b"}
+    await world.time.advance(2 * DAY)
+    assert world.issuer.asked.count("spiffe://cluster.local/ns/default/sa/a") == 1
+
+
+async def test_it_is_renewed_once_between_half_and_six_tenths_of_its_life(world: World) -> None:
+    await world.want(a=wanted("a"))
+    first = world.chain("a")
+    await world.time.advance(12 * HOUR - 1)
+    assert world.chain("a") == first
+    await world.time.advance(0.1 * 24 * HOUR + 2)
+    assert world.chain("a") != first
+    assert len(world.issuer.asked) == 2
+
+
+async def test_all_do_not_renew_in_the_same_moment_and_each_keeps_its_own(world: World) -> None:
+    nodes = [f"sidecar/default/web-{number}" for number in range(40)]
+    await world.want(**{node: wanted() for node in nodes})
+    before = world.credentials.current.get()
+    await world.time.advance(13.2 * HOUR)
+    renewed = sum(world.credentials.current.get()[node] != before[node] for node in nodes)
+    assert 8 < renewed < 32
+    assert share_of("a") == share_of("a") != share_of("b")
+
+
+async def test_a_proxy_that_gets_none_does_not_disturb_the_others_and_is_tried_again(world: World) -> None:
+    world.issuer.refuses = lambda item: item.identity.endswith("/bad")
+    await world.want(bad=wanted("bad"), good=wanted("good"))
+    assert set(world.credentials.current.get()) == {"good"}
+    assert world.credentials.faults.get() == {
+        "bad": "the printer is out of paper; refill it; it has no certificate, so its calls with mutual TLS are refused"
+    }
+    await world.time.advance(10 * 60)
+    tries = len(world.issuer.asked) - 1
+    assert 10 < tries < 30  # ever more rarely, and at least once a minute
+    world.issuer.refuses = lambda _: False
+    await world.time.advance(60)
+    assert set(world.credentials.current.get()) == {"bad", "good"}
+    assert world.credentials.faults.get() == {}
+
+
+async def test_the_old_one_stays_when_there_is_no_new_one_even_when_it_has_expired(world: World) -> None:
+    """After its end peers refuse it; without any, a proxy might fall back to plaintext."""
+    await world.want(a=wanted("a"))
+    first = world.chain("a")
+    world.issuer.refuses = lambda _: True
+    await world.time.advance(20 * HOUR)
+    assert world.chain("a") == first
+    assert "its certificate is good until 2027-01-16T08:00:00Z" in world.credentials.faults.get()["a"]
+    await world.time.advance(5 * HOUR)
+    assert world.chain("a") == first
+    assert "its certificate expired at 2027-01-16T08:00:00Z, so its calls" in world.credentials.faults.get()["a"]
+
+
+async def test_other_names_replace_it_at_once_and_the_old_one_serves_meanwhile(world: World) -> None:
+    await world.want(a=wanted("a"))
+    first = world.chain("a")
+    world.issuer.gate.clear()
+    await world.want(a=wanted("a", "foo"))
+    assert world.chain("a") == first
+    world.issuer.gate.set()
+    await settle()
+    assert world.chain("a") != first
+
+
+async def test_a_certificate_of_another_identity_is_taken_away_before_there_is_a_new_one(world: World) -> None:
+    await world.want(a=wanted("a"))
+    world.issuer.gate.clear()
+    await world.want(a=wanted("other"))
+    assert world.credentials.current.get() == {}
+    world.issuer.gate.set()
+    await settle()
+    assert set(world.credentials.current.get()) == {"a"}
+
+
+async def test_what_was_asked_before_a_change_is_not_taken_for_the_answer(world: World) -> None:
+    world.issuer.gate.clear()
+    await world.want(a=wanted("old"))
+    await world.want(a=wanted("new"))
+    world.issuer.gate.set()
+    await settle()
+    assert world.issuer.asked == ["spiffe://cluster.local/ns/default/sa/new"]
+
+
+async def test_another_authority_renews_all_and_new_roots_reach_all(world: World) -> None:
+    nodes = {f"n{number}": wanted(f"n{number}") for number in range(50)}
+    await world.want(**nodes)
+    before = world.credentials.current.get()
+    world.issuer.roots.set("old and new\n" + world.issuer.roots.get())
+    await settle()
+    given = world.credentials.current.get()
+    assert all(given[node].roots.startswith("old and new") for node in nodes)
+    assert all(given[node].chain == before[node].chain for node in nodes)
+    world.issuer.replace()
+    assert len(world.credentials.outdated()) == 50
+    for _ in range(10):
+        await settle()
+    assert world.credentials.outdated() == []
+    assert not {item.chain for item in world.credentials.current.get().values()} & {
+        item.chain for item in before.values()
+    }
+
+
+async def test_one_that_the_old_authority_signs_during_the_change_is_not_used(world: World) -> None:
+    world.issuer.gate.clear()
+    await world.want(a=wanted("a"))
+    world.issuer.replace()
+    world.issuer.gate.set()
+    await settle()
+    assert world.issuer.asked == ["spiffe://cluster.local/ns/default/sa/a"] * 2
+    assert world.credentials.outdated() == []
+
+
+async def test_few_are_asked_for_at_once(world: World) -> None:
+    world.issuer.gate.clear()
+    await world.want(**{f"n{number}": wanted() for number in range(100)})
+    assert world.issuer.at_once == 16
+    world.issuer.gate.set()
+    for _ in range(10):
+        await settle()
+    assert world.issuer.most_at_once == 16
+    assert len(world.credentials.current.get()) == 100
+
+
+async def test_nothing_happens_between_what_is_due(world: World) -> None:
+    await world.want(a=wanted("a"))
+    shown = []
+
+    async def watch() -> None:
+        async for current in world.credentials.current.changes():
+            shown.append(current)
+
+    watching = asyncio.create_task(watch())
+    await world.time.advance(11 * HOUR)
+    watching.cancel()
+    assert len(shown) == 1
+    assert len(world.issuer.asked) == 1
+
+
+async def test_near_the_end_of_the_authority_it_is_not_asked_for_ever_faster() -> None:
+    """A certificate ends with its root: half of what is left, again and again, would never end."""
+    time = Time()
+    issuer = Signs(time)
+    credentials = Credentials(issuer, time.schedule(lifetime=timedelta(seconds=30)))
+    running = asyncio.create_task(credentials.run())
+    time.now = START + 365 * DAY - 20
+    credentials.want({"a": wanted("a")})
+    await settle()
+    assert expiry(credentials.current.get()["a"].chain) == START + 365 * DAY
+    await time.advance(19)
+    assert 3 < len(issuer.asked) < 20
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

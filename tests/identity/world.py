@@ -1,0 +1,163 @@
+"""What the tests of the authority share: time that only they advance, proxies that hold what they are told, openssl."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headgate.identity.authority import Authority, new_root, sign, signer_of
+from headgate.identity.certificates import fingerprint
+from headgate.identity.credentials import Schedule
+from headgate.identity.issuers import IssueError, Wanted
+from headgate.identity.keys import Kept
+from headgate.latest import Latest
+from headgate.model.identities import Credential
+
+START = 1_800_000_000.0
+DOMAIN = "cluster.local"
+DAY = 86_400.0
+
+
+def wanted(account: str = "web", *subjects: str, domain: str = DOMAIN) -> Wanted:
+    return Wanted(identity=f"spiffe://{domain}/ns/default/sa/{account}", subjects=subjects)
+
+
+class Time:
+    """A clock that stands until it is advanced; who sleeps wakes at his own time."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self._sleepers: list[tuple[float, asyncio.Event]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.Event()
+        self._sleepers.append((self.now + seconds, woken))
+        await woken.wait()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and everything happen that happens in it."""
+        await settle()
+        end = self.now + seconds
+        while due := [item for item in self._sleepers if item[0] <= end]:
+            first = min(due, key=lambda item: item[0])
+            self._sleepers.remove(first)
+            self.now = max(self.now, first[0])
+            first[1].set()
+            await settle()
+        self.now = end
+
+    def schedule(self, **fields: object) -> Schedule:
+        return Schedule(clock=self.clock, sleep=self.sleep, **fields)
+
+
+async def settle() -> None:
+    """Let every task go on until all wait for something; what runs in a thread is not waited for."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+class Signs:
+    """An issuer without files and threads: fails when it is told to."""
+
+    def __init__(self, time: Time) -> None:
+        self.time = time
+        self.authority = new_root(DOMAIN, time.now)
+        self.roots: Latest[str] = Latest(self.authority.certificate)
+        self.signer: Latest[str] = Latest(fingerprint(signer_of(self.authority, "test").chain[0]))
+        self.fault: Latest[str] = Latest("")
+        self.asked: list[str] = []
+        self.refuses: Callable[[Wanted], bool] = lambda _wanted: False
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.at_once = self.most_at_once = 0
+
+    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+        signer = signer_of(self.authority, "test")
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            await self.gate.wait()
+        finally:
+            self.at_once -= 1
+        self.asked.append(wanted.identity)
+        if self.refuses(wanted):
+            raise IssueError("the printer is out of paper; refill it")
+        leaf = sign(signer, wanted, self.time.now, lifetime)
+        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def replace(self) -> None:
+        """Sign with another root from now on."""
+        self.authority = new_root(DOMAIN, self.time.now)
+        self.roots.set(self.roots.get() + self.authority.certificate)
+        self.signer.set(fingerprint(signer_of(self.authority, "test").chain[0]))
+
+
+class MemoryKeys:
+    """Keys in memory."""
+
+    place = "the test's memory"
+
+    def __init__(self, kept: Kept | None = None) -> None:
+        self.kept = kept
+        self.saved: list[Kept] = []
+        self.fault = ""
+
+    async def load(self) -> Kept | None:
+        return self.kept
+
+    async def save(self, kept: Kept) -> None:
+        if self.fault:
+            raise IssueError(self.fault)
+        self.kept = kept
+        self.saved.append(kept)
+
+
+class Holders:
+    """Proxies that hold what they were last given; those in `slow` only when they are told to."""
+
+    def __init__(self) -> None:
+        self.news: Latest[int] = Latest(0)
+        self.holding: Mapping[str, Credential] = {}
+        self.slow: set[str] = set()
+
+    def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
+        for node, credential in credentials.items():
+            if node not in self.slow:
+                self.holding = {**self.holding, node: credential}
+        return [node for node in credentials if self.holding.get(node) != credentials[node]]
+
+    def catch_up(self) -> None:
+        self.slow.clear()
+        self.news.set(self.news.get() + 1)
+
+
+def openssl(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run openssl; without one on this machine the test is skipped."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def verify(directory: Path, chain: str, roots: str, *options: str) -> str:
+    """Return what `openssl verify -x509_strict` says of a chain; empty when it believes it."""
+    (directory / "chain.pem").write_text(chain)
+    (directory / "roots.pem").write_text(roots)
+    found = openssl(
+        "verify", "-x509_strict", *options, "-CAfile", directory / "roots.pem",
+        "-untrusted", directory / "chain.pem", directory / "chain.pem",
+    )  # fmt: skip
+    return "" if found.returncode == 0 else found.stderr
+
+
+def root(now: float = START, domain: str = DOMAIN, **lifetime: float) -> Authority:
+    return new_root(domain, now, timedelta(**lifetime)) if lifetime else new_root(domain, now)
