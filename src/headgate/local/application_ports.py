@@ -97,7 +97,7 @@ def excluded(metadata: Metadata) -> frozenset[int]:
     """Return the ports that the sidecar leaves to the process. Raises DecodeError."""
     words = [word.strip() for word in metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if word.strip()]
     if not all(_is_port(word) for word in words):
-        raise DecodeError(Cause(f"metadata.annotations[{EXCLUDED_PORTS}]", "must be port numbers, as in 9090,9102"))
+        raise DecodeError(Cause(f"metadata.annotations.{EXCLUDED_PORTS}", "must be port numbers, as in 9090,9102"))
     return frozenset(map(int, words))
 
 
@@ -110,7 +110,7 @@ def read(metadata: Metadata) -> Numbers:
     """Return the numbers that a pod has by its annotation. Raises DecodeError."""
     pairs = [pair.partition("=") for pair in metadata.annotations.get(APPLICATION_PORTS, "").split(",") if pair]
     if not all(_is_port(port) and _is_port(number) for port, _, number in pairs):
-        raise DecodeError(Cause(f"metadata.annotations[{APPLICATION_PORTS}]", "must be as in 8080=20417,9090=20418"))
+        raise DecodeError(Cause(f"metadata.annotations.{APPLICATION_PORTS}", "must be as in 8080=20417,9090=20418"))
     return {int(port): int(number) for port, _, number in pairs}
 
 

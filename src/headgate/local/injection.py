@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
-from headgate.local.application_ports import excluded
 from headgate.local.external import EXTERNAL, PROCESS, PROCESS_ID, read_identity
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object
@@ -20,7 +19,6 @@ from headgate.store.base import Admit
 Mode = Literal["all", "labelled", "none"]
 """Which pods get a sidecar: those that don't opt out, those that opt in, or none."""
 EXPLICIT = "explicit"
-_WORDS = ("true", "false")
 _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
 
@@ -28,7 +26,7 @@ _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has 
 def admit_sidecars(mode: Mode, find: Callable[[Key], Object | None]) -> Admit:
     """Return a hook for the store; `find` returns an object that is stored, and None for others.
 
-    It stands behind the hooks that complete pods and check them.
+    It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
     """
 
     def admit(new: Object, old: Object | None) -> Object:
@@ -37,8 +35,6 @@ def admit_sidecars(mode: Mode, find: Callable[[Key], Object | None]) -> Admit:
             return _kept(new, old) if old else _created(new, mode, _labels(find, new))
         if kind in _TEMPLATED:
             _check(_pod_of(new), mode, _labels(find, new), where="spec.template.")
-        if kind == ("v1", "Namespace"):
-            _refuse(_words(new, "labels"), "")
         return new
 
     return admit
@@ -76,7 +72,6 @@ def _kept(new: Object, old: Object) -> Object:
 
 def _check(pod: Object, mode: Mode, namespace_labels: Mapping[str, str], *, where: str) -> None:
     """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
-    _refuse((*_words(pod, "labels"), *_words(pod, "annotations")), where)
     if wants_sidecar(pod, mode, namespace_labels):
         _refuse(_sidecar_causes(pod), where)
     elif _texts(pod, "annotations").get(PROCESS):
@@ -87,7 +82,6 @@ def _check(pod: Object, mode: Mode, namespace_labels: Mapping[str, str], *, wher
 def _sidecar_causes(pod: Object) -> Iterator[Cause]:
     try:
         typed = read(pod, Pod)
-        excluded(typed.metadata)
     except DecodeError as error:
         yield from error.causes
         return
@@ -108,12 +102,6 @@ def _process_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(_field(PROCESS), f"{process!r} is not known; write {EXTERNAL}, or leave it out")
     elif process and read_identity(metadata) is None:
         yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
-
-
-def _words(obj: Object, part: str) -> Iterator[Cause]:
-    said = _texts(obj, part).get(INJECT)
-    if said not in {None, "", *_WORDS}:
-        yield Cause(f"metadata.{part}[{INJECT}]", f'{said!r} is neither "true" nor "false"')
 
 
 def _refuse(causes: Any, where: str) -> None:
@@ -139,7 +127,7 @@ def _texts(obj: Object, part: str) -> Mapping[str, str]:
 
 
 def _field(annotation: str) -> str:
-    return f"metadata.annotations[{annotation}]"
+    return f"metadata.annotations.{annotation}"
 
 
 def _annotated(pod: Object, annotations: Mapping[str, str]) -> Object:
