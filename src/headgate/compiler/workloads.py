@@ -43,7 +43,7 @@ class Lead(NamedTuple):
 
 
 Leads = Mapping[str, Mapping[int, list[Lead]]]
-"""By pod (`namespace/name`, or its address where a slice names no pod), then by the pod's port."""
+"""By pod (`namespace/name`, or `namespace@address` where a slice names no pod), then by the pod's port."""
 
 
 def roots(tables: Iterable[RouteTable]) -> Roots:
@@ -81,13 +81,16 @@ def _is_placed(pod: Pod) -> bool:
 
 
 def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
-    """Return which Service ports lead to which ports of pods, and with which protocol."""
+    """Return which Service ports lead to which ports of pods of their own namespace, and with which protocol.
+
+    A slice may name a pod of another namespace; nobody there shall decide what is spoken here, and so which rules hold.
+    """
     found: dict[str, dict[int, list[Lead]]] = defaultdict(lambda: defaultdict(list))
     for name, (_, service) in snapshot.services.items():
         slices = snapshot.slices.get(name, ())
         for port in routed_ports(service) if slices else ():
             lead = _lead(PortRef(name, port.port), port, service.metadata.creation_timestamp, taken)
-            for place, number in _places(slices, port.name):
+            for place, number in _places(name.partition("/")[0], slices, port.name):
                 if lead not in (known := found[place][number]):
                     known.append(lead)
     return found
@@ -100,7 +103,7 @@ def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
     return Lead(rank, ref, protocol)
 
 
-def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
+def _places(own: str, slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
     for item in slices:
         ports = item.ports or ()
         numbers = [
@@ -109,19 +112,21 @@ def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[s
         for endpoint in item.endpoints or () if numbers else ():
             named = endpoint.target_ref
             if named and named.kind == "Pod":
-                place = f"{named.namespace or item.metadata.namespace}/{named.name}"
+                place = f"{own}/{named.name}" if named.namespace in {"", own} else ""
             else:
-                place = endpoint.addresses[0] if endpoint.addresses else ""
+                place = f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
             yield from ((place, number) for number in numbers)
 
 
 def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
+    namespace = name.partition("/")[0]
+    found = _merged(known.get(name, {}), known.get(f"{namespace}@{pod.status.pod_ip}", {}))
     return Workload(
         name=name,
         address=pod.status.pod_ip,
-        identity=spiffe_id(settings.trust_domain, name.partition("/")[0], account_name(pod)),
+        identity=spiffe_id(settings.trust_domain, namespace, account_name(pod)),
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
-        ports=tuple(_ports(pod, _merged(known.get(name, {}), known.get(pod.status.pod_ip, {})))),
+        ports=tuple(_ports(pod, found)),
         probes=tuple(_probes(pod)),
     )
 

@@ -1,0 +1,156 @@
+"""Who may do what with a pod (R68 to R70, D21), and that mistakes close rather than open."""
+
+import pytest
+from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
+
+from headgate.compiler.reasons import Reason
+from headgate.model.access import OPEN, Access, Connections
+from headgate.model.workloads import Stage
+
+WEB = ("web", "10.1.0.1")
+WORLD = (pod(*WEB), *service("web", WEB))
+GROUP = obj("HTTPRouteGroup", "api", spec={"matches": [{"name": "read", "methods": ["GET"]}, {"name": "all"}]})
+API = {"kind": "HTTPRouteGroup", "name": "api"}
+CLIENT = "spiffe://cluster.local/ns/default/sa/client"
+
+
+def access(result, name="web"):
+    return workloads(result)[name].access
+
+
+def allowed(result):
+    """What each source may do, by the names of rules."""
+    return {
+        (source.rpartition("/")[2], part.name)
+        for grant in access(result).grants
+        for source in grant.sources
+        for part in (*grant.requests, *grant.connections)
+    }
+
+
+def test_pods_that_no_target_selects_are_open():
+    assert access(compiled(*WORLD)) == OPEN
+
+
+def test_with_access_deny_they_are_closed():
+    """D21."""
+    assert access(compiled(*WORLD, access="deny")) == Access(closed=True)
+
+
+def test_a_target_closes_its_destination_to_all_but_its_sources():
+    result = compiled(
+        *WORLD, pod("other", "10.1.0.2", account="other"), GROUP, target("t", "web", "client", rules=[API])
+    )
+    assert access(result).closed
+    assert [grant.sources for grant in access(result).grants] == [(CLIENT,)]
+    assert access(result, "other") == OPEN
+
+
+def test_targets_add_up():
+    result = compiled(
+        *WORLD,
+        GROUP,
+        target("one", "web", "client", rules=[API | {"matches": ["read"]}]),
+        target("two", "web", "admin", rules=[API]),
+    )
+    assert allowed(result) == {("client", "api/read"), ("admin", "api/read"), ("admin", "api/all")}
+
+
+@pytest.mark.parametrize(
+    ("sources", "rules"), [((), [API]), (("client",), []), (("client",), [{"kind": "HTTPRouteGroup", "name": "gone"}])]
+)
+def test_nobody_or_nothing_allowed_is_closed_to_all(sources, rules):
+    assert access(compiled(*WORLD, GROUP, target("t", "web", *sources, rules=rules))) == Access(closed=True)
+
+
+def test_a_rule_for_a_match_that_is_not_there_does_not_stand_for_the_whole_group():
+    result = compiled(*WORLD, GROUP, target("t", "web", "client", rules=[API | {"matches": ["raed"]}]))
+    assert access(result) == Access(closed=True)
+    (told,) = findings(result, Reason.RULE_NOT_FOUND)
+    assert told.field == "spec.rules[0].matches[0]"
+    assert told.message.endswith("there is: read, all")
+
+
+def test_a_rule_for_a_group_with_mistakes_allows_nothing():
+    broken = obj("HTTPRouteGroup", "api", spec={"matches": [{"name": "read", "methods": ["GRAB"]}]})
+    result = compiled(*WORLD, broken, target("t", "web", "client", rules=[API]))
+    assert access(result) == Access(closed=True)
+    assert "is not valid" in findings(result, Reason.RULE_NOT_FOUND)[0].message
+
+
+def test_the_gateway_apis_tcp_route_is_no_rule():
+    other = {
+        "apiVersion": "gateway.networking.k8s.io/v1alpha2",
+        "kind": "TCPRoute",
+        "metadata": {"name": "sql", "namespace": "default"},
+        "spec": {"rules": [{"backendRefs": [{"name": "web", "port": 8080}]}]},
+    }
+    result = compiled(*WORLD, other, target("t", "web", "client", rules=[{"kind": "TCPRoute", "name": "sql"}]))
+    assert access(result) == Access(closed=True)
+
+
+@pytest.mark.parametrize("port", [8080, 80])
+def test_a_tcp_routes_port_is_the_pods_or_the_services(port):
+    """003 says the port of the Service; SMI does not say which."""
+    route = obj("TCPRoute", "sql", spec={"matches": {"ports": [port]}})
+    rules = [{"kind": "TCPRoute", "name": "sql"}]
+    services = service("web", WEB, port=80, behind=8080, app="tcp")
+    result = compiled(pod(*WEB), *services, route, target("t", "web", "client", rules=rules))
+    assert access(result).grants[0].connections == (Connections(name="sql", ports=(port,)),)
+    assert not findings(result, Reason.RULE_NOT_APPLICABLE)
+
+
+@pytest.mark.parametrize(("app", "kind"), [("http", "TCPRoute"), ("tcp", "HTTPRouteGroup")])
+def test_a_rule_for_what_no_port_speaks_is_told(app, kind):
+    """R69."""
+    name = {"TCPRoute": "sql", "HTTPRouteGroup": "api"}[kind]
+    objects = (GROUP, obj("TCPRoute", "sql", spec={"matches": {"ports": []}}))
+    rule = {"kind": kind, "name": name}
+    result = compiled(pod(*WEB), *service("web", WEB, app=app), *objects, target("t", "web", "client", rules=[rule]))
+    (told,) = findings(result, Reason.RULE_NOT_APPLICABLE)
+    assert told.field == "spec.rules[0]"
+    assert f"8080 ({app})" in told.message
+
+
+def test_an_explicit_pod_whose_process_is_not_there_yet_is_no_mistake_of_the_rule():
+    found = pod("web", "127.80.0.1", sidecar="explicit")
+    services = service("web", ("web", "127.80.0.1"))
+    result = compiled(found, *services, GROUP, target("t", "web", "client", rules=[API]))
+    assert access(result).closed
+    assert not findings(result, Reason.RULE_NOT_APPLICABLE)
+
+
+def test_a_target_with_mistakes_keeps_its_pods_closed():
+    broken = target("t", "web", "client", rules=[API | {"kind": "HttpRouteGroup"}])
+    assert access(compiled(*WORLD, GROUP, broken)) == Access(closed=True)
+
+
+def test_a_target_cannot_close_or_open_pods_of_another_namespace():
+    foreign = target("t", "web", "client", rules=[API], namespace="blue")
+    elsewhere = foreign | {"metadata": {"name": "t", "namespace": "evil"}}
+    other = pod("web", "10.1.0.9", namespace="blue")
+    result = compiled(*WORLD, other, GROUP, foreign, elsewhere)
+    assert all(item.access == OPEN for item in result.mesh.workloads)
+
+
+def test_whose_callers_must_be_known_takes_tls():
+    result = compiled(*WORLD, GROUP, target("t", "web", "client", rules=[API]), mtls="off")
+    assert workloads(result)["web"].target is Stage.PERMISSIVE
+
+
+def test_pods_without_a_sidecar_are_told_by_name():
+    """R77."""
+    bare = [pod(f"bare-{number}", f"10.1.1.{number}", sidecar="") for number in range(5)]
+    result = compiled(*WORLD, *bare, GROUP, target("t", "web", "client", rules=[API]))
+    (told,) = findings(result, Reason.NOT_ENFORCED)
+    assert "pods default/bare-0, default/bare-1, default/bare-2 and 2 more" in told.message
+    assert 'headgate.dev/inject: "true"' in told.message
+    (selected,) = result.report.selected
+    assert selected.workloads == ("default/web",)
+    assert len(selected.without_sidecar) == 5
+
+
+def test_a_pod_that_waits_for_its_address_is_no_pod_without_a_sidecar():
+    result = compiled(pod("web", ""), GROUP, target("t", "web", "client", rules=[API]), config("c", {}))
+    assert result.report.findings == ()
+    assert [item.workloads for item in result.report.selected] == [("default/web",), ("default/web",)]

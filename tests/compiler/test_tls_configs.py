@@ -1,0 +1,74 @@
+"""Which pods talk through mutual TLS only, and the names that they show (R72 to R78, D17)."""
+
+import pytest
+from tests.compiler.pods import compiled, config, findings, pod, workloads
+
+from headgate.compiler.reasons import Reason
+from headgate.model.workloads import Stage
+
+FRONT = pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
+HALF = pod("half", "10.1.0.2", labels={"role": "frontend"})
+WANTED = {"role": "frontend", "stage": "production"}
+
+
+def targets(result):
+    return {name: item.target for name, item in workloads(result).items()}
+
+
+def test_all_labels_must_fit():
+    """R73."""
+    result = compiled(FRONT, HALF, config("tls", WANTED, "foo", "bar"))
+    assert targets(result) == {"front": Stage.STRICT, "half": Stage.PERMISSIVE}
+    assert workloads(result)["front"].subjects == ("bar", "foo")
+    assert workloads(result)["half"].subjects == ()
+
+
+def test_no_labels_are_all_pods_of_the_namespace_and_of_no_other():
+    other = pod("other", "10.1.0.3", namespace="blue")
+    result = compiled(FRONT, HALF, other, config("tls", {}))
+    assert targets(result) == {"front": Stage.STRICT, "half": Stage.STRICT, "other": Stage.PERMISSIVE}
+
+
+@pytest.mark.parametrize(
+    ("mtls", "stage"), [("off", Stage.PLAIN), ("permissive", Stage.PERMISSIVE), ("strict", Stage.STRICT)]
+)
+def test_the_setting_is_for_pods_that_none_selects(mtls, stage):
+    result = compiled(FRONT, HALF, config("tls", WANTED), mtls=mtls)
+    assert targets(result) == {"front": Stage.STRICT, "half": stage}
+
+
+def test_a_pod_of_several_has_the_names_of_all():
+    """R78."""
+    result = compiled(FRONT, HALF, config("one", WANTED, "foo", "bar"), config("two", {"role": "frontend"}, "bar"))
+    assert workloads(result)["front"].subjects == ("bar", "foo")
+    assert workloads(result)["half"].subjects == ("bar",)
+    (told,) = findings(result, Reason.SUBJECTS_MERGED)
+    assert told.about.name == "two"
+    assert told.message.startswith("TLSConfig default/one selects pod default/front too")
+
+
+def test_equal_names_are_nothing_to_tell():
+    assert compiled(FRONT, config("one", WANTED, "foo"), config("two", {}, "foo")).report.findings == ()
+
+
+def test_a_selector_outlives_mistakes_elsewhere():
+    result = compiled(FRONT, config("tls", WANTED, "not a name"))
+    assert targets(result) == {"front": Stage.STRICT}
+    assert workloads(result)["front"].subjects == ()
+    assert "its pods take mutual TLS only" in findings(result, Reason.INVALID)[0].message
+
+
+@pytest.mark.parametrize(
+    "selector", [{}, {"matchLabels": None}, {"matchLabels": {"a": 1}}, {"matchLabels": {}, "x": 1}]
+)
+def test_a_selector_that_can_not_be_read_selects_nothing(selector):
+    broken = config("tls", {})
+    broken["spec"]["selector"] = selector
+    result = compiled(FRONT, broken)
+    assert targets(result) == {"front": Stage.PERMISSIVE}
+    assert findings(result, Reason.INVALID)
+
+
+def test_nobody_selected_is_told():
+    (told,) = compiled(FRONT, config("tls", {"role": "backend"})).report.findings
+    assert told.reason is Reason.NO_PODS
