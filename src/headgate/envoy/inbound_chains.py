@@ -23,6 +23,7 @@ HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
 UNREACHED = "x-headgate-unreached"
 """A response header: the application has certainly not seen the request, so the caller may try another pod."""
+EARLY_BYTES = 1 << 16  # that a client may have sent when the application is reached; then it waits
 PREFIX = "inbound"  # of statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request to %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_TO_NOBODY = (
@@ -83,7 +84,7 @@ class _Chains:
     def plain(self) -> pb.FilterChain:
         """Return the chain for plaintext."""
         chain = self._chain("plain", "raw_buffer")
-        chain.filters.extend([_requests(self._cluster, known=False)] if self._requests else self._connections(()))
+        chain.filters.extend([_requests(self._cluster, known=False)] if self._requests else self._connections())
         return chain
 
     def with_tls(self) -> Iterator[pb.FilterChain]:
@@ -101,13 +102,13 @@ class _Chains:
         access = self._side.access
         allowed = rbac.callers(access, self._port) if access.closed else ()
         chain = self._chain(name, "tls", alpn)
-        chain.filters.extend(self._connections(allowed))
+        chain.filters.extend(self._connections(allowed, known=True))
         chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,), allowed))
         return chain
 
     def _foreign(self) -> pb.FilterChain:
         chain = self._chain("passed", "tls")
-        chain.filters.extend(self._connections(()))
+        chain.filters.extend(self._connections())
         return chain
 
     def _chain(self, name: str, transport: str, alpn: Sequence[str] = ()) -> pb.FilterChain:
@@ -115,15 +116,15 @@ class _Chains:
         match.MergeFrom(self._match)
         return pb.FilterChain(name=f"{self._name}/{name}", filter_chain_match=match)
 
-    def _connections(self, allowed: tuple[str, ...]) -> Iterator[pb.Filter]:
+    def _connections(self, allowed: tuple[str, ...] = (), *, known: bool = False) -> Iterator[pb.Filter]:
         """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`."""
         access = self._side.access
-        if not access.closed:
-            yield _passed(self._cluster)
-            return
-        rules = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rbac.connections(access, self._port))
-        yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(rules))
-        yield _passed(self._cluster if allowed else names.MISSING, known=bool(allowed))
+        if access.closed:
+            rules = rbac.connections(access, self._port)
+            asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
+            yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
+        nobody = access.closed and not allowed
+        yield _passed(names.MISSING if nobody else self._cluster, known=known and not nobody)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
         """Return the mesh's own TLS: both sides prove who they are. Nobody named in `allowed` is everybody of the mesh."""
@@ -153,6 +154,7 @@ def _passed(cluster: str, *, known: bool = False) -> pb.Filter:
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
     if known:
         proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
+        proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 

@@ -1,0 +1,233 @@
+"""The inbound side of a sidecar alone: a real Envoy on loopback, an authority, and callers with and without certificates."""
+
+import asyncio
+import datetime as dt
+import itertools
+import os
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.e2e.rig import ADDRESS, Rig
+from tests.e2e.wire import (
+    DEADLINE_S,
+    H2_LARGE_WINDOW,
+    H2_PREFACE,
+    H2_SETTINGS,
+    Answer,
+    Client,
+    Network,
+    Request,
+    Where,
+    _h2_answer,
+)
+from tests.e2e.world import until
+
+from headgate.envoy import inbound, secrets
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.encode import encode_resource
+from headgate.envoy.parts import Part
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.model.identities import Credential, spiffe_id
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.secrets import PrivateText
+from headgate.model.workloads import InboundPort, Spoken, Workload, server_name
+
+DOMAIN = TRUST_DOMAIN = "cluster.local"
+PEM = serialization.Encoding.PEM
+
+
+def account(name: str, domain: str = TRUST_DOMAIN) -> str:
+    """Return the identity of a ServiceAccount of the namespace `default`."""
+    return spiffe_id(domain, "default", name)
+
+
+WEB, CLIENT, OTHER = account("web"), account("client"), account("other")
+
+
+class Authority:
+    """Signs certificates for anybody."""
+
+    def __init__(self, name: str = "mesh") -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        signed = self._certificate(self._name, self._key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self.pem = signed.sign(self._key, hashes.SHA256()).public_bytes(PEM).decode()
+
+    def issue(self, identity: str, *subjects: str) -> Credential:
+        """Return a certificate for an identity, which may also be called `subjects`."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [*map(x509.UniformResourceIdentifier, [identity] if identity else []), *map(x509.DNSName, subjects)]
+        signed = self._certificate(x509.Name([]), key.public_key()).add_extension(
+            x509.SubjectAlternativeName(names), critical=True
+        )
+        private = key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        chain = signed.sign(self._key, hashes.SHA256()).public_bytes(PEM)
+        return Credential(chain=chain.decode(), key=PrivateText(private.decode()), roots=self.pem)
+
+    def _certificate(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder(self._name, name, key, x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+        )
+
+
+class Caller(Client):
+    """One connection to the sidecar, kept open, with TLS when it is given."""
+
+    def __init__(self, network: Network, where: Where, tls: ssl.SSLContext | None = None, name: str = "") -> None:
+        super().__init__(Request(where, "/", "web.example"))
+        self._network = network
+        self._tls = tls
+        self._name = name if tls else None
+
+    def get(self, target: str = "/", method: str = "GET", **headers: str) -> Answer:
+        """Send one request; an error is an answer too."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        text = Request(self._request.where, target, "web.example", named).encoded()
+        self._encoded = text.replace(b"GET", method.encode(), 1)
+        return self._network.run(self._first())
+
+    async def _first(self) -> Answer:
+        try:
+            if self._writer is None:
+                self._reader, self._writer = await self.open()
+            return await self.ask()
+        except (OSError, ValueError) as error:
+            self.close()
+            return Answer(0, type(error).__name__, {})
+
+    def hang_up(self) -> None:
+        """End the connection without a word."""
+        if self._writer:
+            self._writer.transport.abort()
+        self._reader = self._writer = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect."""
+        return await asyncio.open_connection(*self._request.where, ssl=self._tls, server_hostname=self._name)
+
+
+class Sidecar(Rig):
+    """An explicit sidecar of the pod `default/web-1`; `authority` signs for the mesh. Use it as a context."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.authority = Authority()
+        # Connections that are to end should do so while a test waits.
+        flags, directory, admin = EnvoyFlags(drain_s=1), root / "envoy", root / "admin.sock"
+        content = bootstrap(node_id=self.node.id, xds_socket=f"{root}/xds.sock", admin_socket=str(admin))
+        self.envoy = EnvoyProcess(find_envoy(os.environ), content, directory=directory, admin=admin, flags=flags)
+        self.credential = self.authority.issue(WEB, "web.default.svc", "foo", "bar")
+        self.callers: list[Caller] = []
+        self._files = (root / f"{number}.pem" for number in itertools.count())
+
+    def port(self, application: int, *protocols: Protocol) -> InboundPort:
+        """Return a free port before an application's; each protocol is spoken by clients of a Service of its name."""
+        port = self.free().port
+        spoken = tuple(
+            Spoken(protocol=item, services=(PortRef(f"default/{item.value}", port),))
+            for item in protocols or (Protocol.HTTP,)
+        )
+        return InboundPort(port=port, application=application, spoken=spoken)
+
+    def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
+        """Give the sidecar these ports, and wait until it holds that. `more` are other fields of the Workload."""
+        more = {"capture": "explicit", **more}
+        workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
+        found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
+        self.hold(*found, *secrets.parts(credential or self.credential))
+
+    def hold(self, *parts: Part) -> None:
+        """Give the proxy these resources, and wait until it holds them."""
+        config = {kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)}
+        for part in parts:
+            made = part.render(*part.arguments)
+            config[part.type_url][part.name] = encode_resource(part.name, made, frozenset(part.needs))
+
+        async def give() -> None:
+            self._proxy.config.set(config)
+
+        self.network.run(give())
+        until(self.settled, "the sidecar holds the configuration")
+
+    def tls(
+        self, identity: str | Credential | None, alpn: Iterable[str] = (), newest: ssl.TLSVersion | None = None
+    ) -> ssl.SSLContext:
+        """Return a client's side of TLS, with a certificate for an identity or with the one that is given."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.load_verify_locations(cadata=self.authority.pem)
+        if newest:
+            context.maximum_version = newest
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        if identity:
+            credential = self.authority.issue(identity) if isinstance(identity, str) else identity
+            file = next(self._files)
+            file.write_text(credential.key.reveal() + credential.chain)
+            context.load_cert_chain(file)
+        return context
+
+    def caller(
+        self, port: InboundPort, identity: str | ssl.SSLContext | None = None, protocol: Protocol | None = None
+    ) -> Caller:
+        """Return a caller: by mutual TLS with an identity, in plaintext without one. It means the Service of `protocol`."""
+        tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.tls(identity)
+        name = (protocol or port.spoken[0].protocol).value
+        where = Where(ADDRESS, port.port)
+        caller = Caller(self.network, where, tls, server_name(PortRef(f"default/{name}", port.port), DOMAIN))
+        self.callers.append(caller)
+        return caller
+
+    def hang_up(self) -> None:
+        """End the connections of all callers."""
+        callers, self.callers = self.callers, []
+
+        async def all_of_them() -> None:
+            for caller in callers:
+                caller.hang_up()
+            await asyncio.sleep(0)  # transports are closed by a callback
+
+        self.network.run(all_of_them())
+
+    def wait_for(self, port: InboundPort) -> None:
+        """Wait until the sidecar listens; what it takes does not matter."""
+
+        async def connect() -> bool:
+            try:
+                _, writer = await asyncio.open_connection(ADDRESS, port.port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        until(lambda: self.network.run(connect()), "the sidecar listens")
+
+    def count(self, suffix: str) -> int:
+        """Return the sum of the proxy's counters whose names end like that."""
+        found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
+        return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
+
+
+async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:
+    """Send a request by HTTP/2 without having agreed on it, as one sidecar does to another; return who answered."""
+    reader, writer = stream
+    block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # GET, http, /, :authority
+    writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
+    writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + block)
+    async with asyncio.timeout(DEADLINE_S / 4):
+        try:
+            return await _h2_answer(reader, writer)
+        finally:
+            writer.close()

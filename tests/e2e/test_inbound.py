@@ -1,0 +1,460 @@
+"""A sidecar's inbound side as the real Envoy serves it: stages of mutual TLS, identities, and who may do what (R61 to R76)."""
+
+import asyncio
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+from tests.e2e.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
+from tests.e2e.protocols import Listening, certificate, greeting, http2, talk, upgrade
+from tests.e2e.test_grpc import Greeter
+from tests.e2e.wire import Where
+from tests.e2e.world import until
+
+from headgate.envoy import probes
+from headgate.envoy.inbound_chains import MESH_ALPN, UNREACHED
+from headgate.model.access import Access, Connections, Grant, Requests
+from headgate.model.matching import Match
+from headgate.model.matching import Path as PathMatch
+from headgate.model.protocols import Protocol
+from headgate.model.workloads import InboundPort, Probe, Stage, Workload
+from headgate.resources.meta import Key
+
+BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
+TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
+WORDS = b"longer than the head of a TLS record"  # or the sidecar would wait for more
+MIXED = [Stage.READY, Stage.PERMISSIVE]
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Sidecar]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Sidecar(Path(root)) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+def sidecar(envoy: Sidecar) -> Iterator[Sidecar]:
+    envoy.echo("app")
+    yield envoy
+    envoy.hang_up()
+
+
+@pytest.fixture
+def web(sidecar: Sidecar) -> InboundPort:
+    """A port before an HTTP application."""
+    return sidecar.port(sidecar.echoes["app"].port)
+
+
+@pytest.fixture
+def database(sidecar: Sidecar) -> Iterator[Listening]:
+    """An application that speaks first."""
+    server = greeting(sidecar.network, "hello")
+    yield server
+    server.close()
+
+
+def closed(*sources: str, match: Match | None = None, connections: bool = False) -> Access:
+    """Only for these identities: some requests, or all connections."""
+    grant = Grant(
+        origin=TARGET,
+        sources=sources,
+        requests=(Requests(name="routes/books", match=match),) if match else (),
+        connections=(Connections(name="all"),) if connections else (),
+    )
+    return Access(closed=True, grants=(grant,))
+
+
+def served(sidecar: Sidecar, port: InboundPort, **more: object) -> InboundPort:
+    """Serve one port until it takes connections."""
+    sidecar.serve(port, **more)
+    sidecar.wait_for(port)
+    return port
+
+
+def tls_of_the_mesh(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLContext:
+    return sidecar.tls(identity, [MESH_ALPN])
+
+
+def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
+    """Connect and listen; return what came back of what was sent, or the error's name."""
+    try:
+        return sidecar.network.run(talk(Where(ADDRESS, port.port), "ping", tls=tls)).back
+    except (OSError, EOFError) as error:
+        return type(error).__name__
+
+
+def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar, web):
+    """R74, R76: a port that takes mutual TLS only."""
+    served(sidecar, web, stage=Stage.STRICT)
+    assert sidecar.caller(web, CLIENT).get().who == "app"
+    sidecar.echo_all("app")
+    strangers = {
+        "plaintext": None,
+        "no certificate": sidecar.tls(None),
+        "of another authority": sidecar.tls(Authority().issue(CLIENT)),
+        "of another trust domain": sidecar.tls(account("client", "other.local")),
+        "of a longer trust domain": sidecar.tls(account("client", "cluster.local.evil")),
+        "no identity": sidecar.tls(sidecar.authority.issue("", "client")),
+        "an identity that is only a DNS name": sidecar.tls(sidecar.authority.issue("", CLIENT)),
+        "an older TLS": sidecar.tls(CLIENT, newest=ssl.TLSVersion.TLSv1_2),
+    }
+    answers = {name: sidecar.caller(web, tls).get().status for name, tls in strangers.items()}
+    assert answers == dict.fromkeys(strangers, 0)
+    assert sidecar.echo_all("app") == []
+
+
+@pytest.mark.parametrize("stage", MIXED)
+def test_on_the_way_to_strict_both_are_taken(sidecar, web, stage):
+    served(sidecar, web, stage=stage)
+    assert sidecar.caller(web, CLIENT).get().who == "app"
+    assert sidecar.caller(web).get().who == "app"
+    assert sidecar.caller(web, sidecar.tls(Authority().issue(CLIENT))).get().status == 0
+
+
+def test_the_plain_stage_takes_plaintext_only(sidecar, web):
+    served(sidecar, web, stage=Stage.PLAIN)
+    assert sidecar.caller(web).get().who == "app"
+    assert sidecar.caller(web, CLIENT).get().status == 0
+
+
+def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
+    """R75: the subject names of a TLSConfig are on the certificate, beside the identity."""
+    served(sidecar, web, stage=Stage.STRICT)
+    place = ["-connect", f"{ADDRESS}:{web.port}"]
+    shown = subprocess.run(["openssl", "s_client", *place], input=b"", capture_output=True, check=False).stdout
+    names = x509.load_pem_x509_certificate(shown).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["web.default.svc", "foo", "bar"]
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == [WEB]
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HTTP2, Protocol.HTTP_ANY])
+def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
+    """R65: a sidecar that calls agrees on no protocol, and speaks HTTP/2 to a port that has it."""
+    server = http2(sidecar.network, "two")
+    port = served(sidecar, sidecar.port(server.where.port, protocol), stage=Stage.STRICT)
+
+    async def ask() -> str:
+        return await ask_h2(await sidecar.caller(port, CLIENT).open(), "web.example")
+
+    assert sidecar.network.run(ask()) == "two"
+
+
+def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
+    """R65, R69: clients from outside agree on HTTP/2, and a refusal is a status of gRPC."""
+    greeter = Greeter("v1")
+    try:
+        hello = Match(path=PathMatch(kind="exact", value="/Greeter/Hello"))
+        port = sidecar.port(greeter.where.port, Protocol.HTTP2)
+        served(sidecar, port, stage=Stage.STRICT, access=closed(CLIENT, match=hello))
+        own = sidecar.authority.issue(CLIENT)
+        trust = grpc.ssl_channel_credentials(own.roots.encode(), own.key.reveal().encode(), own.chain.encode())
+        options = [("grpc.ssl_target_name_override", "foo"), ("grpc.enable_http_proxy", 0)]
+        with grpc.secure_channel(f"{ADDRESS}:{port.port}", trust, options) as calls:
+            assert calls.unary_unary("/Greeter/Hello")(b"I am ", timeout=20) == b"I am v1"
+            with pytest.raises(grpc.RpcError) as refused:
+                calls.unary_unary("/Greeter/Refuse")(b"", timeout=20)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert CLIENT in refused.value.details()
+    finally:
+        greeter.close()
+
+
+def test_websockets_pass(sidecar):
+    server = Listening(sidecar.network, _agreeing)
+    port = served(sidecar, sidecar.port(server.where.port), stage=Stage.PERMISSIVE)
+    assert sidecar.network.run(upgrade(Where(ADDRESS, port.port), "ping")) == ["101", "there", "ping"]
+
+
+async def _agreeing(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    reader, writer = stream
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nthere\n")
+    while data := await reader.read(4096):
+        writer.write(data)
+
+
+def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(sidecar, web):
+    """R70: the identity is the certificate's; what a client writes into the header is dropped."""
+    served(sidecar, web, stage=Stage.PERMISSIVE)
+    forged = f"URI={OTHER}"
+    sidecar.caller(web, CLIENT).get(x_forwarded_client_cert=forged)
+    header = sidecar.echo_seen("app")["x-forwarded-client-cert"]
+    assert f"URI={CLIENT}" in header
+    assert OTHER not in header
+    sidecar.caller(web).get(x_forwarded_client_cert=forged)
+    assert "x-forwarded-client-cert" not in sidecar.echo_seen("app")
+
+
+def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
+    """R68, R70: the rules of a TrafficTarget."""
+    served(sidecar, web, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    client = sidecar.caller(web, CLIENT)
+    assert client.get("/books/1?page=2").status == 200
+    assert client.get("/cars").status == 403
+    assert client.get("/books", "POST").status == 403
+    assert sidecar.caller(web, OTHER).get("/books").status == 403
+    assert sidecar.caller(web).get("/books").status == 403
+    assert [seen.path for seen in sidecar.echo_all("app")] == ["/books/1?page=2"]
+
+
+def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
+    served(sidecar, web, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    known = sidecar.caller(web, OTHER).get("/books").body
+    assert OTHER in known
+    assert known.startswith("headgate: access denied")
+    assert known.count("\n") == 1
+    assert CLIENT not in known
+    assert "without mutual TLS" in sidecar.caller(web).get("/books").body
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/books/../cars", "/books//cars", "/books/./x", "/books/..", "/books%2f..%2fcars", "/books/%2E%2e/x", "/books\\x"],
+)
+def test_paths_that_can_be_read_in_two_ways_are_never_allowed_by_a_rule_about_paths(sidecar, web, path):
+    """D21: an application may read such a path as another one than the rule does."""
+    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    assert sidecar.caller(web, CLIENT).get(path).status in {400, 403}
+    assert sidecar.echo_all("app") == []
+
+
+def test_names_on_a_certificate_are_no_identities(sidecar, web):
+    """R70, R75: who may choose the names of his pods can't become somebody else by them."""
+    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    borrowed = sidecar.tls(sidecar.authority.issue(OTHER, CLIENT))
+    assert sidecar.caller(web, borrowed).get("/books").status == 403
+
+
+def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):
+    """R69: the policy for requests comes with the routes."""
+    served(sidecar, web, stage=Stage.STRICT)
+    client = sidecar.caller(web, CLIENT)
+    statuses = [client.get("/books").status]
+    connection = client._writer
+    for access in (closed(OTHER, match=BOOKS), closed(CLIENT, match=BOOKS), Access(closed=True)):
+        sidecar.serve(web, stage=Stage.STRICT, access=access)
+        statuses.append(client.get("/books").status)
+    assert statuses == [200, 403, 200, 403]
+    assert client._writer is connection
+
+
+def test_counters_name_the_rule_that_allowed(sidecar, web):
+    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    counter, refused = "rbac.policy.default/cars/routes/books.allowed", "http.inbound.rbac.denied"
+    before, denied = sidecar.count(counter), sidecar.count(refused)
+    sidecar.caller(web, CLIENT).get("/books")
+    sidecar.caller(web, CLIENT).get("/cars")
+    assert sidecar.count(counter) == before + 1
+    assert sidecar.count(refused) == denied + 1
+
+
+def test_connect_is_not_offered(sidecar, web):
+    served(sidecar, web, stage=Stage.STRICT)
+    assert sidecar.caller(web, CLIENT).get("db:5432", "CONNECT").status == 403
+
+
+def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
+    """The caller's proxy may try another pod then; an application's own errors are not marked."""
+    nobody = sidecar.port(sidecar.free().port)
+    broken = sidecar.port(sidecar.echoes["app"].port)
+    sidecar.echoes["app"].status = "503 Service Unavailable"
+    sidecar.serve(nobody, broken, stage=Stage.STRICT)
+    sidecar.wait_for(nobody)
+    answer = sidecar.caller(nobody, CLIENT).get()
+    assert (answer.status, answer.headers.get(UNREACHED)) == (503, "true")
+    assert "does not accept connections" in answer.body
+    answer = sidecar.caller(broken, CLIENT).get()
+    assert (answer.status, answer.headers.get(UNREACHED)) == (503, None)
+
+
+def test_a_new_certificate_ends_no_connection(sidecar, web):
+    served(sidecar, web, stage=Stage.STRICT)
+    client = sidecar.caller(web, CLIENT)
+    assert client.get().who == "app"
+    connection = client._writer
+    renewed = sidecar.authority.issue(WEB, "renewed")
+    sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
+
+    def is_shown() -> bool:
+        caller = sidecar.caller(web, CLIENT)
+        caller.get()
+        shown = ssl.DER_cert_to_PEM_cert(caller._writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        caller.close()
+        return shown.strip() == renewed.chain.strip()
+
+    until(is_shown, "the new certificate")
+    assert client.get().who == "app"
+    assert client._writer is connection
+
+
+def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes(sidecar, web):
+    served(sidecar, web, stage=Stage.STRICT)
+    new = Authority("new")
+    stranger = sidecar.tls(new.issue(CLIENT))
+    assert sidecar.caller(web, stranger).get().status == 0
+    own = sidecar.credential
+
+    def believe(roots: str) -> None:
+        renewed = type(own)(chain=own.chain, key=own.key, roots=roots)
+        sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
+
+    believe(own.roots + new.pem)
+    until(lambda: sidecar.caller(web, stranger).get().who == "app", "the new authority")
+    assert sidecar.caller(web, CLIENT).get().who == "app"
+    believe(new.pem)
+    until(lambda: sidecar.caller(web, CLIENT).get().status == 0, "the old authority is gone")
+    assert sidecar.caller(web, stranger).get().who == "app"
+
+
+def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, database):
+    """R67, D15: two Services lead to one port; plaintext is what the first of them says."""
+    port = sidecar.port(database.where.port, Protocol.TCP, Protocol.HTTP)
+    served(sidecar, port, stage=Stage.PERMISSIVE)
+    assert echoes(sidecar, connected(sidecar, port, plain=True))
+    assert echoes(sidecar, connected(sidecar, port))
+    web = sidecar.caller(port, CLIENT, Protocol.HTTP).get()
+    assert web.status == 502  # what the database says is no HTTP, and something that reads HTTP noticed
+    port = sidecar.port(sidecar.echoes["app"].port, Protocol.HTTP, Protocol.TCP)
+    served(sidecar, port, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    assert sidecar.caller(port, CLIENT).get("/books").status == 200
+    named = sidecar.caller(port, tls_of_the_mesh(sidecar), Protocol.TCP)
+    assert named.get("/books").status == 0  # nobody may open connections
+
+
+def test_a_server_that_speaks_first_is_heard_in_plaintext(sidecar, database):
+    port = sidecar.port(database.where.port, Protocol.TCP_SERVER_FIRST)
+    served(sidecar, port, stage=Stage.PLAIN)
+    assert heard(sidecar, port) == "ping"
+
+
+@pytest.mark.parametrize("protocol", [Protocol.TCP_SERVER_FIRST, Protocol.TCP])
+def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, protocol):
+    """Strict takes the mesh's TLS without its mark too, and nothing else."""
+    port = served(sidecar, sidecar.port(database.where.port, protocol), stage=Stage.STRICT)
+    assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
+    assert heard(sidecar, port, sidecar.tls(CLIENT)) == "ping"
+    before = database.connections
+    assert heard(sidecar, port, tls_of_the_mesh(sidecar, None)) != "ping"
+    assert heard(sidecar, port, sidecar.tls(Authority().issue(CLIENT), [MESH_ALPN])) != "ping"
+    assert database.connections == before
+
+
+def test_much_arrives_whole_although_the_application_is_reached_late(sidecar, database):
+    access = closed(CLIENT, connections=True)
+    port = served(sidecar, sidecar.port(database.where.port, Protocol.TCP), stage=Stage.STRICT, access=access)
+    text = "0123456789" * 100_000
+    tls = tls_of_the_mesh(sidecar)
+    assert sidecar.network.run(talk(Where(ADDRESS, port.port), text, tls=tls)).back == text
+
+
+@pytest.mark.parametrize("protocol", [Protocol.TLS, Protocol.TCP])
+def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protocol):
+    file = certificate(tmp_path)
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.load_cert_chain(file)
+    server = greeting(sidecar.network, "secret", own)
+    stranger = ssl.create_default_context(cafile=str(file))
+    port = sidecar.port(server.where.port, protocol)
+    for stage in (Stage.PLAIN, Stage.READY, Stage.PERMISSIVE):
+        served(sidecar, port, stage=stage)
+        assert until(lambda: heard(sidecar, port, stranger) == "ping", f"passed on in {stage}")
+    sidecar.serve(port, stage=Stage.STRICT)
+    until(lambda: heard(sidecar, port, stranger) == "SSLCertVerificationError", "the mesh's own certificate")
+    server.close()
+
+
+@pytest.mark.parametrize("stage", [Stage.PERMISSIVE, Stage.STRICT])
+def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database, stage):
+    """R68, R69: not even the greeting of a server that speaks first, and no connection that does nothing."""
+    port = sidecar.port(database.where.port, Protocol.TCP_SERVER_FIRST)
+    served(sidecar, port, stage=stage, access=closed(CLIENT, connections=True))
+    assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
+    before = database.connections
+    assert heard(sidecar, port, tls_of_the_mesh(sidecar, OTHER)) != "ping"
+    assert heard(sidecar, port, sidecar.tls(OTHER)) != "ping"
+    served(sidecar, port, stage=stage, access=closed(CLIENT))
+    until(lambda: heard(sidecar, port, tls_of_the_mesh(sidecar)) != "ping", "nobody may connect")
+    assert database.connections - before <= 1  # the last one that was allowed
+
+
+def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
+    """R69: connections end within seconds, those of nobody else."""
+    port, other = (sidecar.port(database.where.port, Protocol.TCP) for _ in range(2))
+    allowed = closed(CLIENT, connections=True)
+    sidecar.serve(port, other, stage=Stage.STRICT, access=allowed)
+    sidecar.wait_for(other)
+    mine = connected(sidecar, port)
+    grant = Grant(origin=TARGET, sources=(CLIENT,), port=other.port, connections=(Connections(name="all"),))
+    sidecar.serve(port, other, stage=Stage.STRICT, access=Access(closed=True, grants=(grant,)))
+    assert ends(sidecar, mine)
+    assert echoes(sidecar, connected(sidecar, other))
+
+
+def test_mutual_tls_stays_when_plaintext_goes(sidecar, database):
+    """A change of stage ends the connections that are not taken any more, and no others."""
+    port = sidecar.port(database.where.port, Protocol.TCP)
+    served(sidecar, port, stage=Stage.PERMISSIVE)
+    mesh, plain = connected(sidecar, port), connected(sidecar, port, plain=True)
+    sidecar.serve(port, stage=Stage.STRICT)
+    assert ends(sidecar, plain)
+    assert echoes(sidecar, mesh)
+
+
+def connected(sidecar: Sidecar, port: InboundPort, *, plain: bool = False) -> Caller:
+    """Open a connection to the database, and hear its greeting."""
+    caller = sidecar.caller(port, None if plain else tls_of_the_mesh(sidecar))
+
+    async def begin() -> None:
+        caller._reader, caller._writer = await caller.open()
+        caller._writer.write(WORDS)
+        assert await caller._reader.readexactly(6 + len(WORDS)) == b"hello\n" + WORDS
+
+    sidecar.network.run(begin())
+    return caller
+
+
+def echoes(sidecar: Sidecar, caller: Caller) -> bool:
+    async def ping() -> bool:
+        caller._writer.write(b"ping")
+        return await caller._reader.readexactly(4) == b"ping"
+
+    return sidecar.network.run(ping())
+
+
+def ends(sidecar: Sidecar, caller: Caller) -> bool:
+    """Wait for the other side to end a connection."""
+
+    async def last() -> bool:
+        try:
+            return await caller._reader.read() == b""
+        except ConnectionError:
+            return True
+
+    return sidecar.network.run(last())
+
+
+def test_health_checks_reach_the_application_without_an_identity(sidecar):
+    """What the orchestrator asks for, and nothing else."""
+    everywhere = "127.99.0.1"  # a free port there would be somebody else's on all addresses
+    application = sidecar.echoes["app"].port
+    found = (
+        Probe(name="app/readiness", port=application, path="/healthz?full=1"),
+        Probe(name="app/liveness", port=application, path="alive"),
+    )
+    workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, stage=Stage.STRICT, probes=found)
+    sidecar.hold(*probes.parts(workload, everywhere=everywhere, source="127.0.0.6"))
+    caller = Caller(sidecar.network, Where(everywhere, 15020))
+    sidecar.callers.append(caller)
+    until(lambda: caller.get("/app/readiness").who == "app", "the listener for health checks")
+    assert sidecar.echo_path("app") == "/healthz?full=1"
+    assert caller.get("/app/liveness").status == 200
+    assert sidecar.echo_path("app") == "/alive"
+    assert [caller.get(path).status for path in ("/", "/healthz", "/app/readiness/x", "/app/startup")] == [404] * 4
+    assert caller.get("/app/readiness", "POST").status == 404
+    sidecar.echoes["app"].status = "302 Found"
+    assert caller.get("/app/readiness").status == 302
