@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,11 +19,14 @@ from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
 from headgate.errors import HeadgateError
+from headgate.identity.pem import Files
+from headgate.local.injection import Mode
+from headgate.model.identities import parse_id, spiffe_id
+from headgate.settings import Settings
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
 
 READY_SECONDS = 30.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
@@ -35,7 +37,25 @@ def up(
     proxy_address: Annotated[
         str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 takes a free one.")
     ] = f"{LOOPBACK}:0",
-    concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of Envoy.")] = 1,
+    concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
+    sidecars: Annotated[
+        Mode, typer.Option(help="Which pods get an Envoy of their own; labelled: those that ask for it.")
+    ] = "all",
+    mtls: Annotated[
+        Literal["off", "permissive", "strict"],
+        typer.Option(help="What pods with a sidecar take that no TLSConfig selects; permissive: also plaintext."),
+    ] = "permissive",
+    access: Annotated[
+        Literal["selected", "deny"],
+        typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
+    ] = "selected",
+    trust_domain: Annotated[
+        str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")
+    ] = "cluster.local",
+    ca_cert: Annotated[
+        Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
+    ] = None,
+    ca_key: Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")] = None,
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
@@ -50,8 +70,13 @@ def up(
     if not directory.is_dir():
         raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    if (ca_cert is None) != (ca_key is None):
+        raise typer.BadParameter("--ca-cert and --ca-key belong together; give both, or none", param_hint="'--ca-cert'")
     options = Options(
         state=state.absolute(),
+        sidecars=sidecars,
+        settings=Settings(mtls=mtls, access=access, trust_domain=_checked(trust_domain)),
+        authority=Files(ca_cert, ca_key) if ca_cert and ca_key else None,
         ephemeral=ephemeral,
         api_address=api_address,
         proxy_address=proxy_address,
@@ -59,6 +84,15 @@ def up(
     )
     voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
     _run(_up(directory, options, voice, table=table))
+
+
+def _checked(trust_domain: str) -> str:
+    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
+        raise typer.BadParameter(
+            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in small letters",
+            param_hint="'--trust-domain'",
+        )
+    return trust_domain
 
 
 def _run(work: Any) -> None:
@@ -117,7 +151,7 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool
         tasks.create_task(_follow_changes(machine, voice), name="changes")
         tasks.create_task(_follow_envoy(current, voice), name="envoy")
         if table:
-            tasks.create_task(watch_table(machine, Counters(current.envoy.admin)), name="table")
+            tasks.create_task(watch_table(machine, Counters(current.admins)), name="table")
 
 
 async def _available(machine: Machine) -> None:

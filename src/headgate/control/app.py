@@ -4,10 +4,12 @@ import asyncio
 import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from headgate.control.admission import advice, chain, deny_self_reference
 from headgate.control.feed import Feed
@@ -27,14 +29,20 @@ from headgate.control.instance import (
 from headgate.control.loop import Loop
 from headgate.control.machine import Machine
 from headgate.control.status import StatusWriter
-from headgate.envoy.bootstrap import bootstrap
+from headgate.control.trust import Trust
+from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import Node
+from headgate.identity.pem import Files
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
+from headgate.local.envoy_admin import Admin
 from headgate.local.gateways import GatewayAddresses, ensure_class
+from headgate.local.injection import Mode, admit_sidecars
 from headgate.local.runtime import LocalRuntime
 from headgate.local.services import admit_services, hold_services, range_of
+from headgate.local.sidecars import SidecarSite
 from headgate.local.workload_rules import admit_workloads
+from headgate.private import write_private
 from headgate.resources import decode
 from headgate.resources.meta import Key, Object, Value
 from headgate.serve import defaults
@@ -46,10 +54,15 @@ from headgate.store.base import Admit
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
 from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens, secret_in
 from headgate.xds.server import XdsServer
 
 GATEWAY = "gateway"
 DATABASE = "objects.sqlite"
+XDS_SOCKET = "xds.sock"
+TOKEN_SECRET = "token-secret"  # noqa: S105  # files' names, as the next two
+TOKEN_FILE = "token"  # noqa: S105
+TOKEN_SOURCE = "token.json"  # noqa: S105
 # A build makes a new picture of the whole mesh and drops the last one, without cycles: looking for those as often as
 # Python does by default takes half of a build's time (docs/performance.md).
 COLLECT = 50_000, 20, 20
@@ -57,13 +70,19 @@ GUARDS = "guards.json"
 
 
 class Options(Value, frozen=True, kw_only=True):
-    """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one."""
+    """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one.
+
+    `sidecars` says which pods get one; `authority` is the mesh's authority when it is not headgate's own.
+    """
 
     state: Path
     ephemeral: bool = False
     api_address: str = f"{LOOPBACK}:0"
     proxy_address: str = f"{LOOPBACK}:0"
     concurrency: int = 1
+    sidecars: Mode = "all"
+    settings: Settings = Settings()
+    authority: Files | None = None
 
 
 class Background:
@@ -90,6 +109,11 @@ class Running(NamedTuple):
     envoy: EnvoyProcess
     instance: Instance
     tasks: Background
+    runtime: LocalRuntime
+
+    def admins(self) -> Mapping[str, Admin]:
+        """Return the admin interface of every proxy."""
+        return {GATEWAY: self.envoy.admin, **self.runtime.admins()}
 
 
 class _Ground(NamedTuple):
@@ -122,8 +146,12 @@ async def running(options: Options) -> AsyncIterator[Running]:
             pid=os.getpid(),
         )
         tasks = await stack.enter_async_context(_background())
-        machine = await _control(ground, instance, sockets, stack, tasks)
+        tokens = LocalTokens(secret_in(state / TOKEN_SECRET))
+        trust = Trust(state, ground.settings.trust_domain, options.authority)
+        machine = await _control(_Control(ground, instance, sockets, trust, tokens), stack, tasks)
         envoy = _envoy(options, instance, sockets, ground.guard)
+        _write_token(tokens, state / GATEWAY)
+        tasks.start(_keep_token(tokens, state / GATEWAY), name="the gateway's token")
         await envoy.start()
         stack.push_async_callback(envoy.stop)
         runtime = LocalRuntime(
@@ -132,6 +160,18 @@ async def running(options: Options) -> AsyncIterator[Running]:
             ground.addresses,
             unrouted=machine.unrouted,
             extra_env={"http_proxy": f"http://{instance.proxy}", "no_proxy": "localhost,127.0.0.1"},
+        )
+        runtime.give_sidecars(
+            SidecarSite(
+                binary=find_envoy(os.environ),
+                xds_socket=sockets / XDS_SOCKET,
+                runtime_dir=sockets,
+                tokens=tokens,
+                expected=machine.expected,
+                settled=machine.settled,
+                refused=machine.refused,
+                pass_fds=(ground.guard,),
+            )
         )
         stack.push_async_callback(runtime.stop)
         tasks.start(runtime.run(), name="runtime")
@@ -151,7 +191,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         await envoy.ready()
         write_kubeconfig(Path(instance.kubeconfig), instance.api, token, certificate)
         write_instance(state, instance)
-        yield Running(machine, envoy, instance, tasks)
+        yield Running(machine, envoy, instance, tasks, runtime)
 
 
 def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
@@ -179,11 +219,12 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     number, guard = claim_range(range_of(services), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = Addresses(number)
-    settings = Settings(lowest_port=lowest_port())
+    settings = structs.replace(options.settings, lowest_port=lowest_port())
     hooks += [
         decode.admit,
         defaults.admit,
         admit_workloads,
+        admit_sidecars(options.sidecars, store.peek),
         deny_self_reference(settings),
         admit_services(addresses),
     ]
@@ -192,37 +233,67 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     return _Ground(store, addresses, guard.fileno(), settings)
 
 
-async def _control(
-    ground: _Ground, instance: Instance, sockets: Path, stack: AsyncExitStack, tasks: Background
-) -> Machine:
+class _Control(NamedTuple):
+    """What the control plane is made of."""
+
+    ground: _Ground
+    instance: Instance
+    sockets: Path
+    trust: Trust
+    tokens: LocalTokens
+
+
+async def _control(parts: _Control, stack: AsyncExitStack, tasks: Background) -> Machine:
     """Start the control plane; when it returns, the stored objects are compiled and proxies may ask."""
-    host, port = split_address(instance.proxy)
-    node = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=instance.probe)
+    ground = parts.ground
+    host, port = split_address(parts.instance.proxy)
+    node = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=parts.instance.probe)
     fleet = Fleet()
     feed = Feed(ground.store)
-    loop = Loop(feed.snapshot, fleet, [node], ground.settings)
+    loop = Loop(feed.snapshot, fleet, [node], ground.settings, parts.trust.credentials)
     machine = Machine(ground.store, feed, loop, fleet)
     gateways = GatewayAddresses(ground.store, ground.addresses)
     await gateways.reconcile()
     tasks.start(gateways.run(), name="gateways")
     tasks.start(feed.run(), name="feed")
+    tasks.start(parts.trust.run(ground.store, loop, fleet), name="certificates")
     tasks.start(loop.run(), name="loop")
-    tasks.start(StatusWriter(ground.store, loop.compiled, fleet).run(), name="status")
+    tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
-    xds = XdsServer(fleet)
-    await xds.start(f"unix:{sockets / 'xds.sock'}")
+    xds = XdsServer(fleet, parts.tokens)
+    await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)
     return machine
 
 
 def _envoy(options: Options, instance: Instance, sockets: Path, guard: int) -> EnvoyProcess:
+    directory = options.state / GATEWAY
     return EnvoyProcess(
         find_envoy(os.environ),
-        bootstrap(node_id=GATEWAY, xds_socket=str(sockets / "xds.sock"), admin_socket=instance.admin),
-        directory=options.state / GATEWAY,
+        bootstrap(
+            node_id=GATEWAY,
+            xds_socket=str(sockets / XDS_SOCKET),
+            admin_socket=instance.admin,
+            token=str(directory / TOKEN_SOURCE),
+        ),
+        directory=directory,
         admin=Path(instance.admin),
         flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(guard,)),
     )
+
+
+def _write_token(tokens: LocalTokens, directory: Path) -> None:
+    """Write the gateway's proof of who it is, and where its bootstrap finds it."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(directory / TOKEN_SOURCE, token_source(str(directory / TOKEN_FILE)))
+    tokens.write(GATEWAY, directory / TOKEN_FILE)
+
+
+async def _keep_token(tokens: LocalTokens, directory: Path) -> None:
+    """Renew the gateway's proof well before it ends."""
+    while True:
+        await asyncio.sleep(tokens.lifetime.total_seconds() / 2)
+        tokens.write(GATEWAY, directory / TOKEN_FILE)
 
 
 async def _answers(path: Path) -> bool:

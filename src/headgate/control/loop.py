@@ -46,15 +46,19 @@ class Loop:
         self._fleet = fleet
         self._gateways = gateways
         self._settings = settings
-        self._credentials = credentials
+        self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
         self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
 
+    def proven(self, node_id: str) -> Credential | None:
+        """Return the credential that a proxy's current configuration was made with."""
+        return self._given.get(node_id)
+
     async def run(self) -> None:
         """Build for ever: at once when idle; in a storm of changes, at most half of the time."""
         while True:
-            await until(self._is_due, self._snapshot, self._credentials.current, self._fleet.news)
+            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news)
             began = time.monotonic()
             self._attempt()
             await asyncio.sleep(time.monotonic() - began)
@@ -63,12 +67,12 @@ class Loop:
         snapshot, _ = self._seen
         return (
             self._snapshot.get() is not snapshot
-            or self._credentials.current.get() is not self._proven
+            or self.credentials.current.get() is not self._proven
             or self.staging.is_due
         )
 
     def _attempt(self) -> None:
-        snapshot, self._proven = self._snapshot.get(), self._credentials.current.get()
+        snapshot, self._proven = self._snapshot.get(), self.credentials.current.get()
         if snapshot is None:
             return
         stages = self.staging.step()
@@ -86,7 +90,7 @@ class Loop:
         """Give each proxy its part, where the mesh or its credential is another one, and make the mesh current."""
         mesh = compiled.mesh
         wanted = dict(_wanted(mesh, self._gateways))
-        self._credentials.want({node.id: item for node, item in wanted.items()})
+        self.credentials.want({node.id: item for node, item in wanted.items()})
         given = self._given
         if compiled is not self.compiled.get():
             self.memo.turn()

@@ -1,11 +1,12 @@
 """A headgate that runs: questions about what is in force, for those who started it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headgate.compiler.report import Compiled, Finding
 from headgate.control.feed import Feed
 from headgate.control.loop import Loop
 from headgate.control.status import refusals
+from headgate.control.trust import faults
 from headgate.latest import until
 from headgate.store.base import Store
 from headgate.xds.fleet import Fleet
@@ -24,7 +25,10 @@ class Machine:
     def findings(self) -> tuple[Finding, ...]:
         """Return all there is to tell about the objects now: the compiler's findings and the proxies' refusals."""
         compiled = self.loop.compiled.get()
-        return (*compiled.report.findings, *refusals(compiled, self.fleet)) if compiled else ()
+        if compiled is None:
+            return ()
+        unproven = faults(self.loop.credentials.faults.get())
+        return (*compiled.report.findings, *refusals(compiled, self.fleet), *unproven)
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return where each Service listens: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
@@ -67,9 +71,26 @@ class Machine:
         await until(lambda: self._is_compiled(revision) and self._is_settled(), *self._cells)
         return await self.compiled(revision)
 
+    async def expected(self, node_id: str) -> None:
+        """Wait until a proxy may come."""
+        await until(lambda: node_id in self.fleet.proxies, self.loop.compiled)
+
+    async def settled(self, node_id: str) -> None:
+        """Wait until a proxy holds, or has refused, its whole configuration."""
+        await until(lambda: self._holds(node_id), *self._cells)
+
+    def refused(self, node_id: str) -> Sequence[str]:
+        """Return what a proxy refused, in Envoy's words."""
+        proxy = self.fleet.proxies.get(node_id)
+        return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
+
     async def unrouted(self, address: str) -> None:
         """Wait until no proxy sends anything to an address of a pod any more."""
         await until(lambda: self._leaves_out(address) and self._is_settled(), *self._cells)
+
+    def _holds(self, node_id: str) -> bool:
+        proxy = self.fleet.proxies.get(node_id)
+        return proxy is not None and proxy.settled()
 
     def _is_compiled(self, revision: int) -> bool:
         snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()

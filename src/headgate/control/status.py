@@ -14,7 +14,9 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus, Report
 from headgate.control.conditions import Present, Said, split_status, summary
 from headgate.control.gateway_status import class_status, gateway_status
+from headgate.control.loop import Loop
 from headgate.control.route_status import route_status
+from headgate.control.trust import faults
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.errors import Conflict, NotFound, StoreError
@@ -98,9 +100,10 @@ def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
 class StatusWriter:
     """Keeps `status` and Events of the users' objects true."""
 
-    def __init__(self, store: Store, compiled: Latest[Compiled | None], fleet: Fleet) -> None:
+    def __init__(self, store: Store, loop: Loop, fleet: Fleet) -> None:
         self._store = store
-        self._compiled = compiled
+        self._compiled = loop.compiled
+        self._faults = loop.credentials.faults
         self._fleet = fleet
         self._events = EventRecorder(store, COMPONENT)
         self._told: dict[Key, frozenset[Finding]] = {}
@@ -117,6 +120,7 @@ class StatusWriter:
         async with asyncio.TaskGroup() as group:
             group.create_task(follow(self._compiled), name="status follows builds")
             group.create_task(follow(self._fleet.news), name="status follows proxies")
+            group.create_task(follow(self._faults), name="status follows certificates")
             while True:
                 await wake.wait()
                 await asyncio.sleep(SETTLE_SECONDS)
@@ -129,7 +133,7 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        said = said_of(compiled.report, refusals(compiled, self._fleet))
+        said = said_of(compiled.report, (*refusals(compiled, self._fleet), *faults(self._faults.get())))
         written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
         for key in self._told.keys() - compiled.report.seen.keys():
             del self._told[key]

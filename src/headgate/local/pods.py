@@ -77,10 +77,10 @@ class PodRun:
         self._gone = asyncio.Event()
         self._dirty = asyncio.Event()
         self._numbers: Numbers = {}
-        self._sidecar: Sidecar | None = None
+        self.sidecar: Sidecar | None = None
         if site.sidecars and self._annotation(SIDECAR) == EXPLICIT:
             self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed))
-            self._sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
+            self.sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._inits = [self._container(container) for container in self._typed.spec.init_containers]
         self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
@@ -103,9 +103,9 @@ class PodRun:
         """Place the pod here, take over what still runs of it, and say so in its status."""
         await self._bind()
         before = {status.name: status for status in self._typed.status.container_statuses}
-        if self._sidecar:
+        if self.sidecar:
             said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
-            await self._sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
+            await self.sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
         for one in self._everyone():
             said = before.get(one.plan.container.name)
             await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
@@ -118,8 +118,8 @@ class PodRun:
                 await self._end_sidecar()
                 await self._leaving.wait()
             else:
-                if self._sidecar:
-                    self._sidecar.begin(tasks)
+                if self.sidecar:
+                    self.sidecar.begin(tasks)
                 await self._work()
             await self._leave()
 
@@ -127,8 +127,8 @@ class PodRun:
         """Stop watching the processes; they live on."""
         for one in self._everyone():
             one.detach()
-        if self._sidecar:
-            self._sidecar.detach()
+        if self.sidecar:
+            self.sidecar.detach()
 
     async def end(self) -> list[str]:
         """End all processes and keep the object; return what would not die, in words."""
@@ -157,7 +157,7 @@ class PodRun:
 
     def _told(self, container: Container) -> dict[str, str]:
         """Return what the runtime tells a container; what its sidecar changes comes in between."""
-        beside = variables(self._numbers) | proxy_variables(self.address) if self._sidecar else {}
+        beside = variables(self._numbers) | proxy_variables(self.address) if self.sidecar else {}
         return {**beside, **given(self._typed, container, self.address)}
 
     def changed(self) -> None:
@@ -211,8 +211,8 @@ class PodRun:
 
     async def _run_to_the_end(self) -> None:
         if not any(one.live for one in self._containers):
-            if self._sidecar:
-                await self._sidecar.up()
+            if self.sidecar:
+                await self.sidecar.up()
             for init in self._inits:
                 if await init.run():
                     return
@@ -221,8 +221,8 @@ class PodRun:
                 tasks.create_task(one.run())
 
     async def _end_sidecar(self) -> None:
-        if self._sidecar:
-            await self._sidecar.stop()
+        if self.sidecar:
+            await self.sidecar.stop()
 
     async def _report(self) -> None:
         while True:
@@ -306,7 +306,7 @@ class PodRun:
             return
         self.see(pod)
         states: dict[str, ContainerState] = {one.plan.container.name: one.state for one in self._everyone()}
-        fault = self._sidecar.fault.get() if self._sidecar else None
+        fault = self.sidecar.fault.get() if self.sidecar else None
         status = pod_status(pod, self._typed, states, Seen(self.address, time.time(), fault))
         try:
             await self._site.store.update({**pod, "status": status}, subresource="status")

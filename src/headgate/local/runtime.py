@@ -19,11 +19,12 @@ from headgate.local.containers import Record, read_record
 from headgate.local.controllers import Controllers
 from headgate.local.environment import NODE
 from headgate.local.envoy import left_behind
+from headgate.local.envoy_admin import Admin
 from headgate.local.logs import Logs, rotate_logs
 from headgate.local.pods import PodRun, Site, Unrouted
 from headgate.local.processes import adopt
 from headgate.local.services import service_user
-from headgate.local.sidecars import DIRECTORY, SidecarSite
+from headgate.local.sidecars import DIRECTORY, SidecarSite, node_id
 from headgate.local.workload_rules import workload_causes
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
@@ -71,6 +72,10 @@ class LocalRuntime:
     def give_sidecars(self, site: SidecarSite) -> None:
         """Run the sidecars of the pods that are to have one. Call it before `run`."""
         self._site = self._site._replace(sidecars=site)
+
+    def admins(self) -> Mapping[str, Admin]:
+        """Return the admin interface of each sidecar, by node id."""
+        return {node_id(run.key): run.sidecar.admin for run in self._runs.values() if run.sidecar}
 
     async def run(self) -> None:
         """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""

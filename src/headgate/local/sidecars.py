@@ -102,6 +102,7 @@ class Sidecar:
             admin=self._admin,
             flags=EnvoyFlags(pass_fds=site.pass_fds),
         )
+        self.admin = self._envoy.admin
         self._work: asyncio.Task[None] | None = None
         self._told = ""
 
