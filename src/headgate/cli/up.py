@@ -27,6 +27,7 @@ from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
 
 READY_SECONDS = 30.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def up(
