@@ -273,7 +273,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (target("v1alpha1", destination=account("sa-1", port=70000)), "destination.port", "65535"),
     (target("v1alpha4"), "apiVersion", "v1alpha4 is a draft: write a TrafficTarget in v1alpha3"),
     (target(top={"kind": "IdentityBinding"}), "kind", "v1alpha4 is a draft"),
-    (target(top={"apiVersion": DROP}), "apiVersion", "a TrafficTarget is access.smi-spec.io/v1alpha3"),
+    (target(top={"apiVersion": DROP}), "apiVersion", "for TrafficTarget write access.smi-spec.io/v1alpha3"),
     (route(spec=ports(0)), "spec.matches.ports[0]", "from 1 to 65535"),
     (route(spec=ports("80")), "spec.matches.ports[0]", "without quotes"),
     (route(spec={"matches": {}}), "spec.matches.ports", "is missing"),

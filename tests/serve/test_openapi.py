@@ -48,6 +48,11 @@ def test_the_protobuf_document_names_every_definition() -> None:
         *(("gateway.networking.k8s.io", "v1", kind) for kind in ("GatewayClass", "Gateway", "ReferenceGrant")),
         *(("gateway.networking.k8s.io", "v1", kind) for kind in ("HTTPRoute", "GRPCRoute")),
         ("gateway.networking.k8s.io", "v1alpha2", "TCPRoute"),
+        ("access.smi-spec.io", "v1alpha1", "TrafficTarget"),
+        ("access.smi-spec.io", "v1alpha3", "TrafficTarget"),
+        *(("specs.smi-spec.io", "v1alpha4", kind) for kind in ("HTTPRouteGroup", "TCPRoute", "UDPRoute")),
+        ("headgate.dev", "v1beta1", "TLSConfig"),
+        ("", "v1beta1", "TLSConfig"),
     ],
 )
 def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind: str) -> None:

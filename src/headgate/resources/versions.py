@@ -63,7 +63,7 @@ def kind_written(obj: Object) -> Kind:
 def _hubs(name: object) -> str:
     """Say which versions objects of a kind are written in best."""
     hubs = [kind.hub for kind in KINDS if kind.kind == name]
-    return f"; a {name} is {' or '.join(hubs)}" if hubs else ""
+    return f"; for {name} write {' or '.join(hubs)}" if hubs else ""
 
 
 def _unknown(version: str, name: str) -> Cause:
