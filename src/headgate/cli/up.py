@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
