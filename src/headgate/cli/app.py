@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Command] = {
     "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
     "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
     "logs": Command("logs:logs", "Show what a pod prints."),
+    "run": Command("run:run", "Run any program with an identity and a sidecar of its own."),
     "redirect": Command("redirect:redirect", "Bring a pod's TCP connections to its sidecar."),
     "version": Command("version:version", "Show versions, and the instance that runs."),
 }

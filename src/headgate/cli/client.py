@@ -1,4 +1,4 @@
-"""Calls the Kubernetes API that headgate embeds, or any other: get, list, watch, logs."""
+"""Calls the Kubernetes API that headgate embeds, or any other: get, list, watch, create, delete, logs."""
 
 import asyncio
 import contextlib
@@ -47,6 +47,20 @@ class Client:
         items: list[Object] = [{"apiVersion": kind.hub, "kind": kind.kind, **item} for item in found.get("items") or ()]
         return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
 
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Store a new object in its namespace and return it."""
+        path = path_of(kind, obj["metadata"].get("namespace", ""))
+        async with self._answer(path, {}, method="POST", body=msgspec.json.encode(obj)) as response:
+            return _object(await self._call(response.read()))
+
+    async def delete(self, kind: Kind, obj: Object) -> None:
+        """Delete an object, if it is still the same one. Raises NotFound."""
+        metadata = obj["metadata"]
+        path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
+        async with self._answer(path, {}, method="DELETE", body=msgspec.json.encode(options)) as response:
+            await self._call(response.read())
+
     async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[Step]:
         """Yield changes until the server ends the watch; close it with `aclosing`. Raises Gone when the resourceVersion is too old."""
         rest = b""
@@ -64,12 +78,14 @@ class Client:
                 yield part
 
     @contextlib.asynccontextmanager
-    async def _answer(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Response]:
+    async def _answer(
+        self, path: str, query: Mapping[str, str], *, method: str = "GET", body: bytes = b""
+    ) -> AsyncIterator[Response]:
         """Ask, and give the answer when it is a good one."""
         target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
         connection = await self._call(self._connect())
         try:
-            response = await self._call(connection.ask("GET", target, self._headers()))
+            response = await self._call(connection.ask(method, target, self._headers(), body))
             if response.status >= 300:
                 raise _refusal(response.status, await self._call(response.read()))
             yield response
@@ -92,6 +108,7 @@ class Client:
 
     def _headers(self) -> list[Header]:
         headers = [("host", self._url.netloc), ("accept", "application/json"), ("connection", "close")]
+        headers.append(("content-type", "application/json"))
         return [*headers, ("authorization", f"Bearer {self._access.token}")] if self._access.token else headers
 
     def _unreachable(self, error: OSError) -> Unavailable:

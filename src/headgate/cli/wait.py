@@ -190,8 +190,8 @@ async def _wait(
     title = f"waiting for {kind.kind.lower()}/{name}"
     progress = ABSENT
     with contextlib.suppress(TimeoutError), Status(title, console=stderr()) as shown:
-        async with asyncio.timeout(seconds), contextlib.aclosing(_states(client, kind, namespace, name)) as states:
-            async for obj in states:
+        async with asyncio.timeout(seconds), contextlib.aclosing(states(client, kind, namespace, name)) as following:
+            async for obj in following:
                 progress = judge(obj) if obj else ABSENT
                 if obj and progress.step is not Step.PENDING:
                     return obj, progress
@@ -199,7 +199,7 @@ async def _wait(
     raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")
 
 
-async def _states(client: Client, kind: Kind, namespace: str, name: str) -> AsyncGenerator[Object | None]:
+async def states(client: Client, kind: Kind, namespace: str, name: str) -> AsyncGenerator[Object | None]:
     """Yield the object as it is, then as it becomes; None while it does not exist. Never ends."""
     only = {"fieldSelector": f"metadata.name={name}"}
     while True:

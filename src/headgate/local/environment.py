@@ -11,6 +11,8 @@ from headgate.resources.meta import Object
 from headgate.resources.workloads import Container, EnvVar, KeyRef, Pod
 
 NODE = "local"
+NO_PROXY = "localhost,127.0.0.1"
+"""What programs are told to ask for themselves, not through a proxy."""
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 

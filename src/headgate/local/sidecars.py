@@ -16,6 +16,7 @@ from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
+from headgate.local.environment import NO_PROXY
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess
 from headgate.local.health import Severity
 from headgate.private import write_private
@@ -77,7 +78,7 @@ def admin_socket(runtime_dir: Path, pod_directory: Path) -> Path:
 
 def proxy_variables(address: str) -> dict[str, str]:
     """Return what brings a process' requests to its sidecar."""
-    return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}"}
+    return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
 
 
 class Sidecar:

@@ -1,0 +1,272 @@
+"""`headgate run`: any program of this machine with an identity and a sidecar, for as long as it runs."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from headgate.cli.arguments import State
+from headgate.cli.client import Client, path_of
+from headgate.cli.instance import instance
+from headgate.cli.kubeconfig import read_kubeconfig
+from headgate.cli.output import TimedOut, note, usage_error
+from headgate.cli.wait import states
+from headgate.errors import HeadgateError, NotFound
+from headgate.local import application_ports
+from headgate.local.environment import given
+from headgate.local.external import EXTERNAL, PROCESS, PROCESS_ID, write_identity
+from headgate.local.pod_status import SIDECAR_READY
+from headgate.local.processes import Launch, own_identity, start_fault
+from headgate.local.sidecars import proxy_variables
+from headgate.resources.decode import read
+from headgate.resources.meta import Object
+from headgate.resources.registry import Kind, find
+from headgate.resources.workloads import Pod
+
+READY_S = 30.0
+PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # it sends these to the program too
+_AGAIN_S = 1.0
+_CONTAINER = "process"
+_LARGEST_PORT = 65535
+
+T = TypeVar("T")
+
+Command = Annotated[
+    list[str],
+    typer.Argument(metavar="-- COMMAND [ARGS]", help="What to run, here and in this terminal.", show_default=False),
+]
+Account = Annotated[
+    str, typer.Option("--service-account", metavar="NAME", help="The ServiceAccount whose identity the program has.")
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("-l", "--label", metavar="KEY=VALUE", help="A label of its pod: what Services and rules select."),
+]
+Ports = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--port", metavar="[NAME=]PORT", help="A port that others call; the program listens on $PORT."),
+]
+InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of its pod and its ServiceAccount.")]
+
+
+def run(
+    command: Command,
+    *,
+    service_account: Account = "default",
+    namespace: InNamespace = "default",
+    label: Labels = None,
+    port: Ports = None,
+    state: State = None,
+) -> None:
+    """Run a program with an identity and a sidecar of its own, beside a running `headgate up`.
+
+    It gets an address, a pod object of its own, and the environment of a pod: HOST, PORT, http_proxy and so on. Signals
+    reach it, and its exit code is the command's. The pod goes with it.
+    """
+    wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
+    client = Client(read_kubeconfig(Path(instance(state).kubeconfig)))
+    raise typer.Exit(asyncio.run(_run(client, wanted, command)))
+
+
+def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports: Any) -> Object:
+    """Return the pod to create. Of the command only the program is written down: arguments may be secret."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "run-",
+            "namespace": namespace,
+            "labels": dict(map(_label, labels)),
+            "annotations": {PROCESS: EXTERNAL, PROCESS_ID: write_identity(own_identity())},
+        },
+        "spec": {
+            "serviceAccountName": account,
+            "restartPolicy": "Never",
+            "containers": [{"name": _CONTAINER, "command": command[:1], "ports": [*map(_port, ports)]}],
+        },
+    }
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise usage_error(f"{text!r} is not a label; write KEY=VALUE, as in app=website", option="--label")
+    return name, value
+
+
+def _port(text: str) -> Mapping[str, Any]:
+    name, equals, number = text.rpartition("=")
+    if not (number.isdecimal() and 0 < int(number) <= _LARGEST_PORT) or (equals and not name):
+        raise usage_error(f"{text!r} is not a port; write 8080 or http=8080", option="--port")
+    return {"containerPort": int(number), **({"name": name} if name else {})}
+
+
+class _Signals:
+    """What the user sends: to the program when it runs, else it ends the command."""
+
+    def __init__(self) -> None:
+        self.process: asyncio.subprocess.Process | None = None
+        self._early: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def listen(self) -> None:
+        """Take signals from now on."""
+        for number in PASSED:
+            asyncio.get_running_loop().add_signal_handler(number, self._take, number)
+
+    async def unless(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` gives. Raises typer.Exit when a signal comes first, and before the program runs."""
+        task = asyncio.create_task(work)
+        both: set[asyncio.Future[Any]] = {task, self._early}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        raise typer.Exit(128 + self._early.result())
+
+    def _take(self, number: signal.Signals) -> None:
+        if self.process is None:
+            if not self._early.done():
+                self._early.set_result(number)
+        elif not (number in _BY_TERMINAL and _owns_terminal()):
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+
+class _Placed(NamedTuple):
+    """The pod as it serves: its own address, its numbers, and the environment of its process."""
+
+    pod: Object
+    environment: Mapping[str, str]
+
+
+async def _run(client: Client, wanted: Object, command: list[str]) -> int:
+    signals = _Signals()
+    signals.listen()
+    await _check_account(client, wanted)
+    created = await client.create(_kind("Pod"), wanted)
+    try:
+        pod = await signals.unless(_until_ready(client, created))
+        placed = _Placed(pod, _environment(pod, os.environ))
+        _tell(placed)
+        return await _foreground(client, placed, command, signals)
+    finally:
+        await _remove(client, created)
+
+
+async def _check_account(client: Client, wanted: Object) -> None:
+    """Say when there is no such ServiceAccount: pods of this machine may have one that does not exist."""
+    namespace, name = wanted["metadata"]["namespace"], wanted["spec"]["serviceAccountName"]
+    try:
+        await client.get(path_of(_kind("ServiceAccount"), namespace, name))
+    except NotFound:
+        note(f"there is no ServiceAccount {namespace}/{name}; the program has its identity all the same")
+
+
+async def _until_ready(client: Client, created: Object) -> Object:
+    """Wait until the pod's sidecar serves; return the pod. Raises TimedOut that says what it waits for."""
+    metadata, why = created["metadata"], "headgate has not placed it"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_S):
+            following = states(client, _kind("Pod"), metadata["namespace"], metadata["name"])
+            async with contextlib.aclosing(following):
+                async for pod in following:
+                    if pod is None or _is_leaving(pod):
+                        raise HeadgateError(f"pod {metadata['namespace']}/{metadata['name']} was deleted")
+                    said = _condition(pod)
+                    if said.get("status") == "True":
+                        return pod
+                    why = said.get("message", why)
+    raise TimedOut(
+        f"the sidecar of pod {metadata['namespace']}/{metadata['name']} does not serve after {READY_S:g} s: {why}"
+    )
+
+
+def _condition(pod: Object) -> Mapping[str, str]:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((item for item in conditions if item["type"] == SIDECAR_READY), {})
+
+
+def _environment(pod: Object, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the user's environment with what a pod's process is told; a proxy of the user's own would be a way past it."""
+    typed = read(pod, Pod)
+    numbers, address = application_ports.read(typed.metadata), typed.status.pod_ip
+    container = application_ports.behind(typed.spec.containers[0], numbers)
+    proxies = proxy_variables(address)
+    shouted = {name.upper(): text for name, text in proxies.items() if name.upper() in environ}
+    told = given(typed, container, address)
+    return {**environ, **shouted, **proxies, **application_ports.variables(numbers), **told}
+
+
+def _tell(placed: _Placed) -> None:
+    metadata, environment = placed.pod["metadata"], placed.environment
+    ports = application_ports.read(read(placed.pod, Pod).metadata)
+    calls = ", ".join(f"{environment['HOST']}:{port} leads to port {number}" for port, number in ports.items())
+    note(f"pod {metadata['namespace']}/{metadata['name']}: {calls or environment['HOST']}")
+
+
+async def _foreground(client: Client, placed: _Placed, command: list[str], signals: _Signals) -> int:
+    """Run the program in this terminal; return its exit code as shells have it."""
+    environment = dict(placed.environment)
+    try:
+        process = await asyncio.create_subprocess_exec(*command, env=environment)
+    except OSError as error:
+        raise HeadgateError(start_fault(Launch(command=tuple(command), env=environment), error)) from error
+    signals.process = process
+    following = asyncio.create_task(_end_with(client, placed.pod, process))
+    try:
+        code = await process.wait()
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+    return 128 - code if code < 0 else code
+
+
+async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Process) -> None:
+    """Ask the program to end when somebody deletes its pod; while headgate is away, it goes on."""
+    metadata = pod["metadata"]
+    while True:
+        with contextlib.suppress(HeadgateError):
+            following = states(client, _kind("Pod"), metadata["namespace"], metadata["name"])
+            async with contextlib.aclosing(following):
+                async for now in following:
+                    if now is None or _is_leaving(now) or now["metadata"]["uid"] != metadata["uid"]:
+                        note(f"pod {metadata['namespace']}/{metadata['name']} was deleted: the program is asked to end")
+                        with contextlib.suppress(ProcessLookupError):
+                            process.terminate()
+                        return
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _remove(client: Client, created: Object) -> None:
+    try:
+        await client.delete(_kind("Pod"), created)
+    except NotFound:
+        return
+    except HeadgateError as error:
+        note(f"{error}; the pod {created['metadata']['name']} goes when headgate sees that its process is gone")
+
+
+def _is_leaving(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _owns_terminal() -> bool:
+    """Whether the terminal sends what is typed there to this command and its program alike."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    return False
+
+
+def _kind(name: str) -> Kind:
+    kind = find("", name)
+    if kind is None:
+        raise AssertionError(f"the registry has no {name}")
+    return kind
