@@ -96,15 +96,14 @@ def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
 def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
     secured = bool(plan.peers)
-    return pb.ClusterLoadAssignment(
-        cluster_name=plan.name, endpoints=[_locality(locality, secured=secured) for locality in plan.localities]
-    )
+    found = [_locality(locality, secured=secured) for locality in plan.parted]
+    return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found)
 
 
 def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
     namespace, name = locality.backend.split("/")
     return pb.LocalityLbEndpoints(
-        locality=pb.Locality(region=namespace, zone=name),
+        locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.is_secured else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         lb_endpoints=[
             pb.LbEndpoint(

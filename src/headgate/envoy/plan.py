@@ -7,6 +7,7 @@ the route draws between them. Where users stay on their side, the route does not
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import lcm
 from types import MappingProxyType
 
 from msgspec import structs
@@ -29,6 +30,7 @@ Protocols = Mapping[PortRef, Protocol]
 
 NO_PROTOCOLS: Protocols = MappingProxyType({})
 UNAVAILABLE = 503
+LARGEST_SUM = 2**32 - 1  # of the weights in a cluster
 
 
 class Locality(Value, frozen=True, kw_only=True):
@@ -50,6 +52,17 @@ class Locality(Value, frozen=True, kw_only=True):
             return None
         return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
 
+    @property
+    def is_secured(self) -> bool:
+        """Whether an endpoint is called by TLS; then all are, once they are apart (`ClusterPlan.parted`)."""
+        return any(self.peer(endpoint) for endpoint in self.endpoints)
+
+    def parts(self) -> list["Locality"]:
+        """Return those that are called by TLS, and those in plaintext; only what is there."""
+        secured = tuple(item for item in self.endpoints if self.peer(item))
+        plaintext = tuple(item for item in self.endpoints if not self.peer(item))
+        return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
+
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
     """One cluster and what is in it. `copies`: it gets only copies of requests."""
@@ -58,6 +71,23 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     localities: tuple[Locality, ...] = ()
     protocol: Protocol = Protocol.HTTP
     copies: bool = False
+
+    @property
+    def parted(self) -> tuple[Locality, ...]:
+        """Return the localities with endpoints in plaintext apart from those by TLS; each keeps its share.
+
+        To Envoy an endpoint is another one in another locality. Elsewhere it would go on with its open connections, in
+        plaintext, for as long as they are used. Where weights would become too large, they stay together.
+        """
+        parts = [locality.parts() for locality in self.localities]
+        scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
+        if scale * sum(item.weight for item in self.localities) > LARGEST_SUM:
+            return self.localities
+        return tuple(
+            structs.replace(part, weight=item.weight * scale * len(part.endpoints) // len(item.endpoints))
+            for item, several in zip(self.localities, parts, strict=True)
+            for part in several
+        )
 
     @property
     def peers(self) -> tuple[Peer, ...]:

@@ -1,0 +1,355 @@
+"""The outbound side of a sidecar alone: a real Envoy, and servers that take TLS or plaintext and tell what they saw."""
+
+import asyncio
+import ctypes
+import os
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.e2e.inbound_rig import Authority, account
+from tests.e2e.rig import ADDRESS, Rig
+from tests.e2e.wire import DEADLINE_S, H2_PREFACE, Answer, Client, Network, Request, Where
+from tests.e2e.world import until
+
+from headgate.envoy.encode import encode
+from headgate.envoy.view import OUTBOUND_PORT, Node, project
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.workloads import Workload
+
+PORT = 80
+CLIENT = account("client")
+SERVICES = "10.98.0.0/16"
+MARK = 7  # of packets that are redirected
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+_HANDSHAKE = 0x16  # the first byte of TLS
+
+
+class Met(NamedTuple):
+    """A connection by TLS, as the server saw it."""
+
+    peer: str
+    server_name: str
+    alpn: str
+    version: str
+
+
+class Server:
+    """Answers its name to whatever it is sent, and tells it by TLS from plaintext. `identity` may be changed any time."""
+
+    def __init__(self, rig: "Outbound", name: str, *, identity: str = "", address: str = ADDRESS) -> None:
+        self.name = name
+        self.network = rig.network
+        self.authority = rig.authority
+        self.address = address
+        self.plaintext = b""  # what came without TLS
+        self.within = b""  # what came within it
+        self.met: list[Met] = []
+        self.requests = 0
+        self.secured = 0  # requests within TLS
+        self.opened: set[asyncio.Transport] = set()
+        self._files = rig.files
+        self.identity = identity
+        self.tls = self._context() if identity else None
+        self._server = rig.network.run(self._listen())
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    def become(self, identity: str) -> None:
+        """Show a certificate for an identity from now on, and close what is open."""
+        self.identity, self.tls = identity, self._context(identity)
+        self.network.loop.call_soon_threadsafe(lambda: [item.close() for item in tuple(self.opened)])
+
+    def _context(self, identity: str = "") -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        credential = self.authority.issue(identity or self.identity)
+        file = self._files / f"{self.name}.pem"
+        file.write_text(credential.key.reveal() + credential.chain)
+        context.load_cert_chain(file)
+        context.load_verify_locations(cadata=credential.roots)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.set_alpn_protocols(["headgate", "h2", "http/1.1"])
+        context.sni_callback = _note_server_name
+        return context
+
+    async def _listen(self) -> asyncio.Server:
+        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), self.address, 0)
+        self.network.opened.add(server)
+        return server
+
+    def endpoint(self, identity: str | None = None) -> Endpoint:
+        """Return it as an endpoint that must prove its identity, or another one."""
+        wanted = self.identity if identity is None else identity
+        return Endpoint(address=self.address, port=self.port, identity=wanted)
+
+
+def _note_server_name(session: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+    session.headgate_name = name or ""  # type: ignore[attr-defined]
+
+
+class _Served(asyncio.Protocol):
+    """One connection: its first byte says whether it is TLS."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._read = b""
+        self._session: ssl.SSLObject | None = None
+        self._sealed, self._opened = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._met = False
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._server.opened.add(transport)
+        self._server.network.opened.add(transport)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._server.opened.discard(self._transport)
+        self._server.network.opened.discard(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is None and data[0] == _HANDSHAKE and self._server.tls and not self._read:
+            self._session = self._server.tls.wrap_bio(self._sealed, self._opened, server_side=True)
+        if self._session is None:
+            self._server.plaintext += data
+            if data[0] == _HANDSHAKE:
+                self._transport.close()
+            self._take(data)
+            return
+        self._sealed.write(data)
+        try:
+            self._unseal(self._session)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:  # the other side wants somebody else
+            self._transport.close()
+        self._flush()
+
+    def _unseal(self, session: ssl.SSLObject) -> None:
+        if not self._met:
+            session.do_handshake()
+            self._met = True
+            names = dict(session.getpeercert()["subjectAltName"])
+            said = getattr(session, "headgate_name", "")
+            found = Met(names["URI"], said, session.selected_alpn_protocol() or "", session.version() or "")
+            self._server.met.append(found)
+        while data := session.read(2**16):
+            self._server.within += data
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._read += data
+        if self._read.startswith(b"GET "):
+            *heads, self._read = self._read.split(b"\r\n\r\n")
+            body = self._server.name
+            for _ in heads:
+                self._count()
+                self._send(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+        elif self._read.endswith(b"\n") and not self._read.startswith(H2_PREFACE[:3]):
+            self._count()
+            self._read = b""
+            self._send(f"{self._server.name}\n".encode())
+
+    def _count(self) -> None:
+        self._server.requests += 1
+        self._server.secured += self._session is not None
+
+    def _send(self, data: bytes) -> None:
+        if self._session is None:
+            self._transport.write(data)
+        else:
+            self._session.write(data)
+            self._flush()
+
+    def _flush(self) -> None:
+        if sealed := self._opened.read():
+            self._transport.write(sealed)
+
+
+class Outbound(Rig):
+    """The sidecar of `default/client`, an HTTP proxy on `where`. Use it as a context; `root` is a short empty directory."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.files = root
+        self.authority = Authority()
+        self.credential = self.authority.issue(CLIENT)
+        self.node = Node(
+            id=self.node.id,
+            role="sidecar",
+            workload="default/client",
+            proxy_address=ADDRESS,
+            proxy_port=self.where.port,
+        )
+
+    def server(self, name: str, identity: str = "", **more: str) -> Server:
+        """Return a new server; with an identity it takes TLS too."""
+        return Server(self, name, identity=identity, **more)
+
+    def mesh(
+        self,
+        places: Mapping[str, Iterable[Endpoint]],
+        *,
+        protocol: Protocol = Protocol.HTTP,
+        addresses: Mapping[str, str] | None = None,
+        **weights: int,
+    ) -> Mesh:
+        """Return a mesh with Services of the namespace `default`; `web` is split by weights where they are given.
+
+        They have no `addresses` but those.
+        """
+        own = addresses or {}
+        shares = tuple(Target(ref=_ref(name), weight=weight) for name, weight in weights.items())
+        targets = {name: (Target(ref=_ref(name), weight=1),) for name in places} | ({"web": shares} if shares else {})
+        return Mesh(
+            domain="cluster.local",
+            frontends=tuple(
+                Frontend(service=f"default/{name}", address=own.get(name, ""), ports=(PORT,)) for name in targets
+            ),
+            tables=tuple(
+                RouteTable(ref=_ref(name), routes=(Route(split=Split(targets=chosen)),), protocol=protocol)
+                for name, chosen in targets.items()
+            ),
+            endpoints=tuple(Endpoints(ref=_ref(name), ready=tuple(found)) for name, found in places.items()),
+            workloads=(Workload(name="default/client", address="127.9.9.9", identity=CLIENT, capture="explicit"),),
+        )
+
+    def offer(self, mesh: Mesh, node: Node | None = None) -> None:
+        """Give the proxy a whole mesh, and wait until it holds that."""
+
+        async def give() -> None:
+            self._memo.turn()
+            self._proxy.config.set(encode(project(mesh, node or self.node, self.credential), self._memo))
+
+        self.network.run(give())
+        until(self.settled, "the proxy holds the configuration")
+        self.reached()
+
+    def reached(self) -> None:
+        """Wait until the proxy listens."""
+        until(lambda: self.get("nobody").status, "the proxy listens")
+
+    def request(self, service: str = "web", **headers: str) -> Request:
+        """Return a request to a Service by the HTTP proxy."""
+        host = f"{service}.default:{PORT}"
+        return Request(self.where, f"http://{host}/", host, headers)
+
+    def get(self, service: str = "web") -> Answer:
+        """Send one request over a new connection."""
+        client = Client(self.request(service))
+
+        async def once() -> Answer:
+            try:
+                return await client.ask()
+            finally:
+                client.close()
+
+        return self.network.run(once())
+
+    def tunnel(self, service: str, said: bytes = b"hello\n") -> bytes:
+        """Open a tunnel through the HTTP proxy and say something; return the answer, or the proxy's status."""
+
+        async def go() -> bytes:
+            reader, writer = await asyncio.open_connection(*self.where)
+            host = f"{service}.default:{PORT}"
+            writer.write(f"CONNECT {host} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            try:
+                async with asyncio.timeout(DEADLINE_S / 4):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    if b" 200 " not in head:
+                        return head.split()[1]
+                    writer.write(said)
+                    return await reader.read(100)
+            finally:
+                writer.close()
+
+        return self.network.run(go())
+
+
+def _ref(name: str) -> PortRef:
+    return PortRef(f"default/{name}", PORT)
+
+
+# --- redirected connections, in a network of its own
+
+
+class Redirected(Outbound):
+    """A transparent sidecar in a new network namespace: what is sent to `SERVICES` with a mark is redirected to it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.node = Node(id=self.node.id, role="sidecar", workload="default/client")
+
+    async def _start(self) -> None:
+        _enter_new_network()
+        await super()._start()
+
+    def reached(self) -> None:
+        """Nothing listens for clients that don't come by the redirection."""
+
+    def say(self, where: Where, said: bytes = b"hello\n", *, mark: int = MARK) -> bytes:
+        """Connect, say something and return the answer: nothing when the connection is closed, or refused."""
+        talk = Talk(self.network, where, mark)
+        try:
+            return talk.say(said)
+        except ConnectionError:
+            return b""
+        finally:
+            talk.close()
+
+
+class Talk:
+    """One connection, kept open."""
+
+    def __init__(self, network: Network, where: Where, mark: int = MARK) -> None:
+        self._network = network
+        self._where = where
+        self._mark = mark
+        self._sock: socket.socket | None = None
+
+    def say(self, said: bytes = b"hello\n") -> bytes:
+        """Say something and return the answer; nothing when the connection is closed."""
+        return self._network.run(self._say(said))
+
+    async def _say(self, said: bytes) -> bytes:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(DEADLINE_S / 4):
+            if self._sock is None:  # here, as a socket is of the network of the thread that makes it
+                self._sock = socket.socket()
+                self._sock.setblocking(False)
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, self._mark)
+                await loop.sock_connect(self._sock, self._where)
+            await loop.sock_sendall(self._sock, said)
+            return await loop.sock_recv(self._sock, 4096)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._sock:
+            self._sock.close()
+
+
+def _enter_new_network() -> None:
+    """Move this thread, and all that it starts, to a network namespace that ends with them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "unshare")
+    redirect = ["-p", "tcp", "-d", SERVICES, "-m", "mark", "--mark", str(MARK), "-j", "REDIRECT"]
+    for command in (
+        ["ip", "link", "set", "lo", "up"],
+        ["ip", "route", "add", "local", SERVICES, "dev", "lo"],
+        ["iptables", "-t", "nat", "-A", "OUTPUT", *redirect, "--to-ports", str(OUTBOUND_PORT)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def may_not_redirect() -> str:
+    """Say why connections can't be redirected here; empty when they can."""
+    if os.geteuid():
+        return "a network namespace needs root"
+    found = subprocess.run(["iptables", "-t", "nat", "-S"], capture_output=True, check=False)
+    return "" if found.returncode == 0 else "iptables has no nat table here"

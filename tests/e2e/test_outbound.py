@@ -1,0 +1,242 @@
+"""What a sidecar does with what its application sends, by the real Envoy and servers that are none of ours (R70, R74, R76)."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from tests.e2e.inbound_rig import account
+from tests.e2e.outbound_rig import CLIENT, Outbound, Redirected, Talk, may_not_redirect
+from tests.e2e.wire import Load, Where
+from tests.e2e.world import until
+
+from headgate.envoy.view import OUTBOUND_PORT
+from headgate.model.access import Access, Grant
+from headgate.model.protocols import Protocol
+from headgate.model.workloads import InboundPort, Spoken, Workload
+from headgate.resources.meta import Key
+
+BLUE, GREEN = account("blue"), account("green")
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Outbound]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Outbound(Path(root)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(envoy: Outbound) -> Outbound:
+    return envoy
+
+
+def load(rig, count, connections=1):
+    return Load(rig.network, [rig.request()] * connections, most=count).wait()
+
+
+def test_a_split_over_identities_is_exact_and_each_proves_its_own(rig):
+    blue, green = rig.server("blue", BLUE), rig.server("green", GREEN)
+    rig.offer(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=90, green=10))
+    assert load(rig, 1000) == {"blue": 900, "green": 100}
+    assert (blue.secured, green.secured) == (900, 100)
+    assert blue.plaintext + green.plaintext == b""
+    for server in (blue, green):
+        assert {(item.peer, item.version) for item in server.met} == {(CLIENT, "TLSv1.3")}
+        assert {item.server_name for item in server.met} == {f"80.{server.name}.default.svc.cluster.local"}
+        assert "headgate" not in {item.alpn for item in server.met}
+
+
+def test_who_is_not_who_was_asked_for_gets_no_request(rig):
+    """R70, R76: 503 for the caller, and nothing for the impostor but the beginning of a handshake."""
+    impostor = rig.server("impostor", GREEN)
+    rig.offer(rig.mesh({"web": [impostor.endpoint(BLUE)]}))
+    assert rig.get().status == 503
+    assert (impostor.requests, impostor.within, impostor.plaintext) == (0, b"", b"")
+
+
+def test_a_server_that_only_takes_plaintext_is_not_called_in_plaintext(rig):
+    server = rig.server("plain")
+    rig.offer(rig.mesh({"web": [server.endpoint(BLUE)]}))
+    assert rig.get().status == 503
+    assert server.requests == 0
+    assert b"GET" not in server.plaintext
+
+
+def test_endpoints_with_and_without_identity_share_a_cluster(rig):
+    """Pods with a sidecar and pods without one, and two accounts, behind one Service."""
+    servers = [rig.server("one", BLUE), rig.server("two", GREEN), rig.server("three")]
+    rig.offer(rig.mesh({"web": [server.endpoint() for server in servers]}))
+    assert load(rig, 300) == {"one": 100, "two": 100, "three": 100}
+    assert [server.secured for server in servers] == [100, 100, 0]
+
+
+@pytest.mark.parametrize("others", ["alone", "beside another one by TLS"])
+def test_an_endpoint_goes_to_tls_and_back_under_load_and_nothing_is_lost(rig, others):
+    """A workload goes from permissive to strict pod by pod: the cluster may know the identity already."""
+    web, other = rig.server("web", BLUE), rig.server("other", BLUE)
+    beside = [other.endpoint()] if others != "alone" else []
+    rig.offer(rig.mesh({"web": [web.endpoint(""), *beside]}))
+    flow = Load(rig.network, [rig.request()] * 4, pause=0.001)
+    for identity in (BLUE, "", BLUE, ""):
+        rig.offer(rig.mesh({"web": [web.endpoint(identity), *beside]}))
+        before = web.requests, web.secured
+        wanted = 30 if identity else 0
+        until(lambda before=before: web.requests > before[0] + 30, "requests flow")
+        before = web.requests, web.secured
+        until(lambda before=before: web.requests >= before[0] + 30, "requests flow")
+        secured = web.secured - before[1]
+        assert (secured >= wanted) if identity else (secured == 0), (identity, secured)
+    assert flow.stop().keys() <= {"web", "other"}
+
+
+def test_an_identity_changes(rig):
+    """A Deployment gets another ServiceAccount: the old certificate is refused from then on, the new one believed."""
+    web = rig.server("web", BLUE)
+    rig.offer(rig.mesh({"web": [web.endpoint()]}))
+    assert rig.get().who == "web"
+    web.become(GREEN)
+    rig.offer(rig.mesh({"web": [web.endpoint(BLUE)]}))
+    assert rig.get().status == 503
+    rig.offer(rig.mesh({"web": [web.endpoint(GREEN)]}))
+    assert rig.get().who == "web"
+    assert web.plaintext == b""
+
+
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TCP_SERVER_FIRST, Protocol.TLS, Protocol.HTTP])
+def test_a_tunnel_leaves_with_the_sidecars_identity(rig, protocol):
+    server = rig.server("db", BLUE)
+    rig.offer(rig.mesh({"db": [server.endpoint()]}, protocol=protocol))
+    assert rig.tunnel("db") == b"db\n"
+    (met,) = server.met
+    assert (met.peer, met.server_name) == (CLIENT, "80.db.default.svc.cluster.local")
+    assert met.alpn == ("" if protocol.is_http else "headgate")
+    assert server.plaintext == b""
+
+
+def test_a_tunnel_to_an_impostor_carries_nothing(rig):
+    impostor = rig.server("db", GREEN)
+    rig.offer(rig.mesh({"db": [impostor.endpoint(BLUE)]}, protocol=Protocol.TCP))
+    assert rig.tunnel("db") == b"503"
+    assert impostor.within + impostor.plaintext == b""
+
+
+def test_http2_is_spoken_within_tls(rig):
+    server = rig.server("grpc", BLUE)
+    rig.offer(rig.mesh({"web": [server.endpoint()]}, protocol=Protocol.HTTP2))
+    flow = Load(rig.network, [rig.request()], most=1)
+    until(lambda: server.within.startswith(b"PRI * HTTP/2.0"), "the server is called")
+    server.become(BLUE)
+    flow.wait()
+    assert server.plaintext == b""
+
+
+def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
+    """D21 `deny`: the sidecar isn't told of a Service until a TrafficTarget lets its account call one of the pods."""
+    server = rig.server("web", BLUE)
+    port = InboundPort(port=server.port, application=server.port, spoken=(Spoken(protocol=Protocol.HTTP),))
+    mesh = rig.mesh({"web": [server.endpoint()]})
+
+    def offer(*sources):
+        grants = (Grant(origin=Key("access.smi-spec.io", "TrafficTarget", "default", "t"), sources=sources),)
+        access = Access(closed=True, grants=grants)
+        closed = Workload(name="default/web-1", address=server.address, identity=BLUE, ports=(port,), access=access)
+        rig.offer(structs.replace(mesh, scoped=True, workloads=(*mesh.workloads, closed)))
+
+    offer(GREEN)
+    answer = rig.get()
+    assert answer.status == 404
+    assert "no Service answers to web.default:80" in answer.body
+    assert f"whose pods {CLIENT} may not call" in answer.body
+    assert "TrafficTarget" in answer.body
+    offer(GREEN, CLIENT)
+    assert rig.get().who == "web"
+
+
+# --- redirected connections
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Redirected]:
+    if reason := may_not_redirect():
+        pytest.skip(reason)
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Redirected(Path(root)) as rig:
+        yield rig
+
+
+WEB = Where("10.98.0.10", 80)
+STRANGER = "10.98.0.99"
+GET = b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n"
+
+
+def test_redirected_requests_are_split_by_the_service_address(network):
+    blue, green = network.server("blue", BLUE), network.server("green", GREEN)
+    places = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
+    network.offer(network.mesh(places, addresses={"web": WEB.host}, blue=3, green=1))
+    until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+    blue.requests = green.requests = 0
+    assert all(b"200 OK" in network.say(WEB, GET) for _ in range(40))
+    assert (blue.requests, green.requests) == (30, 10)
+    assert blue.plaintext + green.plaintext == b""
+
+
+def test_redirected_connections_are_passed_on_by_tls(network):
+    db = network.server("db", BLUE)
+    mesh = network.mesh({"web": [db.endpoint()]}, protocol=Protocol.TCP, addresses={"web": WEB.host})
+    network.offer(mesh)
+    until(lambda: network.say(WEB) == b"db\n", "the Service's listener")
+    assert {item.alpn for item in db.met} == {"headgate"}
+    assert db.plaintext == b""
+
+
+def test_a_change_of_one_service_leaves_the_connections_of_others_alone(network):
+    """Each Service port has a listener of its own: nothing else is drained."""
+    one, two = network.server("one", BLUE), network.server("two", GREEN)
+    addresses = {"web": WEB.host, "other": "10.98.0.11"}
+    places = {"web": [one.endpoint()], "other": [two.endpoint()]}
+    network.offer(network.mesh(places, protocol=Protocol.TCP, addresses=addresses))
+    until(lambda: network.say(WEB) == b"one\n", "the Service's listener")
+    with contextlib.closing(Talk(network.network, WEB)) as talk:
+        assert talk.say() == b"one\n"
+        more = places | {"third": [two.endpoint()]}, addresses | {"third": "10.98.0.12"}
+        network.offer(network.mesh(more[0], protocol=Protocol.TCP, addresses=more[1]))
+        network.offer(network.mesh({"web": places["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
+        assert talk.say() == b"one\n"
+
+
+@pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.HTTP])
+def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protocol):
+    """StatefulSets: clients look up the pods and connect to the one that they mean."""
+    pods = [network.server(f"pod{n}", (BLUE, GREEN, "")[n], address=f"10.98.1.{n + 1}") for n in range(3)]
+    network.offer(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))
+    for pod in pods:
+        until(
+            lambda pod=pod: network.say(Where(pod.address, pod.port), GET).endswith(pod.name.encode()),
+            "the pod answers",
+        )
+    assert [bool(pod.secured) for pod in pods] == [True, True, False]
+    assert all(pod.met[0].server_name == "80.db.default.svc.cluster.local" for pod in pods[:2])
+    assert pods[0].plaintext + pods[1].plaintext == b""
+
+
+def test_a_split_is_for_those_too_who_look_up_the_pods_of_its_root(network):
+    web, blue = network.server("web", address="10.98.1.9"), network.server("blue", BLUE)
+    network.offer(network.mesh({"web": [web.endpoint()], "blue": [blue.endpoint()]}, blue=1))
+    until(lambda: network.say(Where(web.address, web.port), GET).endswith(b"blue"), "the split decides")
+
+
+@pytest.mark.parametrize("passthrough", [True, False])
+def test_other_addresses_are_passed_on_or_refused(network, passthrough):
+    stranger = network.server("stranger", address=STRANGER)
+    network.offer(structs.replace(network.mesh({}), passthrough=passthrough))
+    wanted = b"stranger\n" if passthrough else b""
+    until(lambda: network.say(Where(STRANGER, stranger.port)) == wanted, "the change is in force")
+
+
+def test_what_was_not_redirected_is_not_sent_round_in_circles(network):
+    """A connection to the capturing listener's own port has that as its first address: it is closed."""
+    server = network.server("web")
+    network.offer(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
+    until(lambda: b"200 OK" in network.say(WEB, GET), "the proxy listens")
+    assert network.say(Where("127.0.0.1", OUTBOUND_PORT), mark=0) == b""
