@@ -72,7 +72,8 @@ class Authority:
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root")])
+        serial = x509.random_serial_number()  # two of them must not have one name
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"root {serial}")])
         certificate = self._certificate(self._name, self._key.public_key())
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         self.roots = _pem(certificate.add_extension(constraints, critical=True).sign(self._key, hashes.SHA256()))

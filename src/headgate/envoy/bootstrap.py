@@ -1,9 +1,19 @@
-"""What a proxy is started with: who it is, where headgate is, and nothing that could be delivered later."""
+"""What a proxy is started with: who it is, where headgate is, and nothing that could be delivered later.
+
+What changes while a proxy runs (its token, the authorities that it believes) is in files of its own. The bootstrap names
+a *source* for each: a small file that says where the real one is and which directory to watch, because Envoy looks again
+only at what it got that way. Whoever writes these files sees to their modes.
+"""
+
+import ipaddress
+from pathlib import PurePosixPath
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 
 from headgate.envoy import messages, pb
 from headgate.envoy.sources import ads
+from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
 XDS_CLUSTER = "xds"
@@ -12,21 +22,71 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
     pb.StringMatcher(prefix="cluster_manager."),
     pb.StringMatcher(prefix="listener_manager."),
     pb.StringMatcher(prefix="control_plane."),
+    pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # why headgate can't be reached
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
+    pb.StringMatcher(contains="rbac."),  # of HTTP filters and of network filters
+    pb.StringMatcher(
+        safe_regex=pb.RegexMatcher(
+            regex=r"listener\..*\.ssl\.(handshake|connection_error|no_certificate|fail_verify_.*)"
+        )
+    ),
 )
+CREDENTIAL = "token"  # names a secret of the bootstrap, as `ROOTS` does; within its file alone
+ROOTS = "roots"
 CONNECTIONS = 100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
 
 
 REGEX_MARGIN = 2  # Envoy compiles a pattern a little differently than the check of an object did
 
 
-def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
-    """Return the bootstrap as JSON. Both sockets are paths of unix sockets that only their user can open."""
+class XdsAddress(Value, frozen=True, kw_only=True):
+    """Where headgate is, over TCP and TLS. `name` is the DNS name that its certificate must have.
+
+    `roots` is the path of the file with `roots_source`.
+    """
+
+    host: str
+    port: int
+    name: str
+    roots: str
+
+
+def token_source(token: str) -> bytes:
+    """Return the source for a token in the file `token`, as JSON; a new token is seen when it is renamed into place."""
+    path = PurePosixPath(token)
+    content = pb.DataSource(filename=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
+    return _source(pb.Secret(name=CREDENTIAL, generic_secret=pb.GenericSecret(secret=content)))
+
+
+def roots_source(roots: str) -> bytes:
+    """Return the source for authorities (PEM) in the file `roots`, as JSON."""
+    path = PurePosixPath(roots)
+    trusted = pb.CertificateValidationContext(
+        trusted_ca=pb.DataSource(filename=str(path)),
+        watched_directory=pb.WatchedDirectory(path=str(path.parent)),
+    )
+    return _source(pb.Secret(name=ROOTS, validation_context=trusted))
+
+
+def bootstrap(
+    *, node_id: str, admin_socket: str, xds_socket: str = "", xds: XdsAddress | None = None, token: str = ""
+) -> bytes:
+    """Return the bootstrap as JSON: the same text for the same arguments.
+
+    headgate is at `xds_socket` or at `xds`. Both sockets are paths of unix sockets that only their user can open. `token`
+    is the path of the file with `token_source`.
+    """
+    if bool(xds_socket) == bool(xds):
+        raise ValueError("a bootstrap has one of xds_socket and xds")
+    cluster = _at_address(xds) if xds else _at_socket(xds_socket)
+    cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].CopyFrom(
+        pb.pack(_http2(token))
+    )
     message = pb.Bootstrap(
         node=pb.Node(id=node_id, cluster="headgate"),
         admin=pb.Admin(address=pb.Address(pipe=pb.Pipe(path=admin_socket, mode=0o600))),
-        static_resources=pb.Bootstrap.StaticResources(clusters=[_xds_cluster(xds_socket)]),
+        static_resources=pb.Bootstrap.StaticResources(clusters=[cluster]),
         dynamic_resources=pb.Bootstrap.DynamicResources(
             lds_config=ads(),
             cds_config=ads(),
@@ -53,12 +113,21 @@ def bootstrap(*, node_id: str, xds_socket: str, admin_socket: str) -> bytes:
             ]
         ),
     )
+    return _json(message)
+
+
+def _json(message: Message) -> bytes:
+    """Return a message as JSON, the same each time: an Envoy is adopted only when its bootstrap is the same."""
     return json_format.MessageToJson(
         message,
         descriptor_pool=messages.pool(),
         preserving_proto_field_name=True,
-        sort_keys=True,  # maps have no order of their own, and an Envoy is adopted only when its bootstrap is the same
+        sort_keys=True,  # maps have no order of their own
     ).encode()
+
+
+def _source(secret: pb.Secret) -> bytes:
+    return _json(pb.DiscoveryResponse(resources=[pb.pack(secret)]))
 
 
 def _runtime() -> pb.LayeredRuntime:
@@ -76,25 +145,81 @@ def _runtime() -> pb.LayeredRuntime:
     return pb.LayeredRuntime(layers=[layer])
 
 
-def _xds_cluster(path: str) -> pb.Cluster:
-    options = pb.HttpProtocolOptions(
-        explicit_http_config=pb.HttpProtocolOptions.ExplicitHttpConfig(
-            http2_protocol_options=pb.Http2ProtocolOptions(
-                connection_keepalive=pb.KeepaliveSettings(
-                    interval=pb.Duration(seconds=30), timeout=pb.Duration(seconds=5)
-                )
-            )
-        )
+def _at_socket(path: str) -> pb.Cluster:
+    return _xds_cluster(pb.Cluster.DiscoveryType.STATIC, pb.Address(pipe=pb.Pipe(path=path)))
+
+
+def _at_address(xds: XdsAddress) -> pb.Cluster:
+    address = pb.Address(socket_address=pb.SocketAddress(address=xds.host, port_value=xds.port))
+    kind = pb.Cluster.DiscoveryType
+    cluster = _xds_cluster(kind.STATIC if _is_numeric(xds.host) else kind.STRICT_DNS, address)
+    name = pb.SubjectAltNameMatcher(
+        san_type=pb.SubjectAltNameMatcher.SanType.DNS, matcher=pb.StringMatcher(exact=xds.name)
     )
-    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=pb.Address(pipe=pb.Pipe(path=path))))
+    validation = pb.CommonTlsContext.CombinedCertificateValidationContext(
+        default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=[name]),
+        validation_context_sds_secret_config=_watched(ROOTS, xds.roots),
+    )
+    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # said twice: by itself a client of Envoy's ends at 1.2
+    context = pb.UpstreamTlsContext(
+        sni=xds.name,
+        common_tls_context=pb.CommonTlsContext(
+            tls_params=pb.TlsParameters(tls_minimum_protocol_version=newest, tls_maximum_protocol_version=newest),
+            alpn_protocols=["h2"],
+            combined_validation_context=validation,
+        ),
+    )
+    cluster.transport_socket.CopyFrom(
+        pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
+    )
+    return cluster
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Cluster:
+    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address))
     return pb.Cluster(
         name=XDS_CLUSTER,
-        type=pb.Cluster.DiscoveryType.STATIC,
-        connect_timeout=pb.Duration(seconds=1),
+        type=kind,
+        connect_timeout=pb.Duration(seconds=5),  # handshake included
         load_assignment=pb.ClusterLoadAssignment(
             cluster_name=XDS_CLUSTER, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
         ),
-        typed_extension_protocol_options={
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pb.pack(options),
-        },
     )
+
+
+def _http2(token: str) -> pb.HttpProtocolOptions:
+    """Return HTTP/2 that notices when headgate's machine is gone, and has the token in the head of each stream."""
+    keepalive = pb.KeepaliveSettings(interval=pb.Duration(seconds=30), timeout=pb.Duration(seconds=5))
+    explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(
+        http2_protocol_options=pb.Http2ProtocolOptions(connection_keepalive=keepalive)
+    )
+    filters = [_injector(token), _filter("upstream_codec", pb.UpstreamCodec())] if token else []
+    return pb.HttpProtocolOptions(explicit_http_config=explicit, http_filters=filters)
+
+
+def _injector(token: str) -> pb.HttpFilter:
+    credential = pb.GenericCredential(
+        credential=_watched(CREDENTIAL, token), header="authorization", header_value_prefix="Bearer "
+    )
+    injected = pb.TypedExtensionConfig(name="envoy.http.injected_credentials.generic", typed_config=pb.pack(credential))
+    return _filter("credential_injector", pb.CredentialInjector(overwrite=True, credential=injected))
+
+
+def _filter(name: str, config: Message) -> pb.HttpFilter:
+    return pb.HttpFilter(name=f"envoy.filters.http.{name}", typed_config=pb.pack(config))
+
+
+def _watched(name: str, source: str) -> pb.SdsSecretConfig:
+    """Return a secret of a source file, which is watched too."""
+    path = PurePosixPath(source)
+    watched = pb.PathConfigSource(path=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
+    config = pb.ConfigSource(path_config_source=watched, resource_api_version=pb.ApiVersion.V3)
+    return pb.SdsSecretConfig(name=name, sds_config=config)

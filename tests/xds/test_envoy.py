@@ -1,0 +1,262 @@
+"""The real Envoy proves who it is: with which tokens it is served, and that serving goes on while they change."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.xds.proxies import NAME, Authority
+
+from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project
+from headgate.errors import ProxyError
+from headgate.latest import Latest, until
+from headgate.local.envoy import EnvoyProcess, find_envoy
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens, Refused
+from headgate.xds.server import XdsServer
+
+pytestmark = pytest.mark.e2e
+
+WEB_1, WEB_2 = "sidecar/default/web-1", "sidecar/default/web-2"
+REF = PortRef("default/web", 80)
+SECRET = bytes(range(32))
+DEADLINE_S = 60
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+REQUEST = b"GET / HTTP/1.1\r\nhost: web\r\n\r\n"
+
+
+class Seen:
+    """Proofs that keep what came of each check."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+        self.accepted = Latest(())
+        self.refused = Latest(())
+
+    async def check(self, node_id, token):
+        try:
+            ends = await self.tokens.check(node_id, token)
+        except Refused as refused:
+            self.refused.set((*self.refused.get(), str(refused)))
+            raise
+        self.accepted.set((*self.accepted.get(), token))
+        return ends
+
+
+class World:
+    """One Envoy with the node id web-1, a server that it comes to, and a backend behind it."""
+
+    def __init__(self, root, lifetime=timedelta(hours=1)):
+        self.root = root
+        self.tokens = LocalTokens(SECRET, lifetime=lifetime)
+        self.proofs = Seen(self.tokens)
+        self.fleet = Fleet()
+        self.proxy = self.fleet.expect(WEB_1)
+        self.xds = XdsServer(self.fleet, self.proofs)
+        self.token = root / "token"
+        self.port = 0
+        self.envoy = None
+        self.backend = None
+
+    async def __aenter__(self):
+        self.backend = await asyncio.start_server(self.answer, "127.0.0.1", 0)
+        async with await asyncio.start_server(self.answer, "127.0.0.1", 0) as free:
+            self.port = free.sockets[0].getsockname()[1]
+        self.offer()
+        return self
+
+    async def __aexit__(self, *_):
+        if self.envoy:
+            await self.envoy.stop()
+        await self.xds.stop()
+        self.backend.close()
+
+    async def answer(self, reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(ANSWER)
+        writer.close()
+
+    def offer(self):
+        ref = PortRef("default/web", self.port)
+        address, port = self.backend.sockets[0].getsockname()
+        mesh = Mesh(
+            domain="cluster.local",
+            frontends=(Frontend(service=ref.service, address="127.0.0.1", ports=(ref.port,)),),
+            tables=(RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=REF, weight=1),))),)),),
+            endpoints=(Endpoints(ref=REF, ready=(Endpoint(address=address, port=port),)),),
+        )
+        self.proxy.config.set(encode(project(mesh, Node(id=WEB_1)), Memo()))
+
+    def write(self, name, content):
+        """Put a file into the root, as those who mount files do: whole, under its name at once."""
+        fresh = self.root / f"{name}.new"
+        fresh.write_bytes(content)
+        fresh.rename(self.root / name)
+        return str(self.root / name)
+
+    async def start(self, *, token=True, **where):
+        """Start Envoy; `where` goes into its bootstrap."""
+        source = self.write("token.json", token_source(str(self.token))) if token else ""
+        admin = self.root / "admin"
+        content = bootstrap(node_id=WEB_1, admin_socket=str(admin), token=source, **where)
+        self.envoy = EnvoyProcess(find_envoy(os.environ), content, directory=self.root / "envoy", admin=admin)
+        await self.envoy.start()
+
+    async def start_at_socket(self, **more):
+        await self.xds.start(f"unix:{self.root}/xds")
+        await self.start(xds_socket=f"{self.root}/xds", **more)
+
+    async def start_at_address(self, certificate, roots, host="localhost"):
+        port = await self.xds.start("localhost:0", certificate)
+        self.write("roots.pem", roots.encode())
+        source = self.write("roots.json", roots_source(f"{self.root}/roots.pem"))
+        await self.start(xds=XdsAddress(host=host, port=port, name=NAME, roots=source))
+        return port
+
+    async def settled(self):
+        async with asyncio.timeout(DEADLINE_S):
+            await until(self.proxy.settled, self.fleet.news)
+            await self.envoy.ready()
+
+    async def logged(self, text):
+        """Wait until Envoy's log has a text."""
+        async with asyncio.timeout(DEADLINE_S):
+            while text not in self.envoy.log.read_text():
+                await asyncio.sleep(0.05)  # a log is watched by reading it
+
+    async def counted(self, name):
+        """Wait until Envoy has counted something."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not await self.count(name):
+                await asyncio.sleep(0.05)  # counters are watched by reading them
+
+    async def count(self, name):
+        with contextlib.suppress(ProxyError):  # it has just been started
+            stats = await self.envoy.admin.get_json(f"/stats?format=json&filter=^{name}$")
+            return next((stat["value"] for stat in stats["stats"] if "value" in stat), 0)
+
+    async def ask(self):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(REQUEST)
+        status = await reader.readline()
+        writer.close()
+        return int(status.split()[1])
+
+
+@pytest.fixture
+def root():
+    path = Path(tempfile.mkdtemp(prefix="hg-"))  # sockets need short paths
+    yield path
+    shutil.rmtree(path)
+
+
+async def test_with_its_own_token_a_proxy_is_served(root):
+    async with World(root) as world:
+        world.tokens.write(WEB_1, world.token)
+        await world.start_at_socket()
+        await world.settled()
+        assert await world.ask() == 200
+        assert set(world.proofs.accepted.get()) == {world.token.read_text()}
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        pytest.param("", "Failed to inject credential", id="none"),  # Envoy does not even come
+        pytest.param("made up", "malformed", id="made up"),
+        pytest.param(LocalTokens(bytes(32)).issue(WEB_1), "not signed by this headgate", id="another headgate's"),
+        pytest.param(LocalTokens(SECRET, clock=lambda: 1e9).issue(WEB_1), "expired at 2001-09-09", id="expired"),
+        pytest.param(LocalTokens(SECRET).issue(WEB_2), f"this token is {WEB_2}'s, not {WEB_1}'s", id="another's"),
+    ],
+)
+async def test_with_any_other_it_gets_nothing_until_the_right_one_is_in_the_file(root, token, said):
+    async with World(root) as world:
+        world.write("token", token.encode())
+        await world.start_at_socket()
+        await world.logged(said)
+        assert world.fleet.connected() == []
+        world.tokens.write(WEB_1, world.token)
+        await world.settled()
+        assert await world.ask() == 200
+
+
+async def test_without_a_token_file_it_gets_nothing(root):
+    async with World(root) as world:
+        await world.start_at_socket(token=False)
+        await world.logged("no token: a proxy sends")
+        assert world.fleet.connected() == []
+
+
+async def test_streams_end_with_their_tokens_and_no_request_is_lost(root):
+    async with World(root, lifetime=timedelta(seconds=2)) as world:
+        world.tokens.write(WEB_1, world.token)
+        statuses = []
+
+        async def renew():
+            while True:
+                await asyncio.sleep(0.5)  # what ends by the clock is renewed by the clock
+                world.tokens.write(WEB_1, world.token)
+
+        async def load():
+            while True:
+                statuses.append(await world.ask())
+
+        renewing = asyncio.create_task(renew())
+        await world.start_at_socket()
+        await world.settled()
+        loading = asyncio.create_task(load())
+        async with asyncio.timeout(DEADLINE_S):
+            await until(lambda: len(set(world.proofs.accepted.get())) > 3, world.proofs.accepted)
+        await world.settled()
+        for task in (loading, renewing):
+            task.cancel()
+        assert len(statuses) > 10
+        assert set(statuses) == {200}
+        assert world.proofs.refused.get() == ()
+
+
+async def test_a_stream_over_tcp_is_encrypted_and_the_server_is_who_it_should_be(root):
+    authority = Authority()
+    async with World(root) as world:
+        world.tokens.write(WEB_1, world.token)
+        await world.start_at_address(Latest(authority.issue()), authority.roots)
+        await world.settled()
+        assert await world.ask() == 200
+
+
+async def test_a_server_with_another_name_gets_no_token(root):
+    authority = Authority()
+    certificate = Latest(authority.issue("other.headgate-system.svc"))
+    async with World(root) as world:
+        world.tokens.write(WEB_1, world.token)
+        await world.start_at_address(certificate, authority.roots, host="127.0.0.1")
+        await world.counted("cluster.xds.ssl.fail_verify_san")
+        assert world.proofs.accepted.get() == world.proofs.refused.get() == ()
+        certificate.set(authority.issue())  # and is believed as soon as it has the right one
+        await world.settled()
+        assert await world.ask() == 200
+
+
+async def test_authorities_change_while_a_proxy_runs(root):
+    old, new = Authority(), Authority()
+    certificate = Latest(old.issue())
+    async with World(root) as world:
+        world.tokens.write(WEB_1, world.token)
+        port = await world.start_at_address(certificate, old.roots)
+        await world.settled()
+        world.write("roots.pem", (old.roots + new.roots).encode())
+        certificate.set(new.issue())
+        await world.xds.stop()
+        world.xds = XdsServer(world.fleet, world.proofs)
+        await world.xds.start(f"localhost:{port}", certificate)
+        await world.settled()
+        assert await world.ask() == 200
