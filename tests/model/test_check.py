@@ -1,9 +1,16 @@
 """The checker of meshes finds what no compiler may write."""
 
+import pytest
+from msgspec import structs
+
+from headgate.model.access import Access, Connections, Grant
 from headgate.model.check import check
 from headgate.model.filters import Side, Sticky
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.resources.meta import Key
 
 WEB = PortRef("default/web", 80)
 GONE = PortRef("default/gone", 80)
@@ -43,3 +50,60 @@ def test_slots_that_are_not_the_weights():
         "default/web:80 has 9500 slots, not 10000",
         "default/web:80 has slots that are not the weight of what fails",
     )
+
+
+HTTP = (Spoken(protocol=Protocol.HTTP),)
+PORT = InboundPort(port=80, application=80, spoken=HTTP)
+BEHIND = InboundPort(port=80, application=90, spoken=HTTP)
+POD = Workload(name="default/a", address="10.0.0.1", identity="spiffe://cluster.local/ns/default/sa/a", ports=(PORT,))
+GRANT = Grant(origin=Key("", "T", "default", "t"), sources=("spiffe://x",), connections=(Connections(name="all"),))
+
+
+def faults(*workloads):
+    return check(Mesh(domain="cluster.local", workloads=workloads))
+
+
+def test_sound_workloads():
+    closed = Access(closed=True, grants=(GRANT,))
+    other = structs.replace(
+        POD, name="default/b", address="10.0.0.2", capture="explicit", ports=(BEHIND,), access=closed
+    )
+    assert faults(POD, other) == ()
+
+
+@pytest.mark.parametrize(("what", "other"), [("name", {"address": "10.0.0.2"}), ("address", {"name": "default/b"})])
+def test_workloads_that_nobody_could_tell_apart(what, other):
+    assert faults(POD, structs.replace(POD, **other)) == (f"two workloads have the {what} {getattr(POD, what)}",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"identity": "spiffe://other/ns/default/sa/a"}, "none of cluster.local"),
+        ({"target": Stage.READY}, "between plaintext and TLS"),
+        ({"ports": (PORT, PORT)}, "a port twice"),
+        ({"ports": (BEHIND,)}, "listens elsewhere"),
+        ({"ports": (PORT,), "capture": "explicit"}, "where something else does"),
+        ({"ports": (InboundPort(port=80, application=80, spoken=()),)}, "no protocol"),
+        ({"ports": (InboundPort(port=80, application=80, spoken=HTTP * 2),)}, "or one twice"),
+        ({"access": Access(grants=(GRANT,))}, "is open"),
+        ({"access": Access(closed=True, grants=(GRANT,)), "target": Stage.PLAIN}, "takes no TLS"),
+        ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "nobody in particular"),
+        ({"access": Access(closed=True, grants=(structs.replace(GRANT, connections=()),))}, "do nothing"),
+    ],
+)
+def test_workloads_that_no_compiler_may_write(changes, fault):
+    (found,) = faults(structs.replace(POD, **changes))
+    assert found.startswith("workload default/a ")
+    assert fault in found
+
+
+@pytest.mark.parametrize("stage", [Stage.PLAIN, Stage.READY])
+def test_callers_that_ask_for_what_nobody_can_prove(stage):
+    place = Endpoint(address="10.0.0.1", port=80, identity=POD.identity)
+    found = Mesh(
+        domain="cluster.local",
+        endpoints=(Endpoints(ref=WEB, ready=(place,)),),
+        workloads=(structs.replace(POD, stage=stage),),
+    )
+    assert check(found) == (f"default/web:80 is to prove {POD.identity}, and nobody there can",)

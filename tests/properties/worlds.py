@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from headgate.resources.registry import KINDS, find_written
+from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 
 PLACES = (("default", "a"), ("default", "b"), ("default", "c"), ("blue", "a"), ("svc", "b"), ("default", "svc"))
 NAMESPACES = st.sampled_from(("default",) * 8 + ("blue", "svc"))
@@ -16,12 +17,27 @@ ROOTS = st.sampled_from(
     ("a", "a", "a", "a", "b", "c", "a.default", "b.default.svc", "c.default.svc.cluster.local", "b.svc", "a.blue")
 )
 BACKENDS = st.sampled_from(("b", "c", "svc", "b", "c", "svc", "a", "a.blue", "b.svc", "gone"))
+ACCOUNTS = st.sampled_from(("a", "a", "b"))
+PROTOCOLS = st.sampled_from(("", "http", "tcp"))
+LABELS = st.sampled_from(({}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "x"}))
+RULES = st.sampled_from(
+    (
+        *({"kind": "HTTPRouteGroup", "name": "g"},) * 4,
+        *({"kind": "TCPRoute", "name": "t"},) * 4,
+        {"kind": "HTTPRouteGroup", "name": "g", "matches": ["m"]},
+        {"kind": "HTTPRouteGroup", "name": "g", "matches": ["gone"]},
+        {"kind": "UDPRoute", "name": "u"},
+        {"kind": "Route", "name": "t"},
+    )
+)
 MOSTLY = st.integers(0, 7).map(lambda drawn: drawn != 3)
 SELDOM = st.integers(0, 15).map(lambda drawn: drawn == 7)
 
 
 def named(kind, namespace, name, **more):
-    known = next(item for item in KINDS if item.kind == kind)
+    known = next(
+        item for item in KINDS if (item.kind, item.shape) != ("TCPRoute", GatewayTCPRoute) and item.kind == kind
+    )
     metadata = {"name": name, "namespace": namespace, **more.pop("metadata", {})}
     return {"apiVersion": known.hub, "kind": kind, "metadata": metadata, **more}
 
@@ -44,10 +60,13 @@ def services(draw, namespace, name):
 @st.composite
 def slices(draw, namespace, name):
     ready = st.sampled_from(({}, {}, {"ready": True}, {"ready": False}, {"ready": None}))
-    endpoints = [
-        {"addresses": [f"10.1.0.{draw(st.integers(1, 9))}"], "conditions": draw(ready)}
-        for _ in range(draw(st.sampled_from((0, 1, 1, 2, 3))))
-    ]
+    endpoints = []
+    for _ in range(draw(st.sampled_from((0, 1, 1, 2, 3)))):
+        number = draw(st.integers(1, 9))
+        endpoint = {"addresses": [f"10.1.0.{number}"], "conditions": draw(ready)}
+        if draw(MOSTLY):
+            endpoint["targetRef"] = {"kind": "Pod", "namespace": draw(NAMESPACES), "name": f"pod-{number}"}
+        endpoints.append(endpoint)
     return named(
         "EndpointSlice",
         namespace,
@@ -86,6 +105,75 @@ def grants(draw):
     source = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": draw(NAMESPACES)}
     target = {"group": "", "kind": "Service"} | draw(st.sampled_from(({}, {"name": "a"})))
     return named("ReferenceGrant", draw(NAMESPACES), "g", spec={"from": [source], "to": [target]})
+
+
+@st.composite
+def pods(draw):
+    """A pod behind one of the addresses of slices, now and then with somebody else's, or none."""
+    number = draw(st.integers(1, 9))
+    annotations = draw(
+        st.sampled_from(
+            (
+                {},
+                {"headgate.dev/sidecar": "transparent"},
+                {"headgate.dev/sidecar": "transparent"},
+                {"headgate.dev/sidecar": "transparent"},
+                {"headgate.dev/sidecar": "transparent", "headgate.dev/excluded-inbound-ports": "80,9"},
+                {"headgate.dev/sidecar": "explicit", "headgate.dev/application-ports": "8080=20417,80=8080"},
+                {"headgate.dev/sidecar": "explicit"},
+            )
+        )
+    )
+    port = {"containerPort": draw(PORTS), "name": draw(st.sampled_from(("http-x", "tcp-x", "x")))}
+    probe = {"readinessProbe": {"httpGet": {"port": draw(st.sampled_from((8080, "http-x", "gone")))}}}
+    containers = [{"name": "app", "ports": draw(st.sampled_from(([], [port])))} | draw(st.sampled_from(({}, probe)))]
+    address = draw(st.sampled_from((f"10.1.0.{number}", f"10.1.0.{number}", "10.1.0.1", "")))
+    return named(
+        "Pod",
+        draw(NAMESPACES),
+        f"pod-{number}",
+        metadata={"labels": draw(LABELS), "annotations": annotations, "creationTimestamp": draw(TIMES)},
+        spec={"serviceAccountName": draw(ACCOUNTS), "containers": containers},
+        status={"podIP": address, "phase": draw(st.sampled_from(("Running", "Running", "Pending", "Failed")))},
+    )
+
+
+@st.composite
+def tls_configs(draw):
+    names = draw(st.lists(st.sampled_from(("foo", "bar", "*.example.com", "No Name")), max_size=2, unique=True))
+    spec = {"selector": {"matchLabels": draw(LABELS)}, "subjectNames": names}
+    return named("TLSConfig", draw(NAMESPACES), draw(NAMES), spec=spec)
+
+
+@st.composite
+def targets(draw):
+    rules = draw(st.lists(RULES, max_size=2))
+    destination = {"kind": "ServiceAccount", "name": draw(ACCOUNTS)} | draw(st.sampled_from(({}, {}, {"port": 8080})))
+    sources = [{"kind": "ServiceAccount", "name": name} for name in draw(st.sampled_from((["a"], ["a", "b"], [])))]
+    spec = {"destination": destination, "sources": sources, "rules": rules}
+    return named("TrafficTarget", draw(NAMESPACES), draw(NAMES), spec=spec)
+
+
+@st.composite
+def rule_routes(draw):
+    if draw(st.booleans()):
+        return named("TCPRoute", draw(NAMESPACES), "t", spec={"matches": {"ports": draw(st.lists(PORTS, max_size=2))}})
+    return named("HTTPRouteGroup", draw(NAMESPACES), "g", spec={"matches": [{"name": "m", "pathRegex": "/x"}]})
+
+
+@st.composite
+def meshes(draw):
+    """Worlds with pods that have sidecars, and objects that say what is wanted of them."""
+    found = [_spoken(obj, draw(PROTOCOLS)) for obj in draw(worlds()).values()]
+    for kind in (pods(), pods(), tls_configs(), targets(), rule_routes()):
+        found += draw(st.lists(kind, min_size=1, max_size=3))
+    return {key_of(obj): obj for obj in draw(st.permutations(found))}
+
+
+def _spoken(obj, protocol):
+    if obj["kind"] != "Service" or not protocol:
+        return obj
+    return obj | {"spec": obj["spec"] | {"ports": [port | {"appProtocol": protocol} for port in obj["spec"]["ports"]]}}
 
 
 @st.composite

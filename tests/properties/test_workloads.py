@@ -1,0 +1,87 @@
+"""What holds for workloads, whatever users write: who is closed stays closed, and nobody is asked for what he has not."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.properties.worlds import key_of, meshes, named
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.model.check import check
+from headgate.model.workloads import Stage
+from headgate.settings import Settings
+
+STAGES = st.dictionaries(st.integers(1, 9).map(lambda number: f"default/pod-{number}"), st.sampled_from(Stage))
+SETTINGS = st.builds(
+    Settings, mtls=st.sampled_from(("off", "permissive", "strict")), access=st.sampled_from(("selected", "deny"))
+)
+CLOSING = named(
+    "TrafficTarget",
+    "default",
+    "closing",
+    spec={"destination": {"kind": "ServiceAccount", "name": "a"}, "sources": [], "rules": []},
+)
+
+
+def compiled(world, settings=None, stages=None):
+    return compile_mesh(snapshot_of(world), settings or Settings(), stages or {})
+
+
+@given(meshes(), SETTINGS, STAGES)
+def test_every_mesh_is_sound(world, settings, stages):
+    result = compiled(world, settings, stages)
+    assert check(result.mesh) == ()
+    assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
+    assert set(result.report.seen) >= {item.about for item in result.report.selected}
+
+
+@given(meshes(), st.randoms(use_true_random=False))
+def test_the_order_of_objects_does_not_matter(world, random):
+    items = list(world.items())
+    random.shuffle(items)
+    assert compiled(world) == compiled(dict(items))
+
+
+@given(meshes())
+def test_a_target_that_allows_nothing_only_closes(world):
+    """D21: it adds no grant, closes the pods of its account, and leaves all others as they are."""
+    world.pop(key_of(CLOSING), None)
+    before, after = compiled(world).mesh, compiled(world | {key_of(CLOSING): CLOSING}).mesh
+    for old, new in zip(before.workloads, after.workloads, strict=True):
+        assert old.access.grants == new.access.grants
+        assert new.access.closed is (old.access.closed or new.identity.endswith("/ns/default/sa/a"))
+
+
+@given(meshes(), st.data())
+def test_without_a_route_nobody_may_do_more(world, data):
+    """A rule whose route is gone allows nothing; it never stands for something else."""
+    routes = [key for key in world if key.kind in {"HTTPRouteGroup", "TCPRoute"}]
+    if not routes:
+        return
+    gone = data.draw(st.sampled_from(routes))
+    before = compiled(world).mesh
+    after = compiled({key: obj for key, obj in world.items() if key != gone}).mesh
+    for old, new in zip(before.workloads, after.workloads, strict=True):
+        assert new.access.closed is old.access.closed
+        assert _allowed(new) <= _allowed(old)
+
+
+@given(meshes(), STAGES)
+def test_callers_use_tls_exactly_where_a_sidecar_takes_it(world, stages):
+    mesh = compiled(world, stages=stages).mesh
+    by_identity = {}
+    for item in mesh.workloads:
+        by_identity.setdefault(item.identity, []).append(item)
+    for place in (place for entry in mesh.endpoints for place in entry.ready if place.identity):
+        able = [
+            item for item in by_identity[place.identity] if place.workload == item.name or place.address == item.address
+        ]
+        assert any(item.stage.takes_tls and place.port in {port.port for port in item.ports} for item in able)
+
+
+def _allowed(workload):
+    return {
+        (grant.origin, source, grant.port, part)
+        for grant in workload.access.grants
+        for source in grant.sources
+        for part in (*grant.requests, *grant.connections)
+    }
