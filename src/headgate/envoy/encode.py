@@ -68,7 +68,9 @@ class Common:
     """What proxies of one kind have in common: resources by Service, and put together for whoever may call the same."""
 
     def __init__(self, view: View, memo: Memo) -> None:
-        scoped = view.mesh.scoped and view.node.role == SIDECAR
+        # Where connections are redirected, what is not known is passed on as it is: a Service that is left out would be
+        # called in plaintext, past the proxies of both sides, instead of being refused by name.
+        scoped = view.mesh.scoped and view.node.role == SIDECAR and not view.is_redirected
         self._callers: Mapping[str, Callers] | None = callers(view.mesh) if scoped else None
         self._placed = (
             *((service, memo.get(outbound.alone(part))) for service, part in outbound.of_tables(view)),
