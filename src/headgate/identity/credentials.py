@@ -55,8 +55,9 @@ class _Held(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What came of asking: something new, or a fault."""
+    """What came of asking an authority: something new, or a fault."""
 
+    signer: str
     held: _Held | None
     fault: str = ""
 
@@ -165,9 +166,9 @@ class Credentials:
         try:
             credential = await self._issuer.issue(wanted, self._schedule.lifetime)
         except HeadgateError as error:
-            return _Answer(None, str(error))
+            return _Answer(signer, None, str(error))
         signer = signer or self._issuer.signer.get()  # the first one makes the authority ready
-        return _Answer(_Held(credential, wanted.identity, signer, expiry(credential.chain)))
+        return _Answer(signer, _Held(credential, wanted.identity, signer, expiry(credential.chain)))
 
     async def _rest(self, news: Sequence[asyncio.Event], next_due: float) -> None:
         """Wait until something is wanted, answered or due."""
@@ -188,7 +189,9 @@ class Credentials:
         for node in done:
             answer = self._asked.pop(node).result()
             entry = self._entries[node]
-            if answer.held:
+            if answer.signer not in ("", self._issuer.signer.get()):  # replaced meanwhile: soon, nobody may believe it
+                entry.start_over(self._schedule.clock())
+            elif answer.held:
                 self._renewed(node, entry, answer.held)
             else:
                 self._failed(node, entry, answer.fault)
@@ -196,9 +199,6 @@ class Credentials:
 
     def _renewed(self, node: str, entry: _Entry, held: _Held) -> None:
         now = self._schedule.clock()
-        if held.signer != self._issuer.signer.get():  # changed meanwhile: this one may be believed by nobody soon
-            entry.start_over(now)
-            return
         life = (held.expires - now) * (HALF + SPREAD * share_of(node))
         entry.held, entry.fault, entry.failures = held, "", 0
         entry.due = now + max(life, LEAST_PAUSE_S)

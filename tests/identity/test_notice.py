@@ -1,0 +1,150 @@
+"""What everybody may see of the authority, how a rotation is asked for, and that keys are in neither."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+from tests.identity.world import DOMAIN, Holders, MemoryKeys, Time, wanted
+
+from headgate.errors import NotFound
+from headgate.identity.certificates import read_certificates
+from headgate.identity.credentials import Credentials
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.keys import FileKeys, Kept, SecretKeys
+from headgate.identity.notice import CONFIG_MAP, ROTATE, Board, Notice
+from headgate.identity.rotation import Rotation
+from headgate.latest import until
+from headgate.store.memory import MemoryStore
+
+
+class World:
+    def __init__(self) -> None:
+        self.time, self.store, self.proxies, self.keys = Time(), MemoryStore(), Holders(), MemoryKeys()
+        self.issuer = EmbeddedIssuer(self.keys, DOMAIN, clock=self.time.clock)
+        schedule = self.time.schedule()
+        self.credentials = Credentials(self.issuer, schedule)
+        self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
+        self.board = Board(self.store, self.issuer, self.credentials, schedule, self.rotation)
+
+    async def shown(self, test: Any) -> tuple[Notice, dict[str, str]]:
+        """Wait until the ConfigMap says something; a second passes whenever it is written."""
+        since = 0
+        with contextlib.suppress(NotFound):
+            data = (await self.store.get(CONFIG_MAP))["data"]
+            if test(msgspec.json.decode(data["status.json"], type=Notice)):
+                return msgspec.json.decode(data["status.json"], type=Notice), data
+        passing = asyncio.create_task(self._pass())
+        try:
+            async for change in self.store.watch(since, kind="ConfigMap"):
+                notice = msgspec.json.decode(change.object["data"]["status.json"], type=Notice)
+                if test(notice) and change.type != "DELETED":
+                    return notice, change.object["data"]
+        finally:
+            passing.cancel()
+        raise AssertionError("unreachable: a watch never ends")
+
+    async def _pass(self) -> None:
+        while True:
+            await self.time.advance(1)
+
+    async def annotate(self, text: str) -> None:
+        obj = await self.store.get(CONFIG_MAP)
+        await self.store.update({**obj, "metadata": {**obj["metadata"], "annotations": {ROTATE: text}}})
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    world.credentials.want({"sidecar/default/web": wanted()})
+    works = (world.credentials.run(), world.rotation.run(), world.board.run())
+    tasks = [asyncio.create_task(work) for work in works]
+    yield world
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_everybody_can_read_the_roots_and_the_state(world: World) -> None:
+    notice, data = await world.shown(lambda notice: notice.certificates)
+    assert data["roots.pem"] == world.issuer.roots.get()
+    (root,) = notice.roots
+    assert (root.signs, root.fingerprint, notice.phase) == (True, world.issuer.signer.get(), "stable")
+    assert "PRIVATE" not in json.dumps(data)
+
+
+async def test_a_new_annotation_rotates_and_the_notice_says_how_far_it_is(world: World) -> None:
+    await world.shown(lambda notice: notice.certificates)
+    old = world.issuer.roots.get()
+    world.proxies.slow.add("sidecar/default/web")
+    await world.annotate("monday")
+    notice, _ = await world.shown(lambda notice: notice.phase == "trust-new" and notice.waits)
+    assert notice.waiting == ("sidecar/default/web",)
+    assert [root.signs for root in notice.roots] == [True, False]
+    world.proxies.catch_up()
+    notice, data = await world.shown(lambda notice: notice.phase == "stable" and notice.answered == "monday")
+    assert len(notice.roots) == 1
+    assert data["roots.pem"] != old
+
+
+async def test_what_somebody_writes_into_it_is_believed_by_nobody_and_a_deleted_one_comes_back(world: World) -> None:
+    await world.shown(lambda notice: notice.certificates)
+    obj = await world.store.get(CONFIG_MAP)
+    await world.store.update({**obj, "data": {**obj["data"], "roots.pem": "mine"}})
+    roots = world.issuer.roots.get()
+    assert len(read_certificates(roots, "the test")) == 1
+    await world.store.delete(CONFIG_MAP)
+    _, data = await world.shown(lambda notice: notice.certificates)
+    assert data["roots.pem"] == roots
+
+
+async def test_faults_are_shown_with_who_has_them(world: World) -> None:
+    await world.shown(lambda notice: notice.certificates)
+    world.credentials.want({"sidecar/default/web": wanted("web", "not a name")})
+    notice, _ = await world.shown(lambda notice: notice.faulty)
+    assert "subjectNames are DNS names" in notice.faults["sidecar/default/web"]
+
+
+async def test_no_private_key_is_printed_logged_or_encoded(
+    world: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    await world.shown(lambda notice: notice.certificates)
+    kept = world.keys.kept
+    assert kept is not None
+    credential = world.credentials.current.get()["sidecar/default/web"]
+    secrets = [kept.signing.key.reveal(), credential.key.reveal()]
+    assert all("PRIVATE KEY" in secret for secret in secrets)
+    everything = Kept(signing=kept.signing, next=kept.signing)
+    seen = [
+        *(
+            f"{item!r} {item!s} {item}"
+            for item in (everything, credential, kept.signing, world.credentials.current.get())
+        ),
+        *(str(item) for item in (FileKeys(tmp_path), SecretKeys(world.store), world.issuer, vars(world.issuer))),
+        msgspec.json.encode([everything, credential], enc_hook=str).decode(),
+        str(structs.asdict(credential)),
+        caplog.text,
+        json.dumps([dict(change) for change in (await world.store.list("", "Event")).items]),
+        json.dumps((await world.store.list("", "ConfigMap")).items),
+    ]
+    for secret in secrets:
+        body = "".join(secret.splitlines()[1:-1])
+        assert not any(body[:20] in text or secret[:60] in text for text in seen)
+
+
+async def test_a_fault_never_quotes_a_key(world: World) -> None:
+    kept = world.keys.kept or Kept(signing=(await world.issuer.load()).kept.signing)
+    broken = kept.signing.key.reveal().replace("\n", "!", 3)
+    keys = MemoryKeys(Kept(signing=structs.replace(kept.signing, key=type(kept.signing.key)(broken))))
+    issuer = EmbeddedIssuer(keys, DOMAIN, clock=world.time.clock)
+    await issuer.run()
+    await until(lambda: bool(issuer.fault.get()), issuer.fault)
+    assert "has no private key that can be read" in issuer.fault.get()
+    assert broken[40:60] not in issuer.fault.get()
