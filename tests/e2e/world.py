@@ -178,6 +178,11 @@ class World:
         }
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
+    def sidecars(self) -> Mapping[str, int]:
+        """Return the sidecars that live, by the directory of their pod: `NAMESPACE_POD_UID`."""
+        records = {path.parent.parent.name: path for path in self.state.glob("pods/*/_sidecar/envoy.json")}
+        return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
+
     def close(self) -> None:
         """End everything, however the test went."""
         try:
@@ -188,7 +193,7 @@ class World:
                 self.kill()
             if self._listener:
                 self._listener.join(DEADLINE_S)
-            for pid in self.started().values():
+            for pid in (*self.started().values(), *self.sidecars().values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
             self.network.close()

@@ -1,0 +1,302 @@
+"""A sidecar for each pod, as a user of `headgate up` and `headgate run` meets it (R70, R74, R76, D21)."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from tests.e2e.manifests import deployment, service
+from tests.e2e.test_lifecycle import alive, site, workload
+from tests.e2e.wire import Where
+from tests.e2e.world import HEADGATE, World, until
+
+ASKS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
+"""A program of the user's own that knows of proxies what the environment tells it."""
+STRICT = {
+    "apiVersion": "headgate.dev/v1beta1",
+    "kind": "TLSConfig",
+    "metadata": {"name": "strict"},
+    "spec": {"selector": {"matchLabels": {"app": "v1"}}, "subjectNames": ["v1.example"]},
+}
+
+
+def run(world: World, *words: str, **more: Any) -> "subprocess.Popen[str]":
+    """Start `headgate run` with the world's instance; the user's own environment says nothing of proxies."""
+    environment = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
+    return subprocess.Popen(
+        [HEADGATE, "run", "--state", str(world.state), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **{"env": environment, **more},
+    )
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Wait for the end; return exit code, stdout and stderr."""
+    out, errors = process.communicate(timeout=60)
+    return process.returncode, out, errors
+
+
+def ask(world: World, url: str, *words: str) -> tuple[int, str, str]:
+    """Let a program ask once, as whoever the options say."""
+    return ended(run(world, *words, "--", sys.executable, "-c", ASKS, url))
+
+
+def pods(world: World, label: str, namespace: str = "default") -> Sequence[Any]:
+    found = world.get("pods", namespace)["items"]
+    return [pod for pod in found if pod["metadata"].get("labels", {}).get("app") == label]
+
+
+def shown(where: Where) -> x509.SubjectAlternativeName:
+    """Shake hands without a certificate, and be refused; return the names that the server showed."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(where) as plain, trust.wrap_socket(plain) as secure:
+        certificate = secure.getpeercert(binary_form=True)
+        with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
+            secure.recv(1)
+    assert certificate
+    return (
+        x509.load_der_x509_certificate(certificate)
+        .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        .value
+    )
+
+
+@pytest.fixture
+def meshed(new_world: Callable[..., World], tmp_path: Path) -> World:
+    """Two Deployments of one pod each, and a Service that is split between them."""
+    return new_world(manifests=site(tmp_path))
+
+
+def test_every_pod_has_a_sidecar_and_serves_through_it(meshed: World) -> None:
+    assert len(meshed.sidecars()) == 2
+    for pod in meshed.get("pods")["items"]:
+        assert pod["metadata"]["annotations"]["headgate.dev/sidecar"] == "explicit"
+        conditions = {item["type"]: item["status"] for item in pod["status"]["conditions"]}
+        assert conditions["headgate.dev/SidecarReady"] == conditions["Ready"] == "True"
+    assert meshed.send(40, meshed.request("web", 8080)) == {"v1": 30, "v2": 10}
+    assert meshed.stderr == ""
+
+
+def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshed: World) -> None:
+    """R74, R76: plaintext is refused, and so is TLS without a certificate; the gateway and other pods have theirs."""
+    (pod,) = pods(meshed, "v1")
+    where = Where(pod["status"]["podIP"], 8080)
+    with meshed.load(meshed.request("web", 8080)) as load:
+        meshed.apply(json.dumps(STRICT))
+
+        def refused() -> bool:
+            with socket.create_connection(where) as plain:
+                plain.sendall(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+                try:
+                    return plain.recv(100) == b""
+                except ConnectionResetError:
+                    return True
+
+        until(refused, "the strict stage")
+        seen = load.sent
+        until(lambda: load.sent > seen + 100)
+    assert set(load.counts) == {"v1", "v2"}
+    names = shown(where)
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["spiffe://cluster.local/ns/default/sa/default"]
+    assert "v1.example" in names.get_values_for_type(x509.DNSName)  # R75
+    code, out, errors = ask(meshed, "http://v1:8080/")
+    assert (code, out.strip()) == (0, "v1"), errors
+    (after,) = pods(meshed, "v1")
+    assert after["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["ready"]
+
+
+def test_kill_and_restart_under_load_adopts_the_sidecars(meshed: World) -> None:
+    before = (meshed.started(), meshed.sidecars())
+    with meshed.load(meshed.request("web", 8080)) as load:
+        meshed.kill()
+        seen = load.sent
+        until(lambda: load.sent > seen + 50)
+        meshed.start()
+        seen = load.sent
+        until(lambda: load.sent > seen + 50)
+    assert set(load.counts) == {"v1", "v2"}
+    assert (meshed.started(), meshed.sidecars()) == before
+    meshed.kubectl("delete", "deployment", "v1")
+    until(lambda: len(meshed.sidecars()) == 1)
+
+
+def test_a_rollout_behind_sidecars_loses_no_request(meshed: World, tmp_path: Path) -> None:
+    with meshed.load(meshed.request("v1", 8080)) as load:
+        edited = workload("v1", tmp_path).replace('"value": "v1"', '"value": "v1-new"')
+        assert edited != workload("v1", tmp_path)
+        meshed.write("v1.yaml", edited)
+        until(lambda: load.counts["v1-new"] > 50)
+        until(lambda: len(meshed.sidecars()) == 2)
+    assert set(load.counts) == {"v1", "v1-new"}
+
+
+def test_the_end_leaves_no_sidecar(meshed: World) -> None:
+    pids = meshed.sidecars().values()
+    sockets = Path(meshed.instance["admin"]).parent
+    assert meshed.stop() == 0
+    assert not [pid for pid in pids if alive(pid)]
+    assert not sockets.exists()
+
+
+def test_an_option_and_labels_decide_who_gets_one(new_world: Callable[..., World], tmp_path: Path) -> None:
+    world = new_world("--sidecars", "labelled", manifests=site(tmp_path))
+    assert world.sidecars() == {}
+    assert world.send(4, world.request("web", 8080)) == {"v1": 3, "v2": 1}
+    wanted = json.loads(deployment("v3", tmp_path / "v3", labels={"app": "v3"}, ports={"http": 8080}))
+    wanted["spec"]["template"]["metadata"]["labels"]["headgate.dev/inject"] = "true"
+    world.apply(json.dumps(wanted), service("v3", {"http": 8080}, selector={"app": "v3"}))
+    world.kubectl("rollout", "status", "deployment/v3", "--timeout", "60s")
+    assert len(world.sidecars()) == 1
+    until(lambda: world.send(1, world.request("v3", 8080)) == {"v3": 1})
+
+
+def test_none_is_as_without_sidecars(new_world: Callable[..., World], tmp_path: Path) -> None:
+    world = new_world("--sidecars", "none", manifests=site(tmp_path))
+    assert world.sidecars() == {}
+    assert world.send(40, world.request("web", 8080)) == {"v1": 30, "v2": 10}
+    code, _, errors = ended(run(world, "--", "true"))
+    assert code == 1
+    assert "this headgate runs with --sidecars none" in errors
+
+
+def test_an_envoy_of_a_pod_that_dies_is_started_again(meshed: World) -> None:
+    ((name, pid), *_) = sorted(meshed.sidecars().items())
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: meshed.sidecars().get(name, pid) != pid)
+    until(lambda: meshed.send(20, meshed.request("web", 8080)) == {"v1": 15, "v2": 5})
+
+
+# --- headgate run ---
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # a world of this module's own
+
+    with world_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as world:
+        yield world
+
+
+def test_a_program_run_with_an_identity_is_allowed_what_its_account_is(shared: World) -> None:
+    """R70: the account decides, whoever's terminal it is."""
+    target = {
+        "apiVersion": "access.smi-spec.io/v1alpha3",
+        "kind": "TrafficTarget",
+        "metadata": {"name": "buyers"},
+        "spec": {
+            "destination": {"kind": "ServiceAccount", "name": "v2"},
+            "sources": [{"kind": "ServiceAccount", "name": "buyer"}],
+            "rules": [{"kind": "HTTPRouteGroup", "name": "all"}],
+        },
+    }
+    group = {
+        "apiVersion": "specs.smi-spec.io/v1alpha4",
+        "kind": "HTTPRouteGroup",
+        "metadata": {"name": "all"},
+        "spec": {"matches": [{"name": "any", "methods": ["GET"], "pathRegex": ".*"}]},
+    }
+    for account in ("buyer", "thief", "v2"):
+        shared.kubectl("create", "serviceaccount", account)
+    patch = {"spec": {"template": {"spec": {"serviceAccountName": "v2"}}}}
+    shared.kubectl("patch", "deployment", "v2", "-p", json.dumps(patch))
+    shared.kubectl("rollout", "status", "deployment/v2", "--timeout", "60s")
+    shared.apply(json.dumps(group), json.dumps(target))
+    assert until(lambda: ask(shared, "http://v2:8080/", "--service-account", "thief")[0]) == 1
+    assert "403" in ask(shared, "http://v2:8080/", "--service-account", "thief")[2]
+    code, out, errors = ask(shared, "http://v2:8080/", "--service-account", "buyer")
+    assert (code, out.strip()) == (0, "v2"), errors
+    shared.kubectl("delete", "traffictarget", "buyers")
+
+
+def test_a_program_serves_behind_a_service_while_it_runs(shared: World, tmp_path: Path) -> None:
+    shared.apply(service("mine", {"http": 8080}, selector={"app": "mine"}))
+    script = tmp_path / "pod.py"
+    script.write_text((Path(__file__).parent / "pod.py").read_text())
+    environment = {**os.environ, "NAME": "mine", "COUNT": str(tmp_path / "count")}
+    process = run(shared, "-l", "app=mine", "-p", "http=8080", "--", sys.executable, "-I", str(script), env=environment)
+    until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
+    (pod,) = pods(shared, "mine")
+    assert "command" in pod["spec"]["containers"][0]
+    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments may be secret
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 0  # the program ends well when asked to
+    until(lambda: not pods(shared, "mine"))
+    until(lambda: shared.send(1, shared.request("mine", 8080)) == {"503": 1})
+
+
+def test_the_exit_code_directory_and_environment_are_the_commands_own(shared: World, tmp_path: Path) -> None:
+    script = 'pwd; echo "$MINE $HOST:$PORT_ADMIN $http_proxy $HTTP_PROXY"; exit 7'
+    environment = {**os.environ, "MINE": "yes", "HTTP_PROXY": "http://elsewhere:3128"}
+    process = run(shared, "-p", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
+    code, out, errors = ended(process)
+    assert code == 7, errors
+    directory, line = out.splitlines()
+    mine, place, lower, upper = line.split()
+    host, _, port = place.partition(":")
+    assert (directory, mine, lower, upper) == (str(tmp_path), "yes", f"http://{host}:15001", f"http://{host}:15001")
+    assert int(port) != 9000
+    assert f"{host}:9000 leads to port {port}" in errors
+
+
+def test_a_program_killed_by_a_signal_ends_the_command_as_in_a_shell(shared: World) -> None:
+    assert ended(run(shared, "--", "sh", "-c", "kill -KILL $$"))[0] == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_reach_the_program(shared: World, number: signal.Signals) -> None:
+    script = f"trap 'exit {number}' {number.name[3:]}; echo ready; while :; do sleep 0.02; done"
+    process = run(shared, "--", "sh", "-c", script, start_new_session=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert ended(process)[0] == number
+
+
+def test_a_command_that_is_killed_takes_its_pod_with_it(shared: World) -> None:
+    process = run(shared, "-l", "app=killed", "--", "sleep", "600", start_new_session=True)
+    (pod,) = until(lambda: pods(shared, "killed"))
+    name = pod["metadata"]["name"]
+    until(lambda: [uid for uid in shared.sidecars() if name in uid])
+    os.killpg(process.pid, signal.SIGKILL)
+    ended(process)
+    until(lambda: not pods(shared, "killed"))
+    until(lambda: not [uid for uid in shared.sidecars() if name in uid])
+
+
+def test_a_pod_that_is_deleted_asks_its_program_to_end(shared: World) -> None:
+    script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+    process = run(shared, "-l", "app=deleted", "--", "sh", "-c", script)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    (pod,) = pods(shared, "deleted")
+    shared.kubectl("delete", "pod", pod["metadata"]["name"])
+    code, out, errors = ended(process)
+    assert (code, out) == (0, "asked\n")
+    assert "was deleted: the program is asked to end" in errors
+
+
+def test_mistakes_are_told_and_leave_nothing(shared: World) -> None:
+    code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
+    assert code == 1
+    assert "there is no program 'no-such-program'" in errors
+    assert ended(run(shared, "-p", "99999", "--", "true"))[0] == 2
+    assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
+    assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]
+    assert (
+        "there is no ServiceAccount default/nobody"
+        in ended(run(shared, "--service-account", "nobody", "--", "true"))[2]
+    )
+    until(lambda: not pods(shared, "wrong"))
