@@ -30,11 +30,17 @@ def secure(
 ) -> Secured:
     """Return the workloads with their stage and access; `stages` has those that are not what is wanted yet."""
     configs, targets = TlsConfigs(snapshot), Targets(snapshot, settings)
-    done = {
-        item.name: _secured(item, snapshot=snapshot, settings=settings, configs=configs, targets=targets)
-        for item in workloads
-    }
-    staged = tuple(structs.replace(item, stage=stages.get(item.name, item.target)) for item in done.values())
+    done = {}
+    for item in workloads:
+        account = account_of(item.name, snapshot.pods[item.name])
+        target = _target(item.name, account, configs, targets=targets, settings=settings)
+        done[item.name] = structs.replace(
+            item,
+            target=target,
+            stage=stages.get(item.name, target),
+            subjects=configs.subjects(item.name),
+            access=targets.access(account),
+        )
     pods = {key: snapshot.pods_of_account.get(account, ()) for key, account in targets.accounts.items()}
     about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
@@ -47,19 +53,15 @@ def secure(
         *_about_configs(about_configs),
     ]
     selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
-    return Secured(staged, tuple(findings), tuple(selected))
+    return Secured(tuple(done.values()), tuple(findings), tuple(selected))
 
 
-def _secured(
-    item: Workload, *, snapshot: Snapshot, settings: Settings, configs: TlsConfigs, targets: Targets
-) -> Workload:
-    account = account_of(item.name, snapshot.pods[item.name])
-    target = Stage.STRICT if configs.is_selected(item.name) else _STAGES[settings.mtls]
-    if target is Stage.PLAIN and targets.is_selected(account):
-        target = Stage.PERMISSIVE  # who calls is known by certificate only
-    return structs.replace(
-        item, stage=target, target=target, subjects=configs.subjects(item.name), access=targets.access(account)
-    )
+def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, settings: Settings) -> Stage:
+    """Return what is wanted of a workload: who calls is known by certificate only, so a TrafficTarget needs TLS."""
+    if configs.is_selected(pod):
+        return Stage.STRICT
+    stage = _STAGES[settings.mtls]
+    return Stage.PERMISSIVE if stage is Stage.PLAIN and targets.is_selected(account) else stage
 
 
 def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ TLS come later (`secured`).
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -132,7 +132,10 @@ def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload
 
 
 def _merged(*found: Mapping[int, list[Lead]]) -> Mapping[int, list[Lead]]:
-    return {number: [lead for part in found for lead in part.get(number, ())] for part in found for number in part}
+    filled = [part for part in found if part]
+    if len(filled) < 2:
+        return filled[0] if filled else {}
+    return {number: [lead for part in filled for lead in part.get(number, ())] for part in filled for number in part}
 
 
 def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
@@ -168,8 +171,10 @@ def _behind(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
     return found
 
 
-def _spoken(found: Iterable[Lead]) -> tuple[Spoken, ...]:
+def _spoken(found: Sequence[Lead]) -> tuple[Spoken, ...]:
     """Return the protocols of a port, that of the oldest Service first (D15)."""
+    if len(found) == 1:
+        return (Spoken(protocol=found[0].protocol, services=(found[0].ref,)),)
     services: dict[Protocol, set[PortRef]] = {}
     for lead in sorted(found, key=lambda lead: lead.rank):
         services.setdefault(lead.protocol, set()).add(lead.ref)
