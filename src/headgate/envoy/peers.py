@@ -65,6 +65,7 @@ def transport_socket(peer: Peer) -> pb.TransportSocket:
     )
     context = pb.UpstreamTlsContext(
         sni=peer.server_name,
+        max_session_keys=pb.UInt32Value(value=0),  # resumed, a session tells the server no more who calls
         common_tls_context=pb.CommonTlsContext(
             # Envoy's clients stop at TLS 1.2 by themselves: the maximum must be said too.
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=newest, tls_maximum_protocol_version=newest),
