@@ -235,7 +235,7 @@ def test_other_addresses_are_passed_on_or_refused(network, passthrough):
 
 
 def test_what_was_not_redirected_is_not_sent_round_in_circles(network):
-    """A connection to the capturing listener's own port has that as its first address: it is closed."""
+    """A connection to the capturing listener itself would lead to itself: it is closed."""
     server = network.server("web")
     network.offer(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
     until(lambda: b"200 OK" in network.say(WEB, GET), "the proxy listens")

@@ -37,13 +37,10 @@ def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedN
 def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener:
     """Return the listener that takes all redirected connections, and hands them to the one of their first address.
 
-    What no listener answers to goes to the `share`; what wasn't redirected goes nowhere: it would come back for ever.
+    What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
     """
     found = listener(name, host, port, (share,))
     found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
-    own = _chain(NOWHERE)
-    own.filter_chain_match.CopyFrom(pb.FilterChainMatch(destination_port=pb.UInt32Value(value=port)))
-    found.filter_chains.append(own)
     return found
 
 

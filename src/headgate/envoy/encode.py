@@ -68,9 +68,10 @@ class Common:
     """What proxies of one kind have in common: resources by Service, and put together for whoever may call the same."""
 
     def __init__(self, view: View, memo: Memo) -> None:
-        # Where connections are redirected, what is not known is passed on as it is: a Service that is left out would be
-        # called in plaintext, past the proxies of both sides, instead of being refused by name.
-        scoped = view.mesh.scoped and view.node.role == SIDECAR and not view.is_redirected
+        # A transparent sidecar that passes on what it doesn't know would call a Service that is left out in plaintext, past
+        # the proxies, instead of being refused by them.
+        unknown_is_passed_on = view.is_redirected and view.mesh.passthrough
+        scoped = view.mesh.scoped and view.node.role == SIDECAR and not unknown_is_passed_on
         self._callers: Mapping[str, Callers] | None = callers(view.mesh) if scoped else None
         self._placed = (
             *((service, memo.get(outbound.alone(part))) for service, part in outbound.of_tables(view)),

@@ -202,9 +202,8 @@ def _captured(view: View) -> Iterator[Part]:
     share = WeightedName(cluster=names.PASSTHROUGH if view.mesh.passthrough else names.MISSING, weight=1)
     needs = (names.PASSTHROUGH,) if view.mesh.passthrough else ()
     own = view.workload.address if view.workload else ""
-    known = (own, *view.addresses.values())
-    networks = {names.OUTBOUND: EVERYWHERE} | (
-        {names.OUTBOUND6: EVERYWHERE6} if any(":" in item for item in known) else {}
-    )
+    networks = {names.OUTBOUND: EVERYWHERE}
+    if any(":" in address for address in (own, *(front.address for front in view.mesh.frontends))):
+        networks[names.OUTBOUND6] = EVERYWHERE6
     for name, host in networks.items():
         yield Part(LISTENER, name, connections.capture, (name, host, OUTBOUND_PORT, share), needs)
