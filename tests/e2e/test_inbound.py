@@ -1,6 +1,7 @@
 """A sidecar's inbound side as the real Envoy serves it: stages of mutual TLS, identities, and who may do what (R61 to R76)."""
 
 import asyncio
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -228,6 +229,22 @@ def test_names_on_a_certificate_are_no_identities(sidecar, web):
     served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
     borrowed = sidecar.tls(sidecar.authority.issue(OTHER, CLIENT))
     assert sidecar.caller(web, borrowed).get("/books").status == 403
+
+
+def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
+    """A resumed session would not: what was proven in the first one is gone, or out of date."""
+    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    tls = sidecar.tls(CLIENT)
+
+    def get(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession, bool]:
+        place = socket.create_connection((ADDRESS, web.port))
+        with place, tls.wrap_socket(place, server_hostname="web", session=session) as secured:
+            secured.sendall(b"GET /books HTTP/1.1\r\nhost: web\r\n\r\n")
+            return secured.recv(12), secured.session, secured.session_reused
+
+    first, session, _ = get(None)
+    again, _, resumed = get(session)
+    assert (first, again, resumed) == (b"HTTP/1.1 200", b"HTTP/1.1 200", False)
 
 
 def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):

@@ -120,7 +120,7 @@ class _Chains:
         """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`."""
         access = self._side.access
         if access.closed:
-            rules = rbac.connections(access, self._port)
+            rules = rbac.connections(access, self._port) if allowed else pb.RBAC()
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
         nobody = access.closed and not allowed
@@ -139,6 +139,9 @@ class _Chains:
         )
         context = pb.DownstreamTlsContext(
             require_client_certificate=pb.BoolValue(value=True),
+            # Of a resumed session Envoy does not know that the client's certificate was verified, and so not who it is.
+            disable_stateless_session_resumption=True,
+            disable_stateful_session_resumption=True,
             common_tls_context=pb.CommonTlsContext(
                 tls_params=pb.TlsParameters(tls_minimum_protocol_version=newest, tls_maximum_protocol_version=newest),
                 tls_certificate_sds_secret_configs=[pb.SdsSecretConfig(name=names.IDENTITY, sds_config=ads())],

@@ -1,0 +1,204 @@
+"""A sidecar's inbound side as Envoy's resources: what changes with what, and what nothing leads to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from headgate.envoy import inbound, names, pb, secrets
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.envoy.names import InboundRef
+from headgate.model.access import Access, Connections, Grant, Requests
+from headgate.model.identities import Credential
+from headgate.model.matching import ANY
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.secrets import PrivateText
+from headgate.model.workloads import InboundPort, Probe, Spoken, Stage, Workload
+from headgate.resources.meta import Key
+
+HTTP = Spoken(protocol=Protocol.HTTP, services=(PortRef("default/web", 80),))
+TCP = Spoken(protocol=Protocol.TCP, services=(PortRef("default/db", 5432),))
+WEB = InboundPort(port=8080, application=18080, spoken=(HTTP,))
+DATABASE = InboundPort(port=5432, application=15432, spoken=(TCP,))
+SHARED = InboundPort(port=9090, application=19090, spoken=(HTTP, TCP))
+CLIENT = "spiffe://cluster.local/ns/default/sa/client"
+TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
+ALL = Grant(
+    origin=TARGET,
+    sources=(CLIENT,),
+    requests=(Requests(name="all/any", match=ANY),),
+    connections=(Connections(name="any"),),
+)
+CLOSED = Access(closed=True, grants=(ALL,))
+POD = Workload(
+    name="default/web-1",
+    address="127.0.0.9",
+    identity="spiffe://cluster.local/ns/default/sa/web",
+    ports=(WEB, DATABASE, SHARED),
+)
+CAPTURES = ["explicit", "transparent"]
+
+
+def made(workload):
+    parts = inbound.parts(workload, domain="cluster.local", trust_domain="cluster.local")
+    return {(part.type_url, part.name): part.render(*part.arguments) for part in parts}
+
+
+def pod(**changes):
+    return replace(POD, **changes)
+
+
+def chains(workload):
+    """Return the chains of all listeners by name."""
+    found = [
+        chain for (kind, _), message in made(workload).items() if kind == LISTENER for chain in message.filter_chains
+    ]
+    assert len({chain.name for chain in found}) == len(found)
+    return {chain.name: chain for chain in found}
+
+
+def in_plaintext(workload):
+    return {name for name, chain in chains(workload).items() if not chain.HasField("transport_socket")}
+
+
+def changed(before, after):
+    old, new = made(before), made(after)
+    return {key for key in {*old, *new} if old.get(key) != new.get(key)}
+
+
+@given(port=st.integers(1, 65535), protocol=st.sampled_from([None, *Protocol]))
+def test_a_name_is_read_back(port, protocol):
+    ref = InboundRef(port, protocol)
+    name = names.inbound(ref)
+    assert names.parse_inbound(name) == ref
+    assert names.parse(name) is None
+    assert names.parse_gateway(name) is None
+
+
+def test_other_names_are_no_ports_of_the_pod():
+    others = (names.INBOUND, names.OTHER, names.PROBES, names.probed(80), "outbound/a/b/80", "inbound/80x")
+    assert [names.parse_inbound(name) for name in others] == [None] * len(others)
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("access", [Access(), CLOSED, Access(closed=True)])
+def test_no_two_chains_are_for_the_same_clients(capture, stage, access):
+    """Envoy would refuse the listener, and with it the whole pod."""
+    for (kind, _), message in made(pod(capture=capture, stage=stage, access=access)).items():
+        if kind == LISTENER:
+            matches = [
+                chain.filter_chain_match.SerializeToString(deterministic=True) for chain in message.filter_chains
+            ]
+            assert len(set(matches)) == len(matches)
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_strict_has_nothing_for_plaintext(capture):
+    own_ports = {"15001/closed", "15006/closed"} if capture == "transparent" else set()
+    assert in_plaintext(pod(capture=capture, stage=Stage.STRICT)) == own_ports
+    assert {"8080/http/plain", "5432/tcp/plain"} <= in_plaintext(pod(capture=capture))
+
+
+def test_a_listener_needs_the_clusters_that_it_names():
+    for capture in CAPTURES:
+        parts = list(inbound.parts(pod(capture=capture), domain="cluster.local", trust_domain="cluster.local"))
+        clusters = {part.name for part in parts if part.type_url == CLUSTER}
+        needed = {name for part in parts for name in part.needs}
+        assert needed == clusters
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_a_new_policy_for_requests_touches_no_connection_for_requests(capture):
+    """R69: it comes with the routes, and bites at once; only chains for connections change with it."""
+    before, after = pod(capture=capture, access=CLOSED), pod(capture=capture, access=Access(closed=True))
+    assert {name for kind, name in changed(before, after) if kind == ROUTES} == {
+        "inbound/8080/http",
+        "inbound/9090/http",
+    }
+    old, new = chains(before), chains(after)
+    assert {name for name in old if old[name] != new.get(name)} == {"5432/tcp/mesh", "9090/tcp/mesh"}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_from_permissive_to_strict_chains_only_go_or_are_replaced_by_strict_ones(capture):
+    """Connections with mutual TLS stay: their chains are the same, and so are the listeners' own fields."""
+    before, after = pod(capture=capture), pod(capture=capture, stage=Stage.STRICT)
+    old, new = chains(before), chains(after)
+    assert {name for name in old if old[name] == new.get(name)} >= {"8080/http/mesh", "5432/tcp/mesh", "9090/tcp/mesh"}
+    for key, message in made(before).items():
+        if key[0] == LISTENER:
+            other = made(after)[key]
+            for listener in (message, other):
+                del listener.filter_chains[:]
+            assert message == other
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_nothing_waits_for_a_clients_first_bytes_in_the_plain_stage(capture):
+    """Or a server that speaks first would be heard late."""
+    for stage in Stage:
+        for (kind, _), message in made(pod(capture=capture, stage=stage)).items():
+            if kind == LISTENER:
+                filters = {item.name.rpartition(".")[2] for item in message.listener_filters}
+                assert ("tls_inspector" in filters) == (stage is not Stage.PLAIN)
+
+
+def test_an_explicit_sidecar_calls_the_process_where_it_listens():
+    cluster = made(pod(capture="explicit"))[CLUSTER, "inbound/8080/http"]
+    (endpoint,) = cluster.load_assignment.endpoints[0].lb_endpoints
+    assert endpoint.endpoint.address.socket_address == pb.SocketAddress(address="127.0.0.9", port_value=18080)
+
+
+@pytest.mark.parametrize(
+    ("address", "everywhere", "source"), [("10.0.0.7", "0.0.0.0", "127.0.0.6"), ("fd00::7", "::", "::6")]
+)
+def test_a_transparent_sidecar_listens_for_redirected_connections_and_calls_from_its_own_address(
+    address, everywhere, source
+):
+    found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),)))
+    assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=everywhere, port_value=15006)
+    assert found[LISTENER, "probes"].address.socket_address == pb.SocketAddress(address=everywhere, port_value=15020)
+    sources = {
+        message.upstream_bind_config.source_address.address for (kind, _), message in found.items() if kind == CLUSTER
+    }
+    assert sources == {source}
+
+
+def test_what_is_sent_to_the_sidecars_own_ports_does_not_go_round_in_circles():
+    taken = InboundPort(port=15006, application=15006, spoken=(HTTP,))
+    found = chains(pod(ports=(WEB, taken)))
+    assert [name for name in found if name.startswith("15006/")] == ["15006/closed"]
+
+
+def test_ports_that_no_service_leads_to_are_for_open_workloads_that_take_plaintext():
+    assert "other" in chains(pod())
+    assert "other" not in chains(pod(access=CLOSED))
+    assert "other" not in chains(pod(stage=Stage.STRICT))
+
+
+def test_a_second_protocol_is_for_those_who_name_its_service():
+    """R67, D15."""
+    found = chains(pod(capture="explicit", ports=(SHARED,)))
+    named = {name: list(chain.filter_chain_match.server_names) for name, chain in found.items()}
+    db = ["5432.db.default.svc.cluster.local"]
+    assert named == {"9090/http/mesh": [], "9090/http/plain": [], "9090/tcp/mesh": db, "9090/tcp/passed": db}
+
+
+def test_health_checks_are_offered_where_there_are_some_and_connections_are_captured():
+    probed = (Probe(name="app/readiness", port=8443, path="/", https=True),)
+    assert (LISTENER, "probes") not in made(pod())
+    assert (LISTENER, "probes") not in made(pod(capture="explicit", probes=probed))
+    cluster = made(pod(probes=probed))[CLUSTER, "probes/8443/https"]
+    assert cluster.transport_socket.name.endswith(".tls")
+
+
+def test_a_credential_becomes_two_secrets_and_is_never_printed():
+    credential = Credential(chain="CHAIN", key=PrivateText("PRIVATE"), roots="ROOTS")
+    parts = list(secrets.parts(credential))
+    assert [part.name for part in parts] == ["identity", "roots"]
+    assert "PRIVATE" not in str(parts)
+    own, roots = (part.render(*part.arguments) for part in parts)
+    assert own.tls_certificate.private_key.inline_string == "PRIVATE"
+    assert roots.validation_context.trusted_ca.inline_string == "ROOTS"

@@ -1,0 +1,136 @@
+"""Grants as Envoy's policies. What each of them allows is tried with the real Envoy (tests/e2e/test_inbound.py)."""
+
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.envoy import pb, rbac
+from headgate.model.access import AMBIGUOUS_PATH, OPEN, Access, Connections, Grant, Requests
+from headgate.model.matching import ANY, Header, Match, Path, Query, Text
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.workloads import InboundPort, Spoken
+from headgate.resources.meta import Key
+
+ONE, TWO = (f"spiffe://cluster.local/ns/default/sa/{name}" for name in ("one", "two"))
+TARGET = Key("access.smi-spec.io", "TrafficTarget", "shop", "cars")
+PORT = InboundPort(
+    port=8080,
+    application=8080,
+    spoken=(
+        Spoken(protocol=Protocol.HTTP, services=(PortRef("shop/web", 80),)),
+        Spoken(protocol=Protocol.TCP, services=(PortRef("shop/raw", 9000),)),
+    ),
+)
+
+
+def grant(*, match=None, ports=None, **more):
+    more = {"origin": TARGET, "sources": (ONE,), **more}
+    requests = (Requests(name="routes/match", match=match),) if match is not None else ()
+    connections = (Connections(name="raw", ports=ports),) if ports is not None else ()
+    return Grant(requests=requests, connections=connections, **more)
+
+
+def closed(*grants):
+    return Access(closed=True, grants=grants)
+
+
+def permission(match):
+    """Return what a rule about requests permits; none when it permits nothing."""
+    policies = rbac.requests(closed(grant(match=match)), PORT).policies
+    return policies["shop/cars/routes/match"].permissions[0] if policies else None
+
+
+def test_a_policy_has_the_name_of_its_rule():
+    found = rbac.requests(closed(grant(match=ANY)), PORT)
+    assert list(found.policies) == ["shop/cars/routes/match"]
+    assert list(rbac.connections(closed(grant(ports=())), PORT).policies) == ["shop/cars/raw"]
+
+
+def test_an_open_workload_says_that_everybody_may():
+    (policy,) = rbac.requests(OPEN, PORT).policies.values()
+    assert policy.permissions[0].any
+    assert policy.principals[0].any
+
+
+@pytest.mark.parametrize("access", [closed(), closed(grant()), closed(grant(match=ANY, sources=()))])
+def test_without_a_rule_nobody_may_do_anything(access):
+    found = rbac.requests(access, PORT)
+    assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
+    assert not rbac.connections(access, PORT).policies
+    assert rbac.callers(access, PORT) == ()
+
+
+def test_only_the_uri_of_a_certificate_is_an_identity():
+    """R70: names on it may be chosen by whoever may write a TLSConfig (R75)."""
+    (policy,) = rbac.requests(closed(grant(match=ANY)), PORT).policies.values()
+    (principal,) = policy.principals
+    proven = pb.MtlsAuthenticated.FromString(principal.custom.typed_config.value)
+    assert proven.san_matcher.san_type == pb.SubjectAltNameMatcher.SanType.URI
+    assert proven.san_matcher.matcher.exact == ONE
+
+
+@pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, True), (9000, True), (81, False)])
+def test_a_rule_means_a_port_by_its_own_number_or_by_that_of_a_service(port, fits):
+    """R68: TrafficTargets name ports of pods, TCPRoutes those that clients connect to."""
+    assert bool(rbac.requests(closed(grant(match=ANY, port=port)), PORT).policies) == fits
+    assert bool(rbac.connections(closed(grant(ports=(), port=port)), PORT).policies) == fits
+    if port:
+        assert (rbac.callers(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
+
+
+def test_rules_about_requests_allow_no_connections_and_the_other_way_round():
+    """R69."""
+    assert not rbac.connections(closed(grant(match=ANY)), PORT).policies
+    assert not rbac.requests(closed(grant(ports=())), PORT).policies
+
+
+def test_callers_are_all_who_may_connect_by_any_rule():
+    access = closed(grant(ports=(), sources=(TWO,)), grant(ports=(8080,), sources=(ONE, TWO)), grant(match=ANY))
+    assert rbac.callers(access, PORT) == (ONE, TWO)
+
+
+def test_what_can_not_be_asked_for_here_is_not_allowed():
+    query = Match(query=(Query(name="a", text=Text(value="b")),))
+    assert permission(query) is None
+
+
+def test_everything_that_a_rule_asks_for_must_fit():
+    match = Match(
+        path=Path(kind="exact", value="/a"),
+        methods=("GET", "POST"),
+        headers=(Header(name="x", text=Text(value="", regex=True)),),
+    )
+    header, methods, unambiguous, path = permission(match).and_rules.rules
+    assert header.header.string_match.safe_regex.regex == "(?:)"
+    assert (methods.header.name, methods.header.string_match.safe_regex.regex) == (":method", "GET|POST")
+    assert unambiguous.HasField("not_rule")
+    assert path.url_path.path.exact == "/a"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "texts"),
+    [("/", {"prefix": "/"}), ("/a", {"exact": "/a", "prefix": "/a/"}), ("/a/", {"exact": "/a", "prefix": "/a/"})],
+)
+def test_a_prefix_is_of_whole_segments(prefix, texts):
+    """As routes match it: `/a` is not the beginning of `/ab`."""
+    _, path = permission(Match(path=Path(kind="prefix", value=prefix))).and_rules.rules
+    leaves = path.or_rules.rules or [path]
+    found = [leaf.url_path.path for leaf in leaves]
+    assert {
+        text.WhichOneof("match_pattern"): getattr(text, text.WhichOneof("match_pattern")) for text in found
+    } == texts
+
+
+PIECES = st.lists(
+    st.sampled_from(["/", "//", ".", "..", "\\", "%2e", "%2F", "%5c", "%25", "a", "b.c", "\n"]), max_size=8
+)
+
+
+@given(pieces=PIECES)
+def test_the_expression_for_the_whole_path_finds_what_the_one_for_a_part_finds(pieces):
+    path = "/" + "".join(pieces)
+    rule = permission(Match(path=Path(kind="prefix", value="/"))).and_rules.rules[0]
+    whole = rule.not_rule.url_path.path.safe_regex.regex
+    assert bool(re2.fullmatch(whole, path)) == bool(re2.search(AMBIGUOUS_PATH, path))
