@@ -29,6 +29,7 @@ class Where(NamedTuple):
 WEB, ONE, TWO = Where("10.96.0.10", 80), Where("10.96.0.11", 80), Where("10.96.0.12", 80)
 H2, ECHO, GREETING = Where("10.96.0.13", 80), Where("10.96.0.14", 7000), Where("10.96.0.15", 7001)
 OWN_TLS, GRPC, SELF = Where("10.96.0.16", 7443), Where("10.96.0.17", 9000), Where("10.96.0.18", 80)
+ECHO_ONE, ECHO_TWO = Where("10.96.0.20", 7000), Where("10.96.0.21", 7000)
 EVERYBODY_STRICT = [strict(name, {"app": name}) for name in ("client", "stranger", "one", "two")]
 
 
@@ -59,6 +60,8 @@ def services(lab):
         *served("two", TWO.host, [two], port=TWO.port, target=8080),
         *served("h2", H2.host, [one, two], port=H2.port, target=8080, app="kubernetes.io/h2c"),
         *served("echo", ECHO.host, [one, two], port=ECHO.port, target=7000, app="tcp"),
+        *served("echo-one", ECHO_ONE.host, [one], port=ECHO.port, target=7000, app="tcp"),
+        *served("echo-two", ECHO_TWO.host, [two], port=ECHO.port, target=7000, app="tcp"),
         *served("greeting", GREETING.host, [one], port=GREETING.port, target=7001, app="tcp-server-first"),
         *served("own-tls", OWN_TLS.host, [two], port=OWN_TLS.port, target=7443, app="tls"),
         *served("grpc", GRPC.host, [one], port=GRPC.port, target=9000, app="grpc"),

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -41,13 +42,26 @@ SETTLED_S = 30
 SHOWN = 4000
 
 
+def tls_of(root, identity):
+    """Return a client's TLS with an identity that an authority signed, who does not ask who he talks to."""
+    leaf = sign(signer_of(root, "the lab"), Wanted(identity=identity), time.time(), LIFETIME)
+    found = ssl.create_default_context()
+    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    found.set_alpn_protocols(["headgate"])
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(leaf.key.reveal().encode() + leaf.chain.encode())
+        file.flush()
+        found.load_cert_chain(file.name)
+    return found
+
+
 class Member:
     """A pod: its namespace, and its proxy if it has one."""
 
     def __init__(self, name, space, manifest, directory):
         self.name = name
         self.space = space
-        self.address = space.address
+        self.address = manifest["status"]["podIP"]
         self.manifest = manifest
         self.directory = directory
         self.envoy = None
@@ -109,12 +123,12 @@ class Lab:
 
     # --- building
 
-    def pod(self, name, *, account, sidecar=True, excluded="", probe=None):
-        """Add a pod; its label `app` is its name."""
+    def pod(self, name, *, account, sidecar=True, excluded="", probe=None, ipv6=False):
+        """Add a pod; its label `app` is its name. With `ipv6` that is the address it is known by."""
         space = self.hub.pod()
         manifest = objects.pod(
             name,
-            space.address,
+            space.address6 if ipv6 else space.address,
             account=account,
             sidecar=sidecar,
             labels={"app": name},
@@ -130,11 +144,11 @@ class Lab:
             self._fleet.expect(f"sidecar/default/{name}")
         return member
 
-    def listen(self, member, port, kind, tls=None, app=None):
+    def listen(self, member, port, kind, tls=None):
         """Have a pod listen; `kind` is a method of Application."""
-        app = app or Application(member.name)
-        member.apps[port] = app
-        return self.run(app.listen(member, port, getattr(app, kind), tls))
+        app = member.apps[port] = Application(member.name)
+        address = "::" if ":" in member.address else "0.0.0.0"
+        return self.run(app.listen(member.listening(port, address), getattr(app, kind), tls))
 
     def start(self):
         """Start the control plane and all proxies."""
@@ -214,6 +228,10 @@ class Lab:
             leaf = sign(signer_of(self._root, "the lab"), wanted, time.time(), LIFETIME)
             self._credentials[wanted] = Credential(chain=leaf.chain, key=leaf.key, roots=self._root.certificate)
         return self._credentials[wanted]
+
+    def tls_of(self, identity):
+        """Return what somebody with a certificate of the mesh connects with, who does not ask who he talks to."""
+        return tls_of(self._root, identity)
 
     async def _settle(self):
         proxies = self._fleet.proxies.values()

@@ -33,7 +33,7 @@ def endpoints(name, pods, ports):
         "EndpointSlice",
         name,
         metadata={"labels": {"kubernetes.io/service-name": name}},
-        addressType="IPv4",
+        addressType="IPv6" if ":" in pods[0].address else "IPv4",
         endpoints=places,
         ports=[{"name": key, "port": port} for key, port in ports.items()],
     )

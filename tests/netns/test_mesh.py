@@ -1,19 +1,22 @@
 """Transparent sidecars end to end: what applications notice, and what somebody on the wire does."""
 
 import ssl
-from collections import Counter
+import time
 
 import pytest
 from tests.e2e.protocols import certificate
-from tests.netns.conftest import ECHO, EVERYBODY_STRICT, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Where
+from tests.netns.conftest import ECHO, ECHO_ONE, EVERYBODY_STRICT, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Where
+from tests.netns.lab import tls_of
 from tests.netns.objects import mirror, split, strict
-from tests.netns.traffic import CLOSED, Application, ask, ask_h2, ask_often, talk
+from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
 
+from headgate.identity.authority import new_root
 from headgate.settings import Settings
 
 OFF = Settings(mtls="off")
 MARKER = b"the-marker-that-nobody-may-read"
 SOURCE = "127.0.0.6"
+WHOLE = b"GET / HTTP/1.1\r\nhost: any\r\n\r\n"
 
 
 @pytest.fixture(params=["permissive", "strict"])
@@ -69,16 +72,141 @@ def own_tls(lab, tmp_path_factory):
     return ssl.create_default_context(cafile=str(path))
 
 
+def strictness(mesh):
+    """Return the TLSConfigs that are in force."""
+    return EVERYBODY_STRICT if mesh.compiled.mesh.workloads[0].stage.value == "strict" else []
+
+
 def test_a_split_is_exact(mesh, services):
-    strictness = EVERYBODY_STRICT if mesh.compiled.mesh.workloads[0].stage.value == "strict" else []
-    mesh.serve(*services, *strictness, split("canary", "web", one=90, two=10))
+    mesh.serve(*services, *strictness(mesh), split("canary", "web", one=90, two=10))
     assert mesh.run(ask_often(mesh.members["client"], WEB, 100)) == {"one": 90, "two": 10}
 
 
-def test_a_split_of_connections_is_exact(mesh, services, served_alone):
-    mesh.serve(*services, *served_alone, split("canary", "echo", echo_one=90, echo_two=10))
+def test_a_split_of_connections_is_exact(mesh, services):
+    mesh.serve(*services, *strictness(mesh), split("canary", "echo", echo_one=90, echo_two=10))
     one, two = (mesh.members[name].apps[7000].peers for name in ("one", "two"))
     before = len(one), len(two)
     for _ in range(20):
-        assert mesh.run(talk(mesh.members["client"], ECHO, b"x")) == ("", "x")
+        assert mesh.run(talk(mesh.members["client"], ECHO, b"hello")) == ("", "hello")
     assert (len(one) - before[0], len(two) - before[1]) == (18, 2)
+
+
+def test_a_mirror_gets_a_copy_of_every_request(mesh, services):
+    mesh.serve(*services, *strictness(mesh), mirror("copies", "one", ONE.port, "two"))
+    two = mesh.members["two"].apps[8080]
+    before = len(two.seen)
+    assert mesh.run(ask_often(mesh.members["client"], ONE, 10)) == {"one": 10}
+    mesh.run(two.until_seen(before + 10))
+    assert {seen.path for seen in two.seen[before:]} == {"/"}
+
+
+def test_a_pod_that_calls_its_own_service(mesh):
+    client = mesh.members["client"]
+    app = client.apps[8080]
+    app.seen.clear()
+    assert mesh.run(ask_often(client, SELF, 3)) == {"client": 3}
+    assert {seen.peer for seen in app.seen} == {SOURCE}
+    assert mesh.run(ask(client, Where("127.0.0.1", 8080))).body == "client"
+    assert mesh.run(ask(client, Where(client.address, 8080))).body == "client"
+
+
+def test_one_of_the_pods_behind_a_service_calls_it(mesh):
+    assert mesh.run(ask_often(mesh.members["one"], WEB, 10)) == {"one": 5, "two": 5}
+    assert mesh.run(talk(mesh.members["one"], ECHO, b"hello")) == ("", "hello")
+    assert mesh.run(talk(mesh.members["one"], ECHO, b"hello")) == ("", "hello")
+
+
+def test_a_headless_service_is_called_by_its_pods_addresses(mesh):
+    client = mesh.members["client"]
+    for name in ("one", "two"):
+        assert mesh.run(ask(client, Where(mesh.members[name].address, 8080))).body == name
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_health_checks_and_excluded_ports_need_no_identity(mesh, name):
+    member, plain = mesh.members[name], mesh.members["plain"]
+    app = member.apps[8080]
+    app.seen.clear()
+    probed = mesh.run(ask(plain, Where(member.address, 15020), path="/app/readiness"))
+    assert (probed.status, probed.body) == (200, name)
+    assert [(seen.method, seen.path, seen.peer) for seen in app.seen] == [("GET", "/healthy", SOURCE)]
+    assert mesh.run(ask(plain, Where(member.address, 15020), path="/other")).status == 404
+    metrics = mesh.run(ask(plain, Where(member.address, 9090), path="/metrics"))
+    assert (metrics.status, metrics.body) == (200, name)
+    assert member.apps[9090].seen[-1].peer == plain.address  # nothing stood between
+
+
+def test_a_client_without_a_sidecar_is_served_until_mutual_tls_is_all_that_is_taken(lab, services):
+    plain, one = lab.members["plain"], lab.members["one"]
+    places = Where(one.address, 8080), Where(one.address, 7000), Where(one.address, 7001)
+    for settings in (OFF, Settings()):
+        lab.serve(*services, settings=settings)
+        assert lab.run(ask(plain, places[0])).body == "one"
+        assert lab.run(talk(plain, places[1], b"hello")) == ("", "hello")
+        assert lab.run(talk(plain, places[2], b"hello", listen_first=True)) == ("one", "hello")
+    lab.serve(*services, strict("one", {"app": "one"}))
+    one.apps[7001].peers.clear()
+    assert lab.run(ask(plain, places[0])).status == 0
+    assert lab.run(talk(plain, places[1], b"hello")) == CLOSED
+    assert not one.apps[7001].peers  # a server that speaks first has not even heard of it
+    assert lab.run(ask(plain, Where(lab.members["two"].address, 8080))).body == "two"
+    for place in (ONE, TWO, WEB):
+        assert lab.run(ask(lab.members["client"], place)).status == 200
+
+
+def test_tls_without_an_identity_or_with_one_of_elsewhere_is_refused(lab, services, own_tls, stranger_tls):
+    lab.serve(*services, *EVERYBODY_STRICT)
+    plain, one = lab.members["plain"], lab.members["one"]
+    blind = ssl.create_default_context()
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    for context in (blind, stranger_tls):
+        for port in (8080, 7000):
+            assert lab.run(talk(plain, Where(one.address, port), WHOLE, ssl=context, server_hostname="one")) == CLOSED
+    known = lab.tls_of("spiffe://cluster.local/ns/default/sa/client")
+    assert lab.run(talk(plain, Where(one.address, 7000), b"hello", ssl=known, server_hostname="one")) == ("", "hello")
+
+
+@pytest.fixture(scope="module")
+def stranger_tls(tmp_path_factory):
+    """A client with our identity's name, of another authority."""
+    return tls_of(new_root("cluster.local", time.time()), "spiffe://cluster.local/ns/default/sa/client")
+
+
+def test_nothing_can_be_read_on_the_wire(lab, services):
+    client, one = lab.members["client"], lab.members["one"]
+
+    def sent():
+        with one.space.capture() as wire:
+            assert lab.run(ask(client, ONE, "POST", body=MARKER)).status == 200
+            assert lab.run(talk(client, ECHO_ONE, MARKER)) == ("", MARKER.decode())
+            frames = wire.frames()
+        assert frames
+        return sum(MARKER in frame for frame in frames)
+
+    lab.serve(*services, settings=OFF)
+    assert sent() == 3  # there, there, and back
+    lab.serve(*services)
+    assert sent() == 0
+    lab.serve(*services, *EVERYBODY_STRICT)
+    assert sent() == 0
+
+
+def test_an_address_that_is_no_services_is_passed_on_or_refused_as_the_setting_says(lab, services):
+    client, plain = lab.members["client"], lab.members["plain"]
+    place = Where(plain.address, 8080)
+    lab.serve(*services)
+    assert lab.run(ask(client, place)).body == "plain"
+    assert plain.apps[8080].seen[-1].peer == client.address
+    lab.serve(*services, settings=Settings(outbound="refuse"))
+    assert lab.run(ask(client, place)).status == 0
+    assert lab.run(ask(client, ONE)).body == "one"
+
+
+@pytest.mark.parametrize("port", [15001, 15006])
+def test_a_sidecars_own_ports_lead_nowhere(mesh, port):
+    for name in ("plain", "client"):
+        there = Where(mesh.members["one"].address, port)
+        assert mesh.run(ask(mesh.members[name], there)).status == 0
+    assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # nothing went round in circles
+    assert mesh.run(ask(mesh.members["one"], Where(mesh.members["one"].address, port))).status == 0
+    assert mesh.run(ask(mesh.members["one"], Where("127.0.0.1", port))).status == 0

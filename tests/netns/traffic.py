@@ -32,9 +32,13 @@ class Seen(NamedTuple):
 async def connect(pod, host, port, **tls):
     """Connect from a pod, as the application's user; `tls` is as asyncio.open_connection takes it."""
     made = pod.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    async with asyncio.timeout(PATIENCE_S):
-        await asyncio.get_running_loop().sock_connect(made, (host, port))
-        return await asyncio.open_connection(sock=made, **tls)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.get_running_loop().sock_connect(made, (host, port))
+            return await asyncio.open_connection(sock=made, **tls)
+    except BaseException:
+        made.close()
+        raise
 
 
 async def ask(pod, where, method="GET", path="/", *, body=b"", headers=()):
@@ -117,10 +121,11 @@ class Application:
         self.name = name
         self.seen = []
         self.peers = []
+        self._news = asyncio.Event()
         self._server = None
         self._writers = set()
 
-    async def listen(self, pod, port, serve, tls=None, address="0.0.0.0"):
+    async def listen(self, listening, serve, tls=None):
         async def accept(reader, writer):
             self._writers.add(writer)
             self.peers.append(writer.get_extra_info("peername")[0])
@@ -132,13 +137,24 @@ class Application:
                 self._writers.discard(writer)
                 writer.close()
 
-        self._server = await asyncio.start_server(accept, sock=pod.listening(port, address), ssl=tls)
+        self._server = await asyncio.start_server(accept, sock=listening, ssl=tls)
         return self
 
     async def close(self):
         self._server.close()
         for writer in tuple(self._writers):
             writer.close()
+
+    async def until_seen(self, count):
+        """Wait for that many requests."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.seen) < count:
+                self._news.clear()
+                await self._news.wait()
+
+    def _see(self, seen):
+        self.seen.append(seen)
+        self._news.set()
 
     async def web(self, reader, writer):
         """HTTP/1.1 and HTTP/2: answers its name."""
@@ -152,7 +168,7 @@ class Application:
             method, path, _ = head.decode().split("\r\n")[0].split()
             headers = _headers(head)
             await reader.readexactly(int(headers.get("content-length", 0)))
-            self.seen.append(Seen(method, path, headers, peer))
+            self._see(Seen(method, path, headers, peer))
             writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(self.name)}\r\n\r\n{self.name}".encode())
             first = b""
 
@@ -165,7 +181,7 @@ class Application:
             if head[3] == 4 and not head[4] & 1:
                 writer.write(H2_SETTINGS_ACK)
             if head[3] == 1:
-                self.seen.append(Seen("HTTP/2", "", {}, writer.get_extra_info("peername")[0]))
+                self._see(Seen("HTTP/2", "", {}, writer.get_extra_info("peername")[0]))
                 writer.write(b"\x00\x00\x01\x01\x04" + head[5:] + b"\x88")
                 writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
 
@@ -189,7 +205,7 @@ class Relay(Application):
         async def serve(reader, writer):
             await _both((reader, writer), await asyncio.open_unix_connection(path))
 
-        return await self.listen(pod, port, serve)
+        return await self.listen(pod.listening(port), serve)
 
     async def come(self, path, pod, where):
         """From a unix socket to a place that a pod calls."""

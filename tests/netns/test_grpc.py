@@ -1,0 +1,73 @@
+"""gRPC through two transparent sidecars. Its library opens its own sockets, so both ends are handed on by relays."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from tests.netns.conftest import EVERYBODY_STRICT, GRPC
+from tests.netns.objects import requests, target
+from tests.netns.traffic import Relay
+
+PATIENCE_S = 20
+
+
+def echo(asked, _context):
+    yield from asked
+
+
+@pytest.fixture(scope="module")
+def server(lab, tmp_path_factory):
+    path = tmp_path_factory.mktemp("grpc") / "server"
+    found = grpc.server(ThreadPoolExecutor(4))
+    methods = {
+        "Hello": grpc.unary_unary_rpc_method_handler(lambda asked, _: b"hello " + asked),
+        "Echo": grpc.stream_stream_rpc_method_handler(echo),
+    }
+    found.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Greeter", methods),))
+    found.add_insecure_port(f"unix:{path}")
+    found.start()
+    relay = lab.run(Relay("grpc").to(lab.members["one"], GRPC.port, str(path)))
+    yield found
+    lab.run(relay.close())
+    found.stop(None).wait(PATIENCE_S)
+
+
+@pytest.fixture
+def channel(lab, server, tmp_path):
+    """Make channels that begin in a pod."""
+    with contextlib.ExitStack() as kept:
+
+        def make(name):
+            path = str(tmp_path / name)
+            relay = lab.run(Relay(name).come(path, lab.members[name], GRPC))
+            kept.callback(lambda: lab.run(relay.close()))
+            return kept.enter_context(grpc.insecure_channel(f"unix:{path}"))
+
+        yield make
+
+
+def hello(channel):
+    return channel.unary_unary("/Greeter/Hello")(b"you", timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("stage", ["permissive", "strict"])
+def test_calls_and_streams(lab, services, channel, stage):
+    lab.serve(*services, *(EVERYBODY_STRICT if stage == "strict" else []))
+    client = channel("client")
+    assert hello(client) == b"hello you"
+    answers = client.stream_stream("/Greeter/Echo")(iter([b"1", b"2", b"3"]), timeout=PATIENCE_S)
+    assert list(answers) == [b"1", b"2", b"3"]
+
+
+def test_a_call_that_is_not_allowed_says_so(lab, services, channel):
+    only = requests("hello", hello=(["POST"], "/Greeter/Hello"))
+    lab.serve(*services, only, target("grpc", "web", ["client"], ("HTTPRouteGroup", "hello")))
+    client = channel("client")
+    assert hello(client) == b"hello you"
+    with pytest.raises(grpc.RpcError) as refused:
+        list(client.stream_stream("/Greeter/Echo")(iter([b"1"]), timeout=PATIENCE_S))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(grpc.RpcError) as refused:
+        hello(channel("stranger"))
+    assert refused.value.code() in {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE}

@@ -1,0 +1,41 @@
+"""Transparent sidecars of pods that are known by IPv6 addresses."""
+
+import pytest
+from tests.netns.conftest import Where
+from tests.netns.lab import Lab
+from tests.netns.objects import served, strict
+from tests.netns.traffic import CLOSED, ask, talk
+from tests.netns.wires import has_ipv6
+
+WEB, ECHO = Where("fd00:96::10", 80), Where("fd00:96::14", 7000)
+pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
+
+
+@pytest.fixture(scope="module")
+def lab(_possible):
+    with Lab() as found:
+        found.pod("client", account="client", ipv6=True)
+        found.pod("plain", account="default", sidecar=False, ipv6=True)
+        server = found.pod("one", account="web", ipv6=True, probe=(8080, "/healthy"))
+        for port, kind in ((8080, "web"), (7000, "echo")):
+            found.listen(server, port, kind)
+        found.start()
+        yield found
+
+
+def test_everything_is_as_with_ipv4(lab):
+    client, plain, one = (lab.members[name] for name in ("client", "plain", "one"))
+    services = [
+        *served("web", WEB.host, [one], port=WEB.port, target=8080),
+        *served("echo", ECHO.host, [one], port=ECHO.port, target=7000, app="tcp"),
+    ]
+    lab.serve(*services, strict("one", {"app": "one"}))
+    assert lab.run(ask(client, WEB)).body == "one"
+    assert one.apps[8080].seen[-1].peer == "::6"
+    assert lab.run(ask(one, WEB)).body == "one"  # itself
+    assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")
+    assert lab.run(ask(plain, Where(one.address, 8080))).status == 0
+    assert lab.run(talk(plain, Where(one.address, 7000), b"hello")) == CLOSED
+    assert lab.run(ask(plain, Where(one.address, 15020), path="/app/readiness")).status == 200
+    lab.serve(*services)
+    assert lab.run(ask(plain, Where(one.address, 8080))).body == "one"
