@@ -45,7 +45,6 @@ class MeshedMachine(Machine):
         self.store = MemoryStore(admit=chain(admit_services(self.addresses), self._inject))
         self.fleet = Fleet()
         self.held_back: set[str] = set()  # proxies that get no configuration yet
-        self.refusals: list[str] = []
         self.tokens = LocalTokens(b"0" * 32)
         self._known: Latest[int] = Latest(0)
         self._sockets = sockets
@@ -94,8 +93,7 @@ class MeshedMachine(Machine):
         await until(self.fleet.proxies[node].settled, self.fleet.news, self._known)
 
     def _refused(self, node: str) -> Sequence[str]:
-        told = [found.message for found in self.fleet.proxies[node].refusals()]
-        return [*told, *self.refusals]
+        return [found.message for found in self.fleet.proxies[node].refusals()]
 
     async def _follow(self) -> None:
         """Expect a proxy for each pod that has an address and a sidecar."""

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from headgate.local.external import PROCESS, PROCESS_ID, write_identity
 from headgate.local.pod_status import SIDECAR_READY
 from headgate.local.processes import _identity
 from headgate.resources.pods import APPLICATION_PORTS, INJECT
+from headgate.xds import server
 
 IGNORANT = SERVER.replace('int(os.environ["PORT"])', "18080")
 EVERYWHERE = SERVER.replace('os.environ["HOST"]', '"0.0.0.0"')
@@ -107,15 +109,33 @@ async def test_nothing_starts_before_the_sidecar_serves(machine):
     assert fact(found, SIDECAR_READY)["status"] == "True"
 
 
-async def test_what_a_sidecar_refuses_is_told_and_keeps_the_pod_from_starting(machine, monkeypatch):
+async def test_a_stranger_on_the_pods_port_is_told_and_the_pod_starts_when_it_is_gone(machine, monkeypatch):
     monkeypatch.setattr(sidecars, "_AGAIN", 0.01)
-    machine.refusals.append("cannot bind '127.77.128.9:18080': Address already in use")
-    await machine.store.create(pod(ports=PORTS))
-    event = await machine.event("SidecarNotReady")
-    assert "Address already in use" in event["message"]
-    assert not list(machine.state.glob("pods/*/*/run.json"))
-    machine.refusals.clear()
+    monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
+    with socket.create_server(("0.0.0.0", 18080)):
+        await machine.store.create(pod(ports=PORTS))
+        event = await machine.event("SidecarNotReady")
+        assert "18080" in event["message"]
+        assert "Address already in use" in event["message"]
+        assert not list(machine.state.glob("pods/*/*/run.json"))
+        assert "18080" in fact(await machine.get(), SIDECAR_READY)["message"]
     assert await ask(await machine.ready()) == "web"
+
+
+async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_for_it(machine, monkeypatch):
+    """A proxy may take half a minute to come back: that is no reason to take its pod out."""
+    monkeypatch.setattr(sidecars, "_PATIENCE", 0.01)
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    await machine.abandon()
+    machine.fleet.forget("sidecar/default/web")
+    machine.held_back.add("sidecar/default/web")
+    machine.fleet.expect("sidecar/default/web")
+    machine.start()
+    await machine.store.create(pod("new", ports=PORTS))
+    await machine.ready("new")
+    assert (await machine.get())["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+    assert await ask(found) == "web"
 
 
 async def test_a_sidecar_that_dies_takes_its_pod_out_until_it_is_back(machine):
@@ -272,7 +292,9 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
         found = await machine.condition(SIDECAR_READY, "True")
         assert fact(found, "Ready")["status"] == "False"  # it does not listen yet
         env = {"HOST": found["status"]["podIP"], "PORT": str(number(found)), "POD_NAME": "mine"}
-        with subprocess.Popen([sys.executable, "-S", "-E", "-c", SERVER], env=env, stdout=subprocess.DEVNULL) as server:
+        with subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", SERVER], env=env, stdout=subprocess.DEVNULL
+        ) as program:
             found = await machine.ready()
             assert await ask(found) == "mine"
             assert pid_of(found) == elsewhere.pid
@@ -285,5 +307,5 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
             elsewhere.wait()
             await machine.gone()
             assert not alive(sidecar)
-            assert server.poll() is None  # nothing is done to what headgate did not start
-            server.kill()
+            assert program.poll() is None  # nothing is done to what headgate did not start
+            program.kill()

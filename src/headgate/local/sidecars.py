@@ -164,9 +164,12 @@ class Sidecar:
 
     async def _look(self) -> None:
         """Say what keeps it from serving until nothing does."""
-        if not self._envoy.state.get().pid:
-            await self._say(f"it ended and is started again. {self._envoy.state.get().failure}")
+        state = self._envoy.state.get()
+        if not state.pid:
+            await self._say(f"it ended and is started again. {state.failure}")
             return
+        if state.adopted and not self.fault.get():
+            return  # it serves with what it has, however long it takes to find back to headgate
         while fault := await self._trouble():
             await self._say(fault)
             await asyncio.sleep(_AGAIN)
