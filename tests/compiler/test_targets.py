@@ -120,6 +120,17 @@ def test_an_explicit_pod_whose_process_is_not_there_yet_is_no_mistake_of_the_rul
     assert not findings(result, Reason.RULE_NOT_APPLICABLE)
 
 
+def test_a_rule_waits_for_the_endpoints_of_the_service_that_it_is_for():
+    """003 has two Services; their EndpointSlices do not come at the same time."""
+    labelled = pod(*WEB, labels={"app": "web"})
+    first, late = service("first", WEB), obj("Service", "late", spec={"selector": {"app": "web"}, "ports": []})
+    route, rule = obj("TCPRoute", "raw", spec={"matches": {"ports": [8080]}}), {"kind": "TCPRoute", "name": "raw"}
+    world = (labelled, *first, route, target("t", "web", "client", rules=[rule]))
+    assert findings(compiled(*world, late), Reason.RULE_NOT_APPLICABLE)
+    late["spec"]["ports"] = [{"port": 8080, "appProtocol": "tcp"}]
+    assert not findings(compiled(*world, late), Reason.RULE_NOT_APPLICABLE)
+
+
 def test_a_target_with_mistakes_keeps_its_pods_closed():
     broken = target("t", "web", "client", rules=[API | {"kind": "HttpRouteGroup"}])
     assert access(compiled(*WORLD, GROUP, broken)) == Access(closed=True)

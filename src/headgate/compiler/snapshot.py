@@ -1,7 +1,7 @@
 """The objects of one moment, with the indexes that the compiler asks for; built on first use, never changed."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -57,6 +57,23 @@ class Snapshot:
     def services(self) -> Mapping[str, tuple[Key, Service]]:
         """Services by `namespace/name`, sorted."""
         return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
+
+    @cached_property
+    def _selecting(self) -> Mapping[tuple[str, str, str], list[str]]:
+        """Names of Services by namespace and the first label of their selectors."""
+        found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for name, (key, item) in self.services.items():
+            if item.spec.selector:
+                found[key.namespace, *min(item.spec.selector.items())].append(name)
+        return found
+
+    def services_of(self, pod: str) -> Iterator[str]:
+        """Yield the Services that select a pod, whether or not EndpointSlices say so yet."""
+        namespace, labels = pod.partition("/")[0], self.pods[pod].metadata.labels.items()
+        for label in labels:
+            for name in self._selecting.get((namespace, *label), ()):
+                if (self.services[name][1].spec.selector or {}).items() <= labels:
+                    yield name
 
     @cached_property
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:

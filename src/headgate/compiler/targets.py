@@ -11,6 +11,7 @@ from headgate.compiler.matches import named_matches
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.workloads import expected
 from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.identities import spiffe_id
 from headgate.model.workloads import InboundPort, Workload
@@ -94,11 +95,11 @@ class Targets:
             target = self._snapshot.objects[key]
             if not found or not isinstance(target, TrafficTarget):
                 continue
-            only = target.spec.destination.port
-            ports = [port for item in found for port in item.ports]
-            meant = [port for port in ports if only in {0, port.port}]
+            only, ports = target.spec.destination.port, [port for item in found for port in item.ports]
+            unspoken = [index for index, allowed in rules if not _apply(allowed, ports, only)]
+            soon = [port for item in found for port in expected(self._snapshot, item.name)] if unspoken else []
             for index, allowed in rules:
-                if not any(_applies(part, port) for part in allowed for port in meant):
+                if index in unspoken and not _apply(allowed, soon, only):
                     message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only=only)
                     yield Finding(
                         about=key, reason=Reason.RULE_NOT_APPLICABLE, field=f"spec.rules[{index}]", message=message
@@ -129,6 +130,12 @@ def _grant(
         requests=tuple(part for part in allowed if isinstance(part, Requests)),
         connections=tuple(part for part in allowed if isinstance(part, Connections)),
     )
+
+
+def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
+    """Say whether a rule means something on one of the ports; `only` is the one that counts, 0 for all."""
+    meant = [port for port in ports if only in {0, port.port}]
+    return any(_applies(part, port) for part in allowed for port in meant)
 
 
 def _applies(part: Requests | Connections, port: InboundPort) -> bool:

@@ -96,6 +96,15 @@ def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
     return found
 
 
+def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
+    """Yield the ports of a pod that Services ask for: EndpointSlices will name them, one after the other."""
+    for name in snapshot.services_of(pod):
+        for port in routed_ports(snapshot.services[name][1]):
+            number = port.target_port if isinstance(port.target_port, int) else port.port
+            spoken = Spoken(protocol=protocol_of(port).protocol, services=(PortRef(name, port.port),))
+            yield InboundPort(port=number, application=number, spoken=(spoken,))
+
+
 def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
     declared, taking = is_declared(port), ref in taken
     protocol = taken[ref] if taking and not declared else protocol_of(port).protocol
