@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Command] = {
     "logs": Command("logs:logs", "Show what a pod prints."),
     "run": Command("run:run", "Run any program with an identity and a sidecar of its own."),
     "redirect": Command("redirect:redirect", "Bring a pod's TCP connections to its sidecar."),
+    "ca": Command("ca:ca", "Show the mesh's certificate authority, or replace its root."),
     "version": Command("version:version", "Show versions, and the instance that runs."),
 }
 

@@ -41,6 +41,11 @@ class Client:
         async with self._answer(path, query) as response:
             return _object(await self._call(response.read()))
 
+    async def merge(self, path: str, patch: Object) -> Object:
+        """Change fields of an object (a JSON merge patch) and return it. Raises NotFound."""
+        async with self._answer(path, {}, method="PATCH", body=msgspec.json.encode(patch)) as response:
+            return _object(await self._call(response.read()))
+
     async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
         """Return the objects of a kind, in one namespace or in all, and the resourceVersion to watch from."""
         found = await self.get(path_of(kind, namespace), **query)
@@ -85,7 +90,7 @@ class Client:
         target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
         connection = await self._call(self._connect())
         try:
-            response = await self._call(connection.ask(method, target, self._headers(), body))
+            response = await self._call(connection.ask(method, target, self._headers(method), body))
             if response.status >= 300:
                 raise _refusal(response.status, await self._call(response.read()))
             yield response
@@ -106,9 +111,10 @@ class Client:
         except OSError as error:  # a timeout is an OSError too
             raise self._unreachable(error) from error
 
-    def _headers(self) -> list[Header]:
+    def _headers(self, method: str) -> list[Header]:
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = [("host", self._url.netloc), ("accept", "application/json"), ("connection", "close")]
-        headers.append(("content-type", "application/json"))
+        headers.append(("content-type", content))
         return [*headers, ("authorization", f"Bearer {self._access.token}")] if self._access.token else headers
 
     def _unreachable(self, error: OSError) -> Unavailable:

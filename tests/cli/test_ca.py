@@ -1,0 +1,82 @@
+"""`headgate ca` against an API that listens, and an authority behind it."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.cli.conftest import World, ended
+from tests.identity.world import DOMAIN, Holders, MemoryKeys, openssl, wanted
+
+from headgate.identity.credentials import Credentials, Schedule
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.notice import CONFIG_MAP, Board
+from headgate.identity.rotation import Rotation
+from headgate.latest import until
+
+
+class Authority:
+    def __init__(self, world: World) -> None:
+        schedule = Schedule(clock=time.time)
+        self.proxies = Holders()
+        self.issuer = EmbeddedIssuer(MemoryKeys(), DOMAIN, clock=time.time)
+        self.credentials = Credentials(self.issuer, schedule)
+        self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
+        self.board = Board(world.store, self.issuer, self.credentials, schedule, self.rotation)
+
+
+@pytest.fixture
+async def authority(world: World) -> AsyncIterator[Authority]:
+    authority = Authority(world)
+    authority.credentials.want({"sidecar/default/web": wanted()})
+    works = (authority.credentials.run(), authority.rotation.run(), authority.board.run())
+    tasks = [asyncio.create_task(work) for work in works]
+    async for change in world.store.watch(0, kind="ConfigMap"):
+        if json.loads(change.object["data"]["status.json"]).get("certificates"):
+            break
+    yield authority
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_status_shows_roots_with_their_fingerprints_and_ends(world: World, authority: Authority) -> None:
+    ran = await world.run("ca", "status")
+    assert ran.code == 0, ran.err
+    assert f", which signs\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
+    assert "rotation: no rotation is under way\ncertificates: 1 proxies have one\n" in ran.out
+    (world.state / "roots.pem").write_text((await world.run("ca", "roots")).out)
+    shown = openssl("x509", "-in", world.state / "roots.pem", "-noout", "-fingerprint", "-sha256")
+    assert authority.issuer.signer.get() in shown.stdout
+
+
+async def test_rotate_replaces_the_root_and_says_who_is_waited_for(world: World, authority: Authority) -> None:
+    old = authority.issuer.roots.get()
+    authority.proxies.slow.add("sidecar/default/web")
+    process = await world.start("ca", "rotate", "--wait", "-o", "json")
+    progress = authority.rotation.progress
+    await until(lambda: bool(progress.get().waiting), progress)
+    ran = await world.run("ca", "rotate", "--wait", "--timeout", "1500ms")
+    assert ran.code == 124
+    assert "1 of 3: every proxy learns to believe the new root" in ran.err
+    authority.proxies.catch_up()
+    ran = await ended(process)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["phase"] == "stable"
+    assert old != authority.issuer.roots.get()
+
+
+async def test_an_annotation_by_kubectl_does_the_same(world: World, authority: Authority) -> None:
+    old = authority.issuer.roots.get()
+    obj = await world.store.get(CONFIG_MAP)
+    await world.store.update(
+        {**obj, "metadata": {**obj["metadata"], "annotations": {"headgate.dev/rotate-ca": "tuesday"}}}
+    )
+    await until(lambda: old not in authority.issuer.roots.get(), authority.issuer.roots)
+
+
+async def test_without_an_authority_it_says_so(world: World) -> None:
+    ran = await world.run("ca")
+    assert ran.code == 1
+    assert "this headgate has no certificate authority" in ran.err
