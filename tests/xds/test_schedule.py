@@ -301,6 +301,17 @@ class Schedule(RuleBasedStateMachine):
             self.check_sent(response)
             self.unanswered[response.type_url][response.nonce] = response
             self.envoy.inbox.append(response)
+        self.check_memory()
+
+    def check_memory(self):
+        """Nothing is remembered of a name that is gone: names come and go for years."""
+        for shelf in self.session.shelves.values():
+            flying = {name for response in shelf.flying.values() for name, _ in response.resources}
+            there = shelf.known.keys() | shelf.held.keys() | shelf.subscribed | flying
+            for memory in (shelf.lapsed, shelf.doubtful, shelf.rejected):
+                assert set(memory) <= there
+        clusters, endpoints = self.session.shelves[CLUSTER], self.session.shelves[ENDPOINTS]
+        assert endpoints.again.keys() <= clusters.known.keys() | endpoints.subscribed
 
     def check_sent(self, response):
         type_url = response.type_url

@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
-# Read at import; without it each process that is started costs a warning.
+# Read at import; without it each process that is started costs a warning, and each stranger's handshake a line.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 import grpc
 import grpc.aio
@@ -181,6 +182,11 @@ class _Stream:
         if status := (await self._over).status:
             raise status
 
+    def _check_size(self) -> None:
+        if self._session.is_overgrown:
+            message = "this stream is about more names than a proxy has: come back and say what is held and wanted"
+            self._end(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+
     def _end(self, code: grpc.StatusCode, message: str) -> None:
         if not self._over.done():
             self._over.set_result(_Over(TurnedAway(code, message)))
@@ -201,6 +207,7 @@ class _Stream:
             log.warning("proxy %s has not answered in %.0f s", proxy.id, ANSWER_SECONDS)
             self._session.lapse(nonce)
             del self._sent[nonce]
+            self._check_size()
         if now >= self._retry:
             self._session.retry()
             self._retry = now + RETRY_SECONDS
@@ -224,6 +231,7 @@ class _Stream:
                 for rejected in self._session.receive(request):
                     log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
                 self._sent.pop(request.nonce, None)
+                self._check_size()
                 self._wake.set()
                 self._fleet.bump()
         except ProxyError as error:

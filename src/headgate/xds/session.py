@@ -20,6 +20,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, 
 ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
+MOST_NAMES = 10_000  # of a type that a stream may have beyond those that are wanted and those that it began with
 UNSURE = "?"  # the digest of what was removed in a response that was refused: it may be there or not
 IN_USE = "cannot bind"  # Envoy's words when a listener's address can't be had now
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
@@ -104,10 +105,19 @@ class Shelf:
         self.lapsed.discard(name)
 
     def doubt(self, response: Response) -> None:
-        """Remember that the proxy may have taken any of the resources, and won't say which."""
+        """Remember that the proxy may have taken any of the resources, and won't say which.
+
+        Not those that it was told later to remove: it does what it is told in order, if it does anything.
+        """
         for name, encoded in response.resources:
-            if self.asks_for(name):
+            if encoded.needs and name in (self.known if self.wildcard else self.subscribed):
                 self.doubtful[name] = self.doubtful.get(name, frozenset()) | encoded.needs
+
+    def overgrown(self, wanted: int) -> bool:
+        """Say whether it remembers far more names than a proxy can have that is to hold `wanted`."""
+        most = MOST_NAMES + wanted + len(self.brought)
+        memories = (self.subscribed, self.known, self.held, self.doubtful, self.lapsed, self.rejected, self.again)
+        return any(len(memory) > most for memory in memories)
 
     def recognise(self, config: Mapping[str, Encoded]) -> None:
         """Fill in what is known by now about resources that the proxy brought along."""
@@ -156,12 +166,21 @@ class Session:
         """Wait no longer for the answer to a response; a late one still counts."""
         for shelf in self.shelves.values():
             if response := shelf.flying.get(nonce):
+                shelf.flying[nonce] = _without_bodies(response)
                 shelf.overdue.add(nonce)
                 shelf.lapsed.update(name for name, _ in response.resources)
                 if len(shelf.overdue) > MOST_OVERDUE:
                     oldest = next(nonce for nonce in shelf.flying if nonce in shelf.overdue)
                     shelf.doubt(shelf.flying.pop(oldest))
                     shelf.overdue.discard(oldest)
+
+    @property
+    def is_overgrown(self) -> bool:
+        """Whether more is remembered than a proxy can have: one that never answers, or asks for names without end.
+
+        It is best to end the stream: the proxy comes back and says what it has.
+        """
+        return any(shelf.overgrown(len(self.config.get(type_url, ()))) for type_url, shelf in self.shelves.items())
 
     def retry(self) -> None:
         """Offer listeners again that were refused for want of their address."""
@@ -219,8 +238,12 @@ class Session:
                 del shelf.rejected[name]
         for name in response.removed:
             shelf.known.pop(name, None)
+            shelf.lapsed.discard(name)
+            shelf.rejected.pop(name, None)
             if name in shelf.subscribed:
                 shelf.known[name] = ""
+            if response.type_url == CLUSTER:
+                self.shelves[ENDPOINTS].again.pop(name, None)
 
     def _repeat_endpoints(self, cluster: str) -> None:
         """Send the endpoints again: after a reconnect before the proxy has asked, after a removal the last ones."""
@@ -299,6 +322,11 @@ class Session:
         return frozenset(used)
 
 
+def _without_bodies(response: Response) -> Response:
+    """Return what a late answer needs to know of a response."""
+    return response._replace(resources=tuple((name, item._replace(body=b"")) for name, item in response.resources))
+
+
 def _accepted(shelf: Shelf, response: Response) -> None:
     for name, encoded in response.resources:
         shelf.lapsed.discard(name)
@@ -328,5 +356,5 @@ def _refused(shelf: Shelf, response: Response, message: str) -> Iterator[Rejecte
         rejected = Rejected(response.type_url, name, encoded.digest, message)
         if shelf.rejected.get(name) != rejected:
             yield rejected
-        if shelf.asks_for(name):
+        if shelf.asks_for(name) and name in shelf.known:  # it may have been told meanwhile that the resource is gone
             shelf.rejected[name] = rejected
