@@ -61,7 +61,7 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return what clients of the HTTP proxy get: CONNECT opens a connection, a request is told what to do instead."""
     place = plan.name.partition("/")[2]
     refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % place))
-    found = [connect(plan.draws[-1].clusters), pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal)]
+    found = [connect(plan.connections), pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal)]
     host = pb.VirtualHost(name=plan.name, domains=["*"], routes=found)
     return pb.RouteConfiguration(name=plan.name, virtual_hosts=[host])
 
@@ -95,7 +95,7 @@ def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
     connection to a backend by the weights of the last route: so it is for a sidecar, whose identity must go with it.
     """
     found = http_routes.routes(plan)
-    route = connect((WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.draws[-1].clusters)
+    route = connect((WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.connections)
     if authority:
         header = pb.HeaderValue(key=DESTINATION, value=authority)
         action = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD

@@ -94,7 +94,7 @@ def _of_requests(view: View, ref: PortRef, route: RoutePlan) -> Part:
 def _of_connections(view: View, ref: PortRef, route: RoutePlan) -> Iterator[Part]:
     if address := view.addresses.get(ref):
         render = connections.redirected_listener if view.is_redirected else connections.listener
-        arguments = (route.name, address, ref.port, route.draws[-1].clusters)
+        arguments = (route.name, address, ref.port, route.connections)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
     yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
 
@@ -109,7 +109,7 @@ def _of_pod(view: View, table: RouteTable, route: RoutePlan, endpoint: Endpoint)
         if table.protocol.is_http:
             yield Part(LISTENER, name, listeners.redirected_listener, (name, *where, route.name))
         else:
-            shares = route.draws[-1].clusters
+            shares = route.connections
             yield Part(LISTENER, name, connections.redirected_listener, (name, *where, shares), route.clusters)
         return
     cluster = names.PASSTHROUGH

@@ -135,6 +135,11 @@ class RoutePlan(Value, frozen=True, kw_only=True):
     draws: tuple[Draw, ...]
 
     @property
+    def connections(self) -> tuple[WeightedName, ...]:
+        """Return the clusters that connections are drawn between, where nobody looks at requests: those of the last route."""
+        return self.draws[-1].clusters if self.draws else ()
+
+    @property
     def clusters(self) -> tuple[str, ...]:
         """Return every cluster that the routes name."""
         return tuple(dict.fromkeys(name for draw in self.draws for name in draw.needs))

@@ -1,0 +1,361 @@
+"""What sidecars are told about whom they call: identities, listeners, names, and what they share with each other."""
+
+import pytest
+from msgspec import structs
+from tests.envoy.test_encode import MANY, mesh
+
+from headgate.envoy import names, pb
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.plan import LARGEST_SUM, plan
+from headgate.envoy.reach import callers
+from headgate.envoy.view import Node, project, sidecar
+from headgate.model.access import Access, Grant
+from headgate.model.filters import Mirror
+from headgate.model.identities import Credential
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.secrets import PrivateText
+from headgate.model.workloads import InboundPort, Spoken, Workload
+from headgate.resources.meta import Key
+
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
+CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
+BLUE, GREEN = (f"spiffe://cluster.local/ns/default/sa/{name}" for name in ("blue", "green"))
+ONE, TWO = (PortRef(f"default/{name}", 80) for name in ("one", "two"))
+
+
+def workload(number=0, *, capture="explicit", namespace="default", **more):
+    name, address = f"{namespace}/pod-{number}", f"10.2.0.{number + 1}"
+    more = {"identity": f"spiffe://cluster.local/ns/{namespace}/sa/caller-{number}", **more}
+    return Workload(name=name, address=address, capture=capture, **more)
+
+
+def small(*, protocol=Protocol.HTTP, routes=(), address="", **ready):
+    """A mesh with the Services of `ready`; the first of them has the routes."""
+    refs = [PortRef(f"default/{name}", 80) for name in ready]
+    own = {item: (Route(split=Split(targets=(Target(ref=item, weight=1),))),) for item in refs}
+    tables = own | ({refs[0]: tuple(routes)} if routes else {})
+    return Mesh(
+        domain="cluster.local",
+        frontends=tuple(Frontend(service=item.service, address=address, ports=(80,)) for item in refs),
+        tables=tuple(RouteTable(ref=item, routes=found, protocol=protocol) for item, found in tables.items()),
+        endpoints=tuple(Endpoints(ref=item, ready=tuple(ready[item.service.split("/")[1]])) for item in refs),
+    )
+
+
+def place(number, identity="", port=80):
+    return Endpoint(address=f"10.1.0.{number}", port=port, identity=identity)
+
+
+def view_of(world, found, credential=CREDENTIAL):
+    return project(structs.replace(world, workloads=(*world.workloads, found)), sidecar(found), credential)
+
+
+def rendered(world, found=None, credential=CREDENTIAL):
+    return encode(view_of(world, found or workload(), credential), Memo())
+
+
+def read(config, type_url, kind, name):
+    return kind.FromString(pb.Resource.FromString(config[type_url][name].body).resource.value)
+
+
+def cluster(config, name):
+    return read(config, CLUSTER, pb.Cluster, name)
+
+
+def listener(config, name):
+    return read(config, LISTENER, pb.Listener, name)
+
+
+# --- identities
+
+
+def test_a_cluster_has_a_transport_for_each_peer_and_one_for_plaintext():
+    config = rendered(small(one=[place(1, GREEN), place(2, BLUE), place(3), place(4, BLUE)]))
+    found = cluster(config, "outbound/default/one/80")
+    said = [item.name for item in found.transport_socket_matches]
+    assert said == [f"80.one.default.svc.cluster.local {identity}" for identity in (BLUE, GREEN)] + ["plaintext"]
+    assert found.transport_socket == found.transport_socket_matches[0].transport_socket  # never plaintext by mistake
+    assignment = read(config, ENDPOINTS, pb.ClusterLoadAssignment, "outbound/default/one/80")
+    chosen = {
+        item.endpoint.address.socket_address.address: item.metadata.filter_metadata["envoy.transport_socket_match"]
+        for locality in assignment.endpoints
+        for item in locality.lb_endpoints
+    }
+    keys = {address: struct.fields["headgate"].string_value for address, struct in chosen.items()}
+    assert keys == {"10.1.0.1": said[1], "10.1.0.2": said[0], "10.1.0.4": said[0], "10.1.0.3": "plaintext"}
+
+
+def test_a_peer_is_called_by_tls_1_3_and_must_prove_exactly_its_identity():
+    """R70, R76."""
+    config = rendered(small(one=[place(1, BLUE)]))
+    socket = cluster(config, "outbound/default/one/80").transport_socket
+    context = pb.UpstreamTlsContext.FromString(socket.typed_config.value)
+    common, newest = context.common_tls_context, pb.TlsParameters.TlsProtocol.TLSv1_3
+    params = common.tls_params
+    assert (params.tls_minimum_protocol_version, params.tls_maximum_protocol_version) == (newest, newest)
+    (matcher,) = common.combined_validation_context.default_validation_context.match_typed_subject_alt_names
+    assert (matcher.san_type, matcher.matcher.exact) == (pb.SubjectAltNameMatcher.SanType.URI, BLUE)
+    assert context.sni == "80.one.default.svc.cluster.local"
+    assert common.tls_certificate_sds_secret_configs[0].name in config[SECRET]
+    assert common.combined_validation_context.validation_context_sds_secret_config.name in config[SECRET]
+
+
+@pytest.mark.parametrize("protocol", Protocol)
+def test_ports_that_are_not_http_are_called_with_the_alpn_of_the_mesh(protocol):
+    config = rendered(small(one=[place(1, BLUE)], protocol=protocol))
+    socket = cluster(config, "outbound/default/one/80").transport_socket
+    common = pb.UpstreamTlsContext.FromString(socket.typed_config.value).common_tls_context
+    assert list(common.alpn_protocols) == ([] if protocol.is_http else ["headgate"])
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY])
+def test_connections_for_requests_end_before_certificates_do(protocol):
+    config = rendered(small(one=[place(1, BLUE)], protocol=protocol))
+    packed = cluster(config, "outbound/default/one/80").typed_extension_protocol_options
+    options = pb.HttpProtocolOptions.FromString(next(iter(packed.values())).value)
+    assert options.common_http_protocol_options.max_connection_duration.seconds == 3600
+
+
+def test_connections_of_applications_last():
+    """A database's connection is not closed because an hour is over."""
+    config = rendered(small(one=[place(1, BLUE)], protocol=Protocol.TCP))
+    assert not cluster(config, "outbound/default/one/80").typed_extension_protocol_options
+
+
+def test_without_a_credential_everybody_is_called_in_plaintext():
+    with_identity, without = small(one=[place(1, BLUE), place(2)]), small(one=[place(1), place(2)])
+    for type_url in (CLUSTER, ENDPOINTS, ROUTES):
+        one, two = (encode(project(world, GATEWAY), Memo())[type_url] for world in (with_identity, without))
+        assert one == two
+
+
+def test_without_identities_a_credential_changes_nothing():
+    world = small(one=[place(1), place(2)])
+    one, two = (encode(project(world, GATEWAY, item), Memo()) for item in (None, CREDENTIAL))
+    assert [one[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)] == [
+        two[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+    ]
+
+
+def test_a_mirror_is_called_by_tls_too():
+    routes = [
+        Route(split=Split(targets=(Target(ref=ONE, weight=1),)), mirrors=(Mirror(ref=TWO, numerator=1, denominator=1),))
+    ]
+    config = rendered(small(one=[place(1)], two=[place(2, GREEN)], routes=routes))
+    assert [item.name for item in cluster(config, "mirror/default/two/80").transport_socket_matches] == [
+        f"80.two.default.svc.cluster.local {GREEN}",
+        "plaintext",
+    ]
+    assert not cluster(config, "outbound/default/one/80").transport_socket_matches
+
+
+def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_share():
+    ready = {ONE: (place(1, BLUE), place(2), place(3)), TWO: (place(4, GREEN), place(5))}
+    shares = tuple(Target(ref=item, weight=weight) for item, weight in ((ONE, 9), (TWO, 1)))
+    _, (found,) = plan(RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l")
+    assert [(item.backend, item.is_secured, item.weight) for item in found.parted] == [
+        ("default/one", True, 18),
+        ("default/one", False, 36),
+        ("default/two", True, 3),
+        ("default/two", False, 3),
+    ]
+
+
+def test_endpoints_stay_together_where_their_weights_would_become_too_large():
+    ready = {ONE: (place(1, BLUE), place(2)), TWO: (place(3),)}
+    shares = (Target(ref=ONE, weight=LARGEST_SUM - 1), Target(ref=TWO, weight=1))
+    _, (found,) = plan(RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l")
+    assert [item.weight for item in found.parted] == [LARGEST_SUM - 1, 1]
+
+
+# --- an HTTP proxy
+
+
+def test_an_explicit_sidecar_is_an_http_proxy_and_listens_nowhere_else():
+    world = small(one=[place(1)], address="10.0.0.1")
+    config = rendered(world, workload())
+    assert list(config[LISTENER]) == ["proxy"]
+    where = listener(config, "proxy").address.socket_address
+    assert (where.address, where.port_value) == ("10.2.0.1", 15001)
+
+
+def test_a_tunnel_does_not_lead_through_the_gateway():
+    """Else the call would be the gateway's: the sidecar opens the connection to the backend itself."""
+    config = rendered(small(one=[place(1, BLUE)], address="10.0.0.1"))
+    assert names.TUNNEL not in config[CLUSTER]
+    first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
+    assert first.match.HasField("connect_matcher")
+    assert first.route.cluster == "outbound/default/one/80"
+
+
+def test_a_tunnel_to_where_nothing_is_sent_leads_nowhere():
+    """A weighted cluster without clusters would be refused, and with it all routes of the port."""
+    routes = [Route(split=Split(targets=(), broken=(Broken(weight=1, reason="BackendNotFound", status=500),)))]
+    config = rendered(small(one=[], routes=routes))
+    first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
+    assert first.route.cluster == names.MISSING
+
+
+def test_a_short_name_is_one_of_the_pods_own_namespace():
+    world = Mesh(
+        domain="c.l",
+        frontends=tuple(Frontend(service=f"{namespace}/web", ports=(80,)) for namespace in ("default", "shop")),
+        tables=tuple(RouteTable(ref=PortRef(f"{item}/web", 80), routes=()) for item in ("default", "shop")),
+    )
+    for home in ("default", "shop"):
+        scopes = rendered(world, workload(namespace=home))[SCOPES]
+        assert {name for name in scopes if name.endswith(("/web", "/web:80"))} == {
+            f"host/{home}/web/80/web",
+            f"host/{home}/web/80/web:80",
+        }
+        assert len(scopes) == 14
+
+
+# --- redirected connections
+
+
+def test_redirected_connections_come_to_a_listener_for_each_service_port():
+    config = rendered(small(one=[place(1)], two=[place(2)], address="10.0.0.1"), workload(capture="transparent"))
+    found = {name: listener(config, name) for name in config[LISTENER]}
+    assert found["outbound"].use_original_dst.value
+    assert found["outbound"].address.socket_address.port_value == 15001
+    assert not found["outbound/default/one/80"].bind_to_port.value
+    assert found["outbound/default/one/80"].HasField("bind_to_port")
+    assert config[SCOPES] == {}
+    assert names.PROXY not in found
+
+
+def test_a_port_that_the_machine_can_not_bind_is_redirected_all_the_same():
+    world = small(one=[place(1)], address="10.0.0.1")
+    fronts = tuple(structs.replace(front, unbindable=front.ports) for front in world.frontends)
+    config = rendered(structs.replace(world, frontends=fronts), workload(capture="transparent"))
+    assert "outbound/default/one/80" in config[LISTENER]
+
+
+@pytest.mark.parametrize(("address", "listeners"), [("10.0.0.1", {"outbound"}), ("fd00::1", {"outbound", "outbound6"})])
+def test_ipv6_is_captured_where_there_is_any(address, listeners):
+    config = rendered(small(one=[place(1)], address=address), workload(capture="transparent"))
+    assert {name for name in config[LISTENER] if name in {"outbound", "outbound6"}} == listeners
+
+
+def test_a_pod_that_two_services_lead_to_has_one_listener():
+    world = small(one=[place(1, BLUE), place(2)], two=[place(1, BLUE)])
+    config = rendered(world, workload(capture="transparent"))
+    pods = [name for name in config[LISTENER] if name.startswith("pod/")]
+    assert pods == ["pod/default/one/80/10.1.0.1/80", "pod/default/one/80/10.1.0.2/80"]
+    assert cluster(config, f"direct/default/one/80/{BLUE}").HasField("transport_socket")
+    assert config[LISTENER][pods[1]].needs == {names.PASSTHROUGH}
+
+
+def test_names_of_pods_and_of_their_clusters_are_read_back():
+    for name in (names.pod(ONE, "fd00::1", 8080), names.direct(ONE, BLUE)):
+        assert names.parse(name) == ONE
+
+
+# --- what a workload may call
+
+
+def closed(number, *sources):
+    grants = (Grant(origin=Key("access.smi-spec.io", "TrafficTarget", "default", "t"), sources=sources),)
+    ports = (InboundPort(port=80, application=80, spoken=(Spoken(protocol=Protocol.HTTP),)),)
+    found = workload(number, ports=ports, access=Access(closed=True, grants=grants))
+    return structs.replace(found, name=f"default/server-{number}", address=f"10.1.0.{number}")
+
+
+CALLER = workload().identity
+
+
+@pytest.mark.parametrize(
+    ("servers", "ready", "known"),
+    [
+        ([], [1], True),  # who has no sidecar is open to all
+        ([closed(1)], [1], False),
+        ([closed(1, GREEN)], [1], False),
+        ([closed(1, GREEN, CALLER)], [1], True),
+        ([closed(1), closed(2, CALLER)], [1, 2], True),
+        ([closed(1)], [1, 2], True),
+        ([closed(1)], [], True),  # that nobody serves is worth an answer of its own
+    ],
+)
+def test_a_service_is_known_to_who_may_call_one_of_its_pods(servers, ready, known):
+    world = structs.replace(small(one=[place(number) for number in ready]), scoped=True, workloads=tuple(servers))
+    config = rendered(world)
+    assert ("outbound/default/one/80" in config[ROUTES]) is known
+    assert bool(config[SCOPES]) is known
+    assert bool(config[CLUSTER]) is known
+    everything = encode(project(world, GATEWAY, CREDENTIAL), Memo())
+    assert "outbound/default/one/80" in everything[ROUTES]
+
+
+def test_a_split_is_known_to_who_may_call_one_of_its_backends():
+    routes = [Route(split=Split(targets=(Target(ref=ONE, weight=1), Target(ref=TWO, weight=1))))]
+    world = small(one=[place(1)], two=[place(2)], routes=routes)
+    known = callers(structs.replace(world, workloads=(closed(1, GREEN), closed(2, BLUE))))
+    assert known == {"default/one": {GREEN, BLUE}, "default/two": {BLUE}}
+
+
+def test_a_transparent_sidecar_that_passes_unknown_addresses_on_knows_every_service():
+    """Left out, a Service's address would be passed on: its pods would be called in plaintext, past the proxies."""
+    world = structs.replace(small(one=[place(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
+    found = workload(capture="transparent")
+    told = [
+        "outbound/default/one/80" in rendered(structs.replace(world, passthrough=item), found)[LISTENER]
+        for item in (True, False)
+    ]
+    assert told == [True, False]
+
+
+def test_the_answer_to_an_unknown_host_tells_where_access_may_be_missing():
+    world = small(one=[place(1)])
+    texts = [
+        pb.Resource.FromString(rendered(item)[LISTENER]["proxy"].body).resource.value
+        for item in (world, structs.replace(world, scoped=True))
+    ]
+    assert [CALLER.encode() in text and b"TrafficTarget" in text for text in texts] == [False, True]
+
+
+# --- what it costs
+
+
+@pytest.mark.parametrize("capture", ["explicit", "transparent"])
+@pytest.mark.parametrize("services", [5, MANY])
+def test_a_further_sidecar_encodes_what_is_its_own(capture, services):
+    memo, world = Memo(), mesh(services=services)
+    found = tuple(workload(number, capture=capture) for number in range(3))
+    world = structs.replace(world, workloads=found)
+    own = [structs.replace(CREDENTIAL, chain=item.name) for item in found]
+    first = encode(project(world, sidecar(found[0]), own[0]), memo)
+    cost = memo.encoded
+    second = encode(project(world, sidecar(found[1]), own[1]), memo)
+    assert memo.encoded - cost <= 2  # the certificate, and for an HTTP proxy its listener
+    assert all(second[ENDPOINTS][name] is item for name, item in first[ENDPOINTS].items())
+    assert second[ENDPOINTS] is first[ENDPOINTS]  # not even put together again
+
+
+@pytest.mark.parametrize("capture", ["explicit", "transparent"])
+def test_a_weight_change_encodes_one_resource_whatever_the_number_of_sidecars(capture):
+    memo = Memo()
+    found = tuple(workload(number, capture=capture) for number in range(10))
+
+    def build(*weights):
+        memo.turn()
+        world = structs.replace(mesh(*weights), workloads=found)
+        for item in found:
+            encode(project(world, sidecar(item), CREDENTIAL), memo)
+
+    build()
+    cost = memo.encoded
+    build(8, 2)
+    assert memo.encoded == cost + 1
+
+
+def test_a_view_finds_its_workload():
+    found = workload(3, namespace="shop")
+    view = view_of(mesh(), found)
+    assert (view.workload, view.identity, view.home) == (found, found.identity, "shop")
+    gone = project(mesh(), sidecar(found), CREDENTIAL)
+    assert (gone.workload, gone.identity) == (None, "")
+    assert project(mesh(), GATEWAY).workload is None
