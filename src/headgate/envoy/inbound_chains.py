@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 
 from headgate.envoy import names, pb, rbac
 from headgate.envoy.names import InboundRef
+from headgate.envoy.peers import ALPN
 from headgate.envoy.sources import ads
 from headgate.model.access import Access
 from headgate.model.workloads import InboundPort, Spoken, Stage, server_name
 from headgate.resources.meta import Value
 
-MESH_ALPN = "headgate"
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
 UNREACHED = "x-headgate-unreached"
@@ -95,7 +95,7 @@ class _Chains:
             chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN, ()))
             yield chain
         else:
-            yield self._of_mesh("mesh", (MESH_ALPN,))
+            yield self._of_mesh("mesh", (ALPN,))
             yield self._foreign() if self._side.stage.takes_plaintext else self._of_mesh("any", ())
 
     def _of_mesh(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
@@ -103,7 +103,7 @@ class _Chains:
         allowed = rbac.callers(access, self._port) if access.closed else ()
         chain = self._chain(name, "tls", alpn)
         chain.filters.extend(self._connections(allowed, known=True))
-        chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,), allowed))
+        chain.transport_socket.CopyFrom(self._mutual((ALPN,), allowed))
         return chain
 
     def _foreign(self) -> pb.FilterChain:
