@@ -44,6 +44,20 @@ def test_who_calls_is_known_by_certificate_and_not_by_what_is_said(example):  # 
     assert example.run(ask(plain, there, path="/version", headers=pretended)).status != 200
 
 
+def test_applications_hear_of_no_client_but_the_proven_one(lab, services):
+    one, plain, client = lab.members["one"], lab.members["plain"], lab.members["client"]
+    lab.serve(*services)
+    pretended = [("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/default/sa/admin")]
+    seen = one.apps[8080].seen
+    seen.clear()
+    assert lab.run(ask(plain, Where(one.address, 8080), headers=pretended)).status == 200
+    assert lab.run(ask(client, ONE, headers=pretended)).status == 200
+    nobody, known = (request.headers.get("x-forwarded-client-cert", "") for request in seen)
+    assert nobody == ""
+    assert "URI=spiffe://cluster.local/ns/default/sa/client" in known
+    assert "sa/admin" not in known
+
+
 def test_a_port_that_no_rule_names_is_closed(example):  # R69
     client, one = example.members["client"], example.members["one"]
     one.apps[7001].peers.clear()

@@ -205,7 +205,7 @@ def test_without_privileges_the_command_says_what_it_needs(pods):
     if "Permission denied" in done.stderr and "iptables" not in done.stderr:
         pytest.skip("other users than root may not read this environment")
     assert done.returncode == 1
-    assert "run it as root with the capability NET_ADMIN" in done.stderr
+    assert "run it as root with the capabilities NET_ADMIN" in done.stderr
     assert not rules_of(pod)
 
 

@@ -137,7 +137,7 @@ def _version(program: str) -> str:
 def _unusable(base: str, failures: Sequence[str]) -> str:
     if not failures:
         return f"there is no {base} here: install the package iptables, in the image that runs this command"
-    remedy = "run it as root with the capability NET_ADMIN (an init container may have it)"
+    remedy = "run it as root with the capabilities NET_ADMIN and NET_RAW (an init container may have them)"
     if base == "ip6tables":
         remedy += ", load ip6table_nat on the node, or give the pod no IPv6 (net.ipv6.conf.all.disable_ipv6=1)"
     return f"{base} can't be used: {'; '.join(failures)}. To mend it, {remedy}"
