@@ -16,7 +16,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code with the tests
 
-from benchmarks import build, changes, matches, mirror, proxy, spread
+from benchmarks import build, changes, issuance, matches, mirror, proxy, spread
 
 
 async def _build() -> None:
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "spread": ("how exact the shares are", spread.measure),
     "matches": ("expressions on a header before the route that fits", matches.measure),
     "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
+    "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
 

@@ -1,0 +1,97 @@
+"""What certificates cost: how many are signed in a second, and the renewal of 1000 at once beside an event loop at work.
+
+Renewal is what the control plane does when the root is replaced: a new root signs, and every proxy's certificate is due
+at the same moment. A task that wants to run each millisecond tells for how long the loop was not there for others.
+"""
+
+import asyncio
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+from headgate.identity.authority import new_root, sign, signer_of
+from headgate.identity.credentials import Credentials, Schedule
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.issuers import Wanted
+from headgate.identity.keys import FileKeys
+from headgate.latest import until
+
+DOMAIN = "cluster.local"
+LIFETIME = timedelta(hours=24)
+PROXIES = 1000
+ROUNDS = 5
+TICK_S = 0.001
+
+
+def wanted(number: int) -> Wanted:
+    return Wanted(identity=f"spiffe://{DOMAIN}/ns/default/sa/account-{number}")
+
+
+def per_second() -> float:
+    """Return how many certificates one thread makes in a second, each with a key of its own."""
+    signer = signer_of(new_root(DOMAIN, time.time()), "the benchmark")
+    begin = time.perf_counter()
+    for number in range(PROXIES):
+        sign(signer, wanted(number), time.time(), LIFETIME)
+    return PROXIES / (time.perf_counter() - begin)
+
+
+@contextlib.asynccontextmanager
+async def blocked() -> AsyncIterator[list[float]]:
+    """Give a list of milliseconds by which a task came too late, while the body runs."""
+    late: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            due = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            late.append((time.perf_counter() - due) * 1000)
+
+    task = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    yield late
+    task.cancel()
+
+
+async def measure() -> None:
+    """Run it and print it."""
+    found = [per_second() for _ in range(ROUNDS)]
+    print(f"certificates per second, one thread: {statistics.median(found):,.0f} (median of {ROUNDS})")
+    with tempfile.TemporaryDirectory(prefix="hg") as directory:
+        issuer = EmbeddedIssuer(FileKeys(Path(directory) / "ca"), DOMAIN, clock=time.time)
+        credentials = Credentials(issuer, Schedule(clock=time.time))
+        running = asyncio.create_task(credentials.run())
+        async with blocked() as late:
+            begin = time.perf_counter()
+            credentials.want({f"sidecar/default/pod-{number}": wanted(number) for number in range(PROXIES)})
+            await until(lambda: len(credentials.current.get()) == PROXIES, credentials.current)
+            report("the first ones", time.perf_counter() - begin, late)
+        for _ in range(ROUNDS):
+            await renew(issuer, credentials)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def renew(issuer: EmbeddedIssuer, credentials: Credentials) -> None:
+    """Let a new root sign, and wait until every certificate is its own."""
+    await issuer.announce("")
+    async with blocked() as late:
+        begin = time.perf_counter()
+        await issuer.promote()
+        await until(lambda: not credentials.outdated(), credentials.current)
+        report("a new root", time.perf_counter() - begin, late)
+    await issuer.retire()
+
+
+def report(what: str, seconds: float, late: list[float]) -> None:
+    """Print a row: how long it took, and how late the other task was."""
+    late.sort()
+    print(
+        f"{PROXIES} certificates, {what:15} {seconds:6.2f} s   other tasks wait {late[len(late) // 2]:5.2f} ms (median),"
+        f" {late[len(late) * 99 // 100]:5.2f} ms (p99), {late[-1]:5.2f} ms (longest)"
+    )
