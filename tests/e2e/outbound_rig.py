@@ -351,5 +351,8 @@ def may_not_redirect() -> str:
     """Say why connections can't be redirected here; empty when they can."""
     if os.geteuid():
         return "a network namespace needs root"
-    found = subprocess.run(["iptables", "-t", "nat", "-S"], capture_output=True, check=False)
-    return "" if found.returncode == 0 else "iptables has no nat table here"
+    try:
+        found = subprocess.run(["unshare", "-n", "iptables", "-t", "nat", "-S"], capture_output=True, check=False)
+    except FileNotFoundError as error:
+        return f"there is no {error.filename} here"
+    return "" if found.returncode == 0 else f"iptables can't redirect here: {found.stderr.decode().strip()}"

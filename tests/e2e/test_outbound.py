@@ -15,7 +15,9 @@ from tests.e2e.world import until
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.access import Access, Grant
 from headgate.model.protocols import Protocol
-from headgate.model.workloads import InboundPort, Spoken, Workload
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint
+from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
 from headgate.resources.meta import Key
 
 BLUE, GREEN = account("blue"), account("green")
@@ -130,6 +132,27 @@ def test_http2_is_spoken_within_tls(rig):
     server.become(BLUE)
     flow.wait()
     assert server.plaintext == b""
+
+
+@pytest.mark.parametrize("stage", [Stage.READY, Stage.PERMISSIVE, Stage.STRICT])
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP_ANY, Protocol.TCP, Protocol.TCP_SERVER_FIRST])
+def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, stage):
+    """Both sides as headgate makes them: a pod calls a Service that is itself, through its own proxy twice."""
+    server, where = rig.server("app"), rig.free()
+    ref = PortRef("default/web", 80)
+    spoken = (Spoken(protocol=protocol, services=(ref,)),)
+    port = InboundPort(port=where.port, application=server.port, spoken=spoken)
+    place = Endpoint(address=where.host, port=where.port, identity=CLIENT if stage.is_sent_tls else "")
+    mesh = rig.mesh({"web": [place]}, protocol=protocol)
+    (own,) = mesh.workloads
+    own = structs.replace(own, address=where.host, ports=(port,), stage=stage)
+    rig.offer(structs.replace(mesh, workloads=(own,)))
+    if protocol.is_http:
+        until(lambda: rig.get().who == "app", "requests arrive")
+    until(
+        lambda: rig.tunnel("web") == b"app\n" if not protocol.is_http else rig.tunnel("web", GET).endswith(b"app"),
+        "connections arrive",
+    )
 
 
 def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
