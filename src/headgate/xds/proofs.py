@@ -99,14 +99,14 @@ class LocalTokens:
 
 def another(owner: str, node_id: str) -> Refused:
     """Return the refusal of one proxy's token in the hands of another."""
-    return Refused(f"this token is {owner}'s, not {shown(node_id)}'s")
+    return Refused(f"this token is {shown(owner)}'s, not {shown(node_id)}'s")
 
 
 def in_time(owner: str, ends: float, now: float) -> float:
     """Return when a token ends. Raises Refused when it has."""
     if ends <= now:
         raise Refused(
-            f"the token of {owner} expired at {datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%SZ}: "
+            f"the token of {shown(owner)} expired at {datetime.fromtimestamp(ends, UTC):%Y-%m-%dT%H:%M:%SZ}: "
             "put a new one into its file"
         )
     return ends
