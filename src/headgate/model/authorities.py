@@ -25,9 +25,9 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
     return [(spelling, first) for spelling in spellings] + with_port
 
 
-def resolve(mesh: Mesh, authority: str) -> PortRef | None:
+def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRef | None:
     """Return the Service port that an authority means to the HTTP proxy; none when no Service answers to it."""
     for frontend in mesh.frontends:
-        if port := dict(authorities(frontend, mesh.domain)).get(authority):
+        if port := dict(authorities(frontend, mesh.domain, home)).get(authority):
             return PortRef(frontend.service, port)
     return None

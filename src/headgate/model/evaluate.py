@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from headgate.model.authorities import resolve
+from headgate.model.authorities import DEFAULT_NAMESPACE, resolve
 from headgate.model.filters import Filters, Mirror, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
@@ -135,12 +135,13 @@ class Asked:
         return found
 
 
-def decide(mesh: Mesh, where: Place | str, request: Request) -> Decision:
+def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
     """Say what the mesh does with a request that arrives at a Service port, a Gateway port, or the HTTP proxy.
 
-    A text is the authority (`website.default:8080`) that a client of the HTTP proxy asks for.
+    A text is the authority (`website.default:8080`) that a client of the HTTP proxy asks for; short names are those of the
+    namespace `home`.
     """
-    place = resolve(mesh, where) if isinstance(where, str) else where
+    place = resolve(mesh, where, home) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(place, GatewayPort):
         return _at_gateway(place, request, ready)

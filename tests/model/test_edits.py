@@ -1,0 +1,44 @@
+"""What arrives at a backend, after the filters of route and share (docs/gateway-api.md)."""
+
+import pytest
+
+from headgate.model.edits import arriving
+from headgate.model.evaluate import Request
+from headgate.model.filters import NO_FILTERS, Filters, HeaderEdit, PathEdit, Rewrite
+from headgate.model.matching import Match, Path
+from headgate.model.routing import Route, Split
+
+
+def arrived(target="/old/x?q=1", prefix="/old", *, edit=None, share=NO_FILTERS, headers=(), **filters):
+    rewrite = Rewrite(path=PathEdit(kind=edit[0], value=edit[1])) if edit else None
+    made = Filters(**({"rewrite": rewrite} | filters))
+    route = Route(split=Split(targets=()), match=Match(path=Path(kind="prefix", value=prefix)), filters=made)
+    return arriving(Request(authority="a.example", target=target, headers=headers), route, share)
+
+
+@pytest.mark.parametrize(
+    ("target", "prefix", "edit", "wanted"),
+    [
+        ("/old/x?q=1", "/old", ("full", "/new"), "/new?q=1"),
+        ("/old/x?q=1", "/old", ("prefix", "/new"), "/new/x?q=1"),
+        ("/old", "/old/", ("prefix", "/new/"), "/new"),
+        ("/old/x", "/old", ("prefix", "/"), "/x"),
+        ("/old", "/old", ("prefix", "/"), "/"),
+        ("/x", "/", ("prefix", "/new"), "/new/x"),
+        ("/x", "/", None, "/x"),
+    ],
+)
+def test_paths_are_rewritten_as_the_gateway_api_says(target, prefix, edit, wanted):
+    assert arrived(target, prefix, edit=edit).target == wanted
+
+
+def test_headers_are_replaced_added_and_removed_whatever_their_case():
+    edit = HeaderEdit(set=(("A", "new"),), add=(("b", "more"),), remove=("C",))
+    found = arrived(headers=(("a", "old"), ("b", "one"), ("c", "gone"), ("d", "stays")), request=edit)
+    assert found.headers == (("b", "one"), ("d", "stays"), ("A", "new"), ("b", "more"))
+
+
+def test_the_changes_of_a_share_come_last():
+    share = Filters(rewrite=Rewrite(hostname="v2.example"), request=HeaderEdit(set=(("a", "share"),)))
+    found = arrived(share=share, request=HeaderEdit(set=(("a", "route"), ("host", "v1.example"))))
+    assert (found.authority, found.headers) == ("v2.example", (("a", "share"),))
