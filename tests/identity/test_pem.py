@@ -135,6 +135,21 @@ async def test_a_new_root_is_believed_then_signs_and_then_the_old_one_leaves(giv
     await ended(following)
 
 
+async def test_one_file_can_hold_the_old_root_and_the_new_one(given: Given, tmp_path: Path) -> None:
+    given.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
+    given.write("ca.crt", given.text("root.crt", "next.crt"))
+    first = await given.issuer("ca.crt", "root.key").issue(wanted(), LIFETIME)
+    given.write("ca.crt", given.text("next.crt", "root.crt"))
+    second = await given.issuer("ca.crt", "next.key").issue(wanted(), LIFETIME)
+    assert verify(tmp_path, first.chain, given.text("root.crt")) == ""
+    assert verify(tmp_path, second.chain, given.text("next.crt")) == ""
+    for credential in (first, second):
+        assert credential.chain.count("BEGIN CERTIFICATE") == 1
+        assert sorted(credential.roots.split("-----END")) == sorted(
+            given.text("root.crt", "next.crt").split("-----END")
+        )
+
+
 async def replaced(given: Given, name: str, text: str) -> None:
     given.write(f".{name}", text).chmod(0o600)
     given.path(f".{name}").replace(given.path(name))

@@ -20,6 +20,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.model.secrets import PrivateText
 
+_MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
 
 
@@ -139,7 +140,19 @@ def _resources(compiled: Compiled) -> Iterator[Mapping[str, Any]]:
             )
             if type_url == SECRET:
                 content["tls_certificate"]["private_key"] = str(PrivateText())
-            yield {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version, "resource": content}
+            whole = {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version}
+            yield {**whole, "resource": _ordered(content)}
+
+
+def _ordered(value: Any, *, is_map: bool = False) -> Any:
+    """Return the content of a message with its maps sorted: they have no order of their own; fields keep theirs."""
+    if isinstance(value, list):
+        return [_ordered(item, is_map=is_map) for item in value]
+    if not isinstance(value, dict):
+        return value
+    entries = sorted(value.items()) if is_map else value.items()
+    deep = is_map and "@type" not in value
+    return {key: _ordered(item, is_map=deep or key in _MAPS) for key, item in entries}
 
 
 def _print(found: list[Any], output: Format) -> None:

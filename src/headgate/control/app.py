@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import shutil
+import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import Node
 from headgate.identity.pem import Files
 from headgate.local.addresses import Addresses, claim_range
+from headgate.local.environment import NO_PROXY
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
 from headgate.local.envoy_admin import Admin
 from headgate.local.gateways import GatewayAddresses, ensure_class
@@ -146,52 +148,38 @@ async def running(options: Options) -> AsyncIterator[Running]:
             pid=os.getpid(),
         )
         tasks = await stack.enter_async_context(_background())
-        tokens = LocalTokens(secret_in(state / TOKEN_SECRET))
-        trust = Trust(state, ground.settings.trust_domain, options.authority)
-        machine = await _control(_Control(ground, instance, sockets, trust, tokens), stack, tasks)
-        envoy = _envoy(options, instance, sockets, ground.guard)
-        _write_token(tokens, state / GATEWAY)
-        tasks.start(_keep_token(tokens, state / GATEWAY), name="the gateway's token")
+        parts = _Parts(
+            state,
+            ground,
+            instance,
+            sockets,
+            Trust(state, ground.settings.trust_domain, options.authority),
+            LocalTokens(secret_in(state / TOKEN_SECRET)),
+        )
+        machine = await _control(parts, stack, tasks)
+        envoy = _envoy(options, parts)
+        tasks.start(_keep_token(parts.tokens, state / GATEWAY), name="the gateway's token")
         await envoy.start()
         stack.push_async_callback(envoy.stop)
-        runtime = LocalRuntime(
-            ground.store,
-            state,
-            ground.addresses,
-            unrouted=machine.unrouted,
-            extra_env={"http_proxy": f"http://{instance.proxy}", "no_proxy": "localhost,127.0.0.1"},
-        )
-        runtime.give_sidecars(
-            SidecarSite(
-                binary=find_envoy(os.environ),
-                xds_socket=sockets / XDS_SOCKET,
-                runtime_dir=sockets,
-                tokens=tokens,
-                expected=machine.expected,
-                settled=machine.settled,
-                refused=machine.refused,
-                pass_fds=(ground.guard,),
-            )
-        )
+        runtime = _runtime(parts, machine)
         stack.push_async_callback(runtime.stop)
         tasks.start(runtime.run(), name="runtime")
-
-        async def advise(obj: Object) -> Sequence[str]:
-            return await advice(obj, machine)
-
-        def read_logs(key: Key, options: LogOptions) -> AsyncIterator[bytes]:
-            return runtime.logs.read(
-                key, options.container, follow=options.follow, tail=options.tail_lines, previous=options.previous
-            )
-
-        token = read_token(state)
-        certificate = certificate_in(state)
-        app = create_app(ground.store, token=token, advise=advise, logs=read_logs)
-        tasks.start(serve(app, api, certificate), name="api")
+        _api(parts, machine, runtime, api, tasks)
         await envoy.ready()
-        write_kubeconfig(Path(instance.kubeconfig), instance.api, token, certificate)
+        write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         yield Running(machine, envoy, instance, tasks, runtime)
+
+
+class _Parts(NamedTuple):
+    """What the rest is made of."""
+
+    state: Path
+    ground: _Ground
+    instance: Instance
+    sockets: Path
+    trust: Trust
+    tokens: LocalTokens
 
 
 def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
@@ -233,17 +221,7 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     return _Ground(store, addresses, guard.fileno(), settings)
 
 
-class _Control(NamedTuple):
-    """What the control plane is made of."""
-
-    ground: _Ground
-    instance: Instance
-    sockets: Path
-    trust: Trust
-    tokens: LocalTokens
-
-
-async def _control(parts: _Control, stack: AsyncExitStack, tasks: Background) -> Machine:
+async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> Machine:
     """Start the control plane; when it returns, the stored objects are compiled and proxies may ask."""
     ground = parts.ground
     host, port = split_address(parts.instance.proxy)
@@ -266,27 +244,62 @@ async def _control(parts: _Control, stack: AsyncExitStack, tasks: Background) ->
     return machine
 
 
-def _envoy(options: Options, instance: Instance, sockets: Path, guard: int) -> EnvoyProcess:
-    directory = options.state / GATEWAY
+def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
+    """Return the runtime, with all that its pods' sidecars need."""
+    runtime = LocalRuntime(
+        parts.ground.store,
+        parts.state,
+        parts.ground.addresses,
+        unrouted=machine.unrouted,
+        extra_env={"http_proxy": f"http://{parts.instance.proxy}", "no_proxy": NO_PROXY},
+    )
+    runtime.give_sidecars(
+        SidecarSite(
+            binary=find_envoy(os.environ),
+            xds_socket=parts.sockets / XDS_SOCKET,
+            runtime_dir=parts.sockets,
+            tokens=parts.tokens,
+            expected=machine.expected,
+            settled=machine.settled,
+            refused=machine.refused,
+            pass_fds=(parts.ground.guard,),
+        )
+    )
+    return runtime
+
+
+def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socket.socket, tasks: Background) -> None:
+    """Serve the objects to kubectl."""
+
+    async def advise(obj: Object) -> Sequence[str]:
+        return await advice(obj, machine)
+
+    def read_logs(key: Key, options: LogOptions) -> AsyncIterator[bytes]:
+        return runtime.logs.read(
+            key, options.container, follow=options.follow, tail=options.tail_lines, previous=options.previous
+        )
+
+    app = create_app(parts.ground.store, token=read_token(parts.state), advise=advise, logs=read_logs)
+    tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")
+
+
+def _envoy(options: Options, parts: _Parts) -> EnvoyProcess:
+    directory = parts.state / GATEWAY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(directory / TOKEN_SOURCE, token_source(str(directory / TOKEN_FILE)))
+    parts.tokens.write(GATEWAY, directory / TOKEN_FILE)
     return EnvoyProcess(
         find_envoy(os.environ),
         bootstrap(
             node_id=GATEWAY,
-            xds_socket=str(sockets / XDS_SOCKET),
-            admin_socket=instance.admin,
+            xds_socket=str(parts.sockets / XDS_SOCKET),
+            admin_socket=parts.instance.admin,
             token=str(directory / TOKEN_SOURCE),
         ),
         directory=directory,
-        admin=Path(instance.admin),
-        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(guard,)),
+        admin=Path(parts.instance.admin),
+        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(parts.ground.guard,)),
     )
-
-
-def _write_token(tokens: LocalTokens, directory: Path) -> None:
-    """Write the gateway's proof of who it is, and where its bootstrap finds it."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(directory / TOKEN_SOURCE, token_source(str(directory / TOKEN_FILE)))
-    tokens.write(GATEWAY, directory / TOKEN_FILE)
 
 
 async def _keep_token(tokens: LocalTokens, directory: Path) -> None:

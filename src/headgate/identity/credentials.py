@@ -101,6 +101,8 @@ class Credentials:
 
     def want(self, wanted: Mapping[str, Wanted]) -> None:
         """Say which proxies are to have which certificate, all of them. New ones are issued at once, others are forgotten."""
+        if {node: entry.wanted for node, entry in self._entries.items()} == wanted:
+            return
         now = self._schedule.clock()
         for node in self._entries.keys() - wanted.keys():
             self._forget(node)

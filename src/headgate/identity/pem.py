@@ -1,7 +1,7 @@
 """An authority that the user gives as files: a root with its key, or an intermediate with its chain.
 
-The files are read when they change. To replace the root without a lost call: add the new one to the file of roots, wait
-until every proxy has it, then replace certificate and key, wait until all certificates are new, then remove the old root.
+The files are read when they change. To replace the root without a lost call: add the new one to the roots, wait until every
+proxy has it, then replace certificate and key, wait until all certificates are new, then remove the old root.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from headgate.model.secrets import PrivateText
 
 
 class Files(NamedTuple):
-    """Paths of PEM files. `certificate` may hold the chain behind it; without `roots`, its last one is the root."""
+    """Paths of PEM files. `certificate` is what signs, then the chain above it; without `roots`, all roots in it are believed."""
 
     certificate: Path
     key: Path
@@ -85,19 +85,25 @@ def _read(files: Files) -> tuple[Signer, Sequence[x509.Certificate]]:
     authority = Authority(certificate=_text(files.certificate), key=PrivateText(_text(files.key)))
     signer = signer_of(authority, f"{files.certificate} and {files.key}")
     place = str(files.certificate)
-    for certificate in signer.chain[1:]:
+    chain = _up_to_root(signer.chain)
+    for certificate in chain[1:]:
         check_is_authority(certificate, place)
-    roots = read_certificates(_text(files.roots), str(files.roots)) if files.roots else _last(signer.chain, place)
-    check_chain(signer.chain, roots, place)
-    return signer, roots
-
-
-def _last(chain: Sequence[x509.Certificate], place: str) -> Sequence[x509.Certificate]:
-    if not is_root(chain[-1]):
+    if files.roots:
+        roots = read_certificates(_text(files.roots), str(files.roots))
+    else:
+        roots = tuple(certificate for certificate in signer.chain if is_root(certificate))
+    if not roots:
         raise IssueError(
             f"the chain in {place} ends with {describe(chain[-1])}, which is no root; add the root to the file, or give it apart"
         )
-    return chain[-1:]
+    check_chain(chain, roots, place)
+    return signer._replace(chain=chain), roots
+
+
+def _up_to_root(chain: tuple[x509.Certificate, ...]) -> tuple[x509.Certificate, ...]:
+    """Return the certificates up to the first root; what follows are other roots to believe."""
+    ends = [number for number, certificate in enumerate(chain, 1) if is_root(certificate)]
+    return chain[: ends[0]] if ends else chain
 
 
 def _check_private(path: Path) -> None:
