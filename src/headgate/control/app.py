@@ -146,6 +146,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             probe=str(sockets / "probe.sock"),
             admin=str(sockets / "admin.sock"),
             pid=os.getpid(),
+            settings=ground.settings,
         )
         tasks = await stack.enter_async_context(_background())
         parts = _Parts(

@@ -13,6 +13,7 @@ import msgspec
 from headgate.errors import HeadgateError
 from headgate.private import write_private
 from headgate.resources.meta import Value
+from headgate.settings import Settings
 
 LOOPBACK = "127.0.0.1"
 INSTANCE = "instance.json"
@@ -22,7 +23,10 @@ _USUAL_LOWEST = 1024
 
 
 class Instance(Value, frozen=True, kw_only=True):
-    """A running headgate; kept in the state directory as `instance.json` (0600). Addresses are `host:port`."""
+    """A running headgate; kept in the state directory as `instance.json` (0600). Addresses are `host:port`.
+
+    `settings` are what it compiles by: whoever compiles its objects again (`headgate explain`) needs the same.
+    """
 
     api: str
     kubeconfig: str
@@ -30,6 +34,7 @@ class Instance(Value, frozen=True, kw_only=True):
     probe: str
     admin: str
     pid: int
+    settings: Settings = Settings()
 
 
 def read_instance(state: Path) -> Instance | None:
