@@ -1,0 +1,140 @@
+"""What stands for the pods of manifests, which nothing runs: the same on every machine.
+
+A Deployment or ReplicaSet becomes one pod with its own name; pods get an address and, as under `headgate up`, a sidecar. A
+Service with a selector and no EndpointSlice is served by the pods that it selects, and by one that nobody knows when the
+files have none: they can't say which pods are ready.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
+from headgate.errors import DecodeError
+from headgate.local import application_ports
+from headgate.local.addresses import Addresses
+from headgate.local.application_ports import ApplicationPorts
+from headgate.local.injection import EXPLICIT, Mode, wants_sidecar
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Object
+from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
+from headgate.resources.registry import POD
+from headgate.resources.workloads import Pod
+
+SLICE_GROUP = "discovery.k8s.io"
+SLICE = "EndpointSlice"
+EXTERNAL_NAME = "ExternalName"
+FIRST_NUMBER, NUMBERS = 20_000, 10_000  # where processes behind sidecars would listen
+_TEMPLATED = ("Deployment", "ReplicaSet")
+_SIDECARS: Mode = "all"
+
+
+def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Object]:
+    """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
+    numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
+    labels = {key.name: _texts(obj, "labels") for key, obj in objects.items() if key.kind == "Namespace"}
+    return {
+        key: _placed(_injected(pod, labels.get(key.namespace, {}), numbers), addresses)
+        for key, pod in sorted(_written(objects).items())
+    }
+
+
+def slices(objects: Mapping[Key, Object], service: Object, addresses: Addresses) -> Mapping[Key, Object]:
+    """Return endpoints for a Service that has a selector; `objects` has the pods."""
+    metadata = service["metadata"]
+    namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
+    chosen = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
+    found = [_slice(service, pod) for pod in chosen if _address(pod)]
+    if not found:
+        address = addresses.take(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
+        found = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
+    return {Key(SLICE_GROUP, SLICE, namespace, item["metadata"]["name"]): item for item in found}
+
+
+def selector(service: Object) -> Mapping[str, str]:
+    """Return the labels of the pods that a Service selects; none of them where endpoints come from elsewhere."""
+    spec = service.get("spec") or {}
+    return {} if spec.get("type") == EXTERNAL_NAME else spec.get("selector") or {}
+
+
+def _written(objects: Mapping[Key, Object]) -> dict[Key, Object]:
+    found: dict[Key, Object] = {}
+    for key, obj in objects.items():
+        template = (obj.get("spec") or {}).get("template") if key.kind in _TEMPLATED else None
+        if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
+            metadata = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
+            pod = {"apiVersion": POD.hub, "kind": POD.kind, "metadata": metadata, "spec": template.get("spec") or {}}
+            found[POD.key(key.namespace, key.name)] = pod
+    return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
+
+
+def _injected(pod: Object, namespace_labels: Mapping[str, str], numbers: ApplicationPorts) -> Object:
+    """Return the pod as it is created; one that was created already, elsewhere, stays as it is."""
+    annotations = _texts(pod, "annotations")
+    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, namespace_labels):
+        return pod
+    annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
+    try:
+        ports = application_ports.captured(read(pod, Pod))
+    except DecodeError:  # the compiler has its own say on it
+        ports = []
+    if ports and annotations[SIDECAR] == EXPLICIT:
+        name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+        annotations.setdefault(APPLICATION_PORTS, application_ports.written(numbers.take(name, ports)))
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+
+
+def _placed(pod: Object, addresses: Addresses) -> Object:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    if status.get("podIP") or status.get("phase") in ENDED:
+        return pod
+    address = addresses.take(f"Pod {metadata.get('namespace', '')}/{metadata['name']}", "pods")
+    return {**pod, "status": {"phase": "Running", **status, "podIP": address}}
+
+
+def _is_selected(key: Key, pod: Object, wanted: Mapping[str, str]) -> bool:
+    return (key.group, key.kind) == (POD.group, POD.kind) and wanted.items() <= _texts(pod, "labels").items()
+
+
+def _address(pod: Object) -> str:
+    status = pod.get("status") or {}
+    return "" if status.get("phase") in ENDED else str(status.get("podIP") or "")
+
+
+def _slice(service: Object, pod: Object) -> Object:
+    metadata, name = service["metadata"], pod["metadata"]["name"]
+    named = {
+        port["name"]: port["containerPort"]
+        for port in _ports(pod)
+        if isinstance(port, Mapping) and port.get("name") and port.get("containerPort")
+    }
+    ports = (service.get("spec") or {}).get("ports") or ()
+    target = {"targetRef": {"kind": POD.kind, "name": name}} if name else {}
+    return {
+        "apiVersion": f"{SLICE_GROUP}/v1",
+        "kind": SLICE,
+        "metadata": {
+            "name": "-".join(part for part in (metadata["name"], name) if part),
+            "namespace": metadata.get("namespace", ""),
+            "labels": {SERVICE_NAME_LABEL: metadata["name"]},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [_address(pod)], **target}],
+        "ports": [{"name": port.get("name") or "", "port": _target(port, named)} for port in ports],
+    }
+
+
+def _ports(pod: Object) -> Iterator[Any]:
+    containers: Iterable[Any] = (pod.get("spec") or {}).get("containers") or ()
+    for container in containers:
+        yield from (container.get("ports") or ()) if isinstance(container, Mapping) else ()
+
+
+def _target(port: Mapping[str, Any], named: Mapping[str, int]) -> int:
+    """Return where a Service port leads; a name that no pod of the files has leads to the port's own number."""
+    target = port.get("targetPort") or port["port"]
+    return target if isinstance(target, int) else named.get(target, port["port"])
+
+
+def _texts(obj: Object, part: str) -> dict[str, str]:
+    found = obj["metadata"].get(part)
+    return dict(found) if isinstance(found, Mapping) else {}
