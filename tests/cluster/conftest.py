@@ -1,0 +1,186 @@
+"""A real kube-apiserver with its etcd, on loopback; where the binaries are is told by KUBEBUILDER_ASSETS."""
+
+import http.client
+import json
+import os
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from headgate.serve.certificate import self_signed
+from headgate.xds.kubernetes import ApiServer
+
+READY_S = 90
+STOP_S = 20
+ADMIN, HEADGATE, NOBODY = "token-of-the-admin", "token-of-headgate", "token-of-nobody"
+USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{NOBODY},nobody,3\n'
+ISSUER = "https://kubernetes.default.svc"
+
+
+class Cluster:
+    """What tests need of an API server: its objects, its key, and who may ask for reviews."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.root = root
+        self.url = f"https://127.0.0.1:{port}"
+        self.port = port
+
+    def api(self, token: str = HEADGATE) -> ApiServer:
+        """Return the API server as the holder of a token asks it."""
+        path = self.root / f"{token}.txt"
+        path.write_text(token)
+        return ApiServer(url=self.url, roots=self.root / "api.crt", token=path)
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Call the API as its admin; return the status and the answer."""
+        trust = ssl.create_default_context(cafile=str(self.root / "api.crt"))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust)
+        headers = {"authorization": f"Bearer {ADMIN}", "content-type": "application/json"}
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(content) if content.startswith(b"{") else content.decode()
+
+    def make(self, path: str, body: Any) -> Any:
+        """Create an object that the API must take."""
+        status, answer = self.call("POST", path, body)
+        assert status in {200, 201}, answer
+        return answer
+
+    def namespace(self, name: str) -> None:
+        """Make a namespace with the ServiceAccount `web`."""
+        self.make("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.make(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "web"}})
+
+    def pod(self, namespace: str, name: str) -> str:
+        """Make a pod that no kubelet will ever run; return its uid."""
+        spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
+        made = self.make(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
+        return str(made["metadata"]["uid"])
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Delete a pod at once."""
+        status, answer = self.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
+        assert status == 200, answer
+
+    def token(self, namespace: str, pod: str = "", audiences: Sequence[str] = ("headgate",)) -> str:
+        """Ask for a token as a kubelet does for a projected volume; bound to a pod, if one is given."""
+        spec: dict[str, Any] = {"audiences": list(audiences), "expirationSeconds": 600}
+        if pod:
+            _, found = self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}")
+            uid = found["metadata"]["uid"]
+            spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/web/token"
+        made = self.make(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+        return str(made["status"]["token"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(READY_S * 3))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
+    missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).is_file()]
+    if not os.environ.get("KUBEBUILDER_ASSETS") or missing:
+        pytest.skip("KUBEBUILDER_ASSETS names no directory with etcd and kube-apiserver")
+    with ExitStack() as stack:
+        root = tmp_path_factory.mktemp("cluster")
+        found = Cluster(root, _free_port())
+        etcd, peers = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        stack.enter_context(_running(_etcd(assets, root, etcd, peers), root / "etcd.log"))
+        stack.enter_context(_running(_api_server(assets, root, etcd, found.port), root / "api.log"))
+        _wait(found)
+        yield found
+
+
+def _etcd(assets: Path, root: Path, clients: str, peers: str) -> list[str]:
+    return [
+        str(assets / "etcd"),
+        *("--data-dir", str(root / "etcd")),
+        *("--listen-client-urls", clients, "--advertise-client-urls", clients),
+        *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+        *("--initial-cluster", f"default={peers}"),
+    ]
+
+
+def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
+    certificate, key = self_signed()
+    signing = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = signing.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    private = signing.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    files = {"api.crt": certificate, "api.key": key, "sa.pub": public, "sa.key": private, "users.csv": USERS.encode()}
+    for name, content in files.items():
+        (root / name).write_bytes(content)
+    options = {
+        "etcd-servers": etcd,
+        "bind-address": "127.0.0.1",
+        "secure-port": port,
+        "tls-cert-file": root / "api.crt",
+        "tls-private-key-file": root / "api.key",
+        "cert-dir": root,
+        "service-account-issuer": ISSUER,
+        "service-account-key-file": root / "sa.pub",
+        "service-account-signing-key-file": root / "sa.key",
+        "token-auth-file": root / "users.csv",
+        "authorization-mode": "RBAC",
+        "service-cluster-ip-range": "10.0.0.0/24",
+        "disable-admission-plugins": "ServiceAccount",  # no controller makes the secrets that it waits for
+        "endpoint-reconciler-type": "none",
+    }
+    return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
+
+
+@contextmanager
+def _running(command: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(cluster: Cluster) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            if cluster.call("GET", "/readyz")[0] == 200:
+                break
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, (cluster.root / "api.log").read_text()[-3000:]
+        time.sleep(0.1)  # readiness is announced nowhere else
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "headgate"}
+    cluster.make(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {"metadata": {"name": "headgate"}, "roleRef": role, "subjects": [subject]},
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,183 @@
+"""Tokens of service accounts before a real API server: whose it accepts, and in which words it refuses the others."""
+
+import asyncio
+import base64
+import itertools
+import json
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from tests.cluster.conftest import ISSUER, NOBODY
+from tests.xds.proxies import Authority, Proxy
+
+from headgate.envoy.config import CLUSTER, Encoded
+from headgate.errors import ProxyError
+from headgate.latest import Latest
+from headgate.xds.fleet import Fleet
+from headgate.xds.kubernetes import ApiServer
+from headgate.xds.proofs import Refused
+from headgate.xds.reviews import TokenReview
+from headgate.xds.server import XdsServer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(cluster):
+    name = f"ns{next(_numbers)}"
+    cluster.namespace(name)
+    return name
+
+
+@pytest.fixture
+def reviews(cluster):
+    return TokenReview(cluster.api())
+
+
+async def refusal(proofs, node_id, token):
+    with pytest.raises(Refused) as refused:
+        await proofs.check(node_id, token)
+    assert token not in str(refused.value)
+    return str(refused.value)
+
+
+def signed(key, claims):
+    """Return a token of our own making, as the API server signs them."""
+    parts = ({"alg": "RS256", "typ": "JWT"}, claims)
+    said = ".".join(encoded(json.dumps(part).encode()) for part in parts)
+    return f"{said}.{encoded(key.sign(said.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+
+
+def encoded(content):
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def claims_of(token):
+    content = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+
+
+async def test_the_token_of_the_right_pod_is_accepted_until_it_ends(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    ends = await reviews.check(f"sidecar/{namespace}/web-1", token)
+    assert ends == claims_of(token)["exp"]
+    assert 0 < ends - time.time() <= 600
+
+
+async def test_another_pods_token_is_refused(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    cluster.pod(namespace, "web-2")
+    said = await refusal(reviews, f"sidecar/{namespace}/web-2", cluster.token(namespace, "web-1"))
+    assert said == f"this token is sidecar/{namespace}/web-1's, not sidecar/{namespace}/web-2's"
+
+
+async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_name(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    cluster.delete_pod(namespace, "web-1")
+    async with asyncio.timeout(60):
+        while True:  # the API server takes a moment itself to notice
+            try:
+                await reviews.check(f"sidecar/{namespace}/web-1", token)
+            except Refused as refused:
+                assert "the API server does not accept" in str(refused)  # noqa: PT017 - a retry is no failure
+                break
+    cluster.pod(namespace, "web-1")
+    assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+    await reviews.check(f"sidecar/{namespace}/web-1", cluster.token(namespace, "web-1"))
+
+
+async def test_a_token_for_another_audience_is_refused(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    for audience in (ISSUER, "vault"):
+        token = cluster.token(namespace, "web-1", [audience])
+        assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
+
+
+async def test_a_token_for_several_audiences_is_for_headgate_too(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1", [ISSUER, "headgate"])
+    assert await reviews.check(f"sidecar/{namespace}/web-1", token)
+
+
+async def test_a_token_that_is_bound_to_no_pod_is_refused(cluster, namespace, reviews):
+    said = await refusal(reviews, f"sidecar/{namespace}/web-1", cluster.token(namespace))
+    assert "not bound to a pod: give the sidecar a projected serviceAccountToken with audience headgate" in said
+
+
+async def test_an_expired_token_is_refused_by_headgate_and_by_the_api_server(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    claims = claims_of(cluster.token(namespace, "web-1"))
+    past = int(time.time()) - 3600
+    key = serialization.load_pem_private_key((cluster.root / "sa.key").read_bytes(), None)
+    token = signed(key, claims | {"iat": past - 600, "nbf": past - 600, "exp": past})
+    node = f"sidecar/{namespace}/web-1"
+    assert f"the token of {node} expired at " in await refusal(reviews, node, token)
+    slow = TokenReview(cluster.api(), clock=lambda: 0.0)
+    assert "does not accept" in await refusal(slow, node, token)
+
+
+async def test_a_forged_token_is_refused(cluster, namespace, reviews):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    node = f"sidecar/{namespace}/web-1"
+    assert "does not accept" in await refusal(reviews, node, signed(stranger, claims_of(token)))
+    head, _, signature = token.split(".")
+    other = cluster.token(namespace).split(".")[1]
+    assert await refusal(reviews, node, f"{head}.{other}.{signature}")
+
+
+@pytest.mark.parametrize("token", ["garbage", "a.b.c", "x" * 5000])
+async def test_garbage_is_refused(reviews, token):
+    assert "token is" in await refusal(reviews, "sidecar/default/web-1", token)
+
+
+async def test_headgate_without_permission_says_which_one_it_needs(cluster, namespace):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    for who, code in ((NOBODY, 403), ("no-token-at-all", 401)):
+        with pytest.raises(ProxyError, match=rf"\({code}\): .* system:auth-delegator"):
+            await TokenReview(cluster.api(who)).check(f"sidecar/{namespace}/web-1", token)
+
+
+async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    api = cluster.api()
+    gone = ApiServer(url="https://127.0.0.1:1", roots=api.roots, token=api.token)
+    with pytest.raises(ProxyError, match=r"the API server https://127.0.0.1:1 can't be asked"):
+        await TokenReview(gone).check(f"sidecar/{namespace}/web-1", token)
+
+
+async def test_an_api_server_with_another_authority_gets_no_token(cluster, namespace, tmp_path):
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    roots: Path = tmp_path / "roots.pem"
+    roots.write_text(Authority().roots)
+    api = cluster.api()
+    wrong = ApiServer(url=api.url, roots=roots, token=api.token)
+    with pytest.raises(ProxyError, match="CERTIFICATE_VERIFY_FAILED"):
+        await TokenReview(wrong).check(f"sidecar/{namespace}/web-1", token)
+
+
+async def test_a_sidecar_is_served_over_tls_by_its_pods_token(cluster, namespace, reviews):
+    node = f"sidecar/{namespace}/web-1"
+    cluster.pod(namespace, "web-1")
+    token = cluster.token(namespace, "web-1")
+    fleet, authority = Fleet(), Authority()
+    fleet.expect(node).config.set({CLUSTER: {"a": Encoded(b"\x1a\x01a", "1")}})
+    xds = XdsServer(fleet, reviews)
+    address = f"localhost:{await xds.start('localhost:0', Latest(authority.issue()))}"
+    async with Proxy(address, node, token, roots=authority.roots) as proxy:
+        await proxy.ask()
+        assert [item.name for item in (await proxy.heard()).resources] == ["a"]
+    async with Proxy(address, f"sidecar/{namespace}/web-2", token, roots=authority.roots) as proxy:
+        await proxy.ask()
+        assert (await proxy.ended())[0] == grpc.StatusCode.UNAUTHENTICATED
+    await xds.stop()
