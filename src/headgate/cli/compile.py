@@ -150,9 +150,9 @@ def _ordered(value: Any, *, is_map: bool = False) -> Any:
         return [_ordered(item, is_map=is_map) for item in value]
     if not isinstance(value, dict):
         return value
+    is_map = is_map and "@type" not in value
     entries = sorted(value.items()) if is_map else value.items()
-    deep = is_map and "@type" not in value
-    return {key: _ordered(item, is_map=deep or key in _MAPS) for key, item in entries}
+    return {key: _ordered(item, is_map=is_map or key in _MAPS) for key, item in entries}
 
 
 def _print(found: list[Any], output: Format) -> None:
