@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
+import pytest
+import re2
 from google.protobuf import json_format
 
 from headgate.envoy import messages, pb
-from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.resources.regexes import LARGEST_PROGRAM
 
 
@@ -45,3 +48,111 @@ def test_it_takes_every_expression_that_an_object_may_have():
 def test_it_is_the_same_text_each_time_or_no_envoy_could_be_adopted():
     text = bootstrap(node_id="gateway", xds_socket="/run/xds.sock", admin_socket="/run/admin.sock").decode()
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True)
+
+
+XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.headgate", roots="/etc/headgate/roots.json")
+
+
+def parsed(text, message):
+    return json_format.ParseDict(json.loads(text), message, descriptor_pool=messages.pool())
+
+
+def sidecar(**where):
+    text = bootstrap(node_id="sidecar/default/web-1", admin_socket="/run/admin.sock", **where)
+    return parsed(text, pb.Bootstrap())
+
+
+def unpacked(any_message, message):
+    assert any_message.type_url == pb.type_url(message)
+    return type(message).FromString(any_message.value)
+
+
+def http_options(started_with):
+    (cluster,) = started_with.static_resources.clusters
+    (options,) = cluster.typed_extension_protocol_options.values()
+    return unpacked(options, pb.HttpProtocolOptions())
+
+
+def test_the_token_is_read_from_its_file_for_each_stream_and_is_not_in_the_bootstrap():
+    injector, last = http_options(sidecar(xds_socket="/run/xds.sock", token="/run/hg/token.json")).http_filters
+    assert last.name == "envoy.filters.http.upstream_codec"
+    config = unpacked(injector.typed_config, pb.CredentialInjector())
+    credential = unpacked(config.credential.typed_config, pb.GenericCredential())
+    assert (credential.header, credential.header_value_prefix) == ("authorization", "Bearer ")
+    source = credential.credential.sds_config.path_config_source
+    assert (source.path, source.watched_directory.path) == ("/run/hg/token.json", "/run/hg")
+    secret = unpacked(parsed(token_source("/run/tokens/token"), pb.DiscoveryResponse()).resources[0], pb.Secret())
+    assert secret.name == credential.credential.name
+    content = secret.generic_secret.secret
+    assert (content.filename, content.watched_directory.path) == ("/run/tokens/token", "/run/tokens")
+
+
+def test_without_a_token_nothing_is_injected():
+    assert not http_options(started()).http_filters
+
+
+def test_over_tcp_headgate_must_have_its_name_by_an_authority_that_may_change():
+    (cluster,) = sidecar(xds=XDS).static_resources.clusters
+    assert cluster.type == pb.Cluster.DiscoveryType.STRICT_DNS
+    address = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
+    assert (address.address, address.port_value) == (XDS.host, XDS.port)
+    tls = unpacked(cluster.transport_socket.typed_config, pb.UpstreamTlsContext())
+    assert tls.sni == XDS.name
+    params = tls.common_tls_context.tls_params
+    assert params.tls_minimum_protocol_version == params.tls_maximum_protocol_version == 4  # TLS 1.3
+    validation = tls.common_tls_context.combined_validation_context
+    (name,) = validation.default_validation_context.match_typed_subject_alt_names
+    assert (name.san_type, name.matcher.exact) == (pb.SubjectAltNameMatcher.SanType.DNS, XDS.name)
+    roots = validation.validation_context_sds_secret_config
+    assert roots.sds_config.path_config_source.path == XDS.roots
+    secret = unpacked(parsed(roots_source("/etc/mesh/roots.pem"), pb.DiscoveryResponse()).resources[0], pb.Secret())
+    assert secret.name == roots.name
+    assert secret.validation_context.trusted_ca.filename == "/etc/mesh/roots.pem"
+    assert secret.validation_context.watched_directory.path == "/etc/mesh"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "fd00::1"])
+def test_an_address_is_not_looked_up(host):
+    (cluster,) = sidecar(xds=msgspec.structs.replace(XDS, host=host)).static_resources.clusters
+    assert cluster.type == pb.Cluster.DiscoveryType.STATIC
+
+
+@pytest.mark.parametrize("where", [{}, {"xds_socket": "/run/xds.sock", "xds": XDS}])
+def test_headgate_is_in_one_place(where):
+    with pytest.raises(ValueError, match="one of xds_socket and xds"):
+        sidecar(**where)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("http.mesh.rbac.denied", True),
+        ("inbound.rbac.allowed", True),
+        ("listener.0.0.0.0_15006.ssl.handshake", True),
+        ("listener.0.0.0.0_15006.ssl.fail_verify_error", True),
+        ("listener.0.0.0.0_15006.ssl.ciphers.TLS_AES_128_GCM_SHA256", False),
+        ("cluster.xds.ssl.fail_verify_san", True),
+        ("cluster.outbound/default/web/80.ssl.handshake", False),  # one more for each cluster of the mesh
+        ("cluster.outbound/default/web/80.upstream_rq_total", True),
+        ("cluster.outbound/default/web/80.upstream_cx_total", False),
+    ],
+)
+def test_the_counters_of_the_inbound_side_are_kept_and_none_that_grows_with_the_mesh(name, kept):
+    assert (
+        any(matches(pattern, name) for pattern in started().stats_config.stats_matcher.inclusion_list.patterns) == kept
+    )
+
+
+def matches(pattern, name):
+    kind = pattern.WhichOneof("match_pattern")
+    if kind == "safe_regex":
+        return re2.fullmatch(pattern.safe_regex.regex, name) is not None
+    test = {"prefix": str.startswith, "suffix": str.endswith, "contains": str.__contains__}[kind]
+    return test(name, getattr(pattern, kind))
+
+
+@pytest.mark.parametrize("where", [{"xds_socket": "/run/xds.sock"}, {"xds": XDS}])
+def test_a_sidecars_too_is_the_same_text_each_time(where):
+    texts = {bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", token="/t", **where) for _ in range(20)}
+    (text,) = texts
+    assert text.decode() == json.dumps(json.loads(text), indent=2, sort_keys=True)
