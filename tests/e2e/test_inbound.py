@@ -20,8 +20,7 @@ from tests.e2e.wire import Where
 from tests.e2e.world import until
 
 from headgate.envoy import probes
-from headgate.envoy.inbound_chains import UNREACHED
-from headgate.envoy.peers import ALPN
+from headgate.envoy.peers import ALPN, UNREACHED
 from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.matching import Match
 from headgate.model.matching import Path as PathMatch

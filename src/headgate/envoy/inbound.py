@@ -134,7 +134,7 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     """Return the one route to the application, and who may take it.
 
     Nothing is tried again here: whoever called has other pods to turn to. What may be tried again is marked
-    (`inbound_chains.UNREACHED`).
+    (`peers.UNREACHED`).
     """
     rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.requests(access, port), track_per_rule_stats=True))
     route = pb.Route(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from headgate.envoy import names, pb, rbac
 from headgate.envoy.names import InboundRef
-from headgate.envoy.peers import ALPN
+from headgate.envoy.peers import ALPN, UNREACHED
 from headgate.envoy.sources import ads
 from headgate.model.access import Access
 from headgate.model.workloads import InboundPort, Spoken, Stage, server_name
@@ -21,8 +21,6 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-UNREACHED = "x-headgate-unreached"
-"""A response header: the application has certainly not seen the request, so the caller may try another pod."""
 EARLY_BYTES = 1 << 16  # that a client may have sent when the application is reached; then it waits
 PREFIX = "inbound"  # of statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request to %DOWNSTREAM_PEER_URI_SAN%\n"

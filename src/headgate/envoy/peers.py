@@ -1,4 +1,4 @@
-"""Mutual TLS towards endpoints (R74, R76): who must answer, and how a cluster tells its endpoints apart.
+"""Between proxies. Mutual TLS towards endpoints (R74, R76): who must answer, and how a cluster tells its endpoints apart.
 
 An endpoint names its peer in metadata, and its cluster has a transport socket for each. Whatever an endpoint names that
 its cluster doesn't know is called by TLS as well, as the first of the peers: an update that is half there may fail a call
@@ -15,6 +15,9 @@ MATCH = "envoy.transport_socket_match"  # Envoy's own key of an endpoint's metad
 FIELD = "headgate"
 PLAINTEXT = "plaintext"
 ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from its application's
+UNREACHED = "x-headgate-unreached"
+"""A response header of a server's proxy: the application has certainly not seen the request, so the caller's proxy may
+try another pod."""
 CONNECTION_SECONDS = 60 * 60  # certificates live for a day: a connection must not be believed for longer than they are
 _TLS = "envoy.transport_sockets.tls"
 _RAW = "envoy.transport_sockets.raw_buffer"

@@ -6,12 +6,13 @@ from headgate.envoy import pb
 from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
 from headgate.envoy.mirrors import policy
 from headgate.envoy.names import MISSING
+from headgate.envoy.peers import UNREACHED
 from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
 from headgate.model.filters import NO_FILTERS, Filters, PathEdit
 from headgate.model.matching import Header, Match, Text
 
-RETRY_ON = "connect-failure,refused-stream,reset-before-request"  # only what has certainly not reached the application
+RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application
 RETRIES = 2
 OTHER_HOST_ATTEMPTS = 5
 
@@ -129,6 +130,7 @@ def _share(item: WeightedName, pushed_down: Filters) -> pb.WeightedCluster.Clust
 def _retries(backend_ms: int) -> pb.RetryPolicy:
     return pb.RetryPolicy(
         retry_on=RETRY_ON,
+        retriable_headers=[pb.HeaderMatcher(name=UNREACHED, present_match=True)],
         num_retries=pb.UInt32Value(value=RETRIES),
         per_try_timeout=_duration(backend_ms) if backend_ms else None,
         retry_host_predicate=[
