@@ -63,3 +63,7 @@ class Unavailable(StoreError):
 
 class ProxyError(HeadgateError):
     """A proxy can't be started or reached."""
+
+
+class TelemetryError(HeadgateError):
+    """Nothing can be said about traffic now; the message says why."""

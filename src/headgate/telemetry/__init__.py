@@ -1,0 +1,1 @@
+"""What proxies report, as windows of counts and mergeable histograms, and the answers to questions about them."""

@@ -1,0 +1,82 @@
+"""What went from whom to whom: the unit of every metric (004; R80 to R107, D20, D22)."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from headgate.resources.meta import Value
+from headgate.telemetry.histogram import Buckets, merged
+
+
+class Peer(Value, frozen=True, kw_only=True, order=True):
+    """One end of a flow: a pod (`namespace/name`), or `outside`, somebody who is none: `gateway`, or an address.
+
+    Both are empty for a destination that no request reached, because there was no endpoint.
+    """
+
+    pod: str = ""
+    outside: str = ""
+
+
+NOBODY = Peer()
+
+
+class Flow(Value, frozen=True, kw_only=True, order=True):
+    """Traffic from one peer to another. `service` (`namespace/name`) and `port` are what the client called, if it did.
+
+    `backend` is the Service whose endpoint answered: another one than `service` where a split decided. `copy`: these are
+    copies of requests, which are nobody's successes or failures (D22).
+    """
+
+    source: Peer
+    destination: Peer
+    service: str = ""
+    port: int = 0
+    backend: str = ""
+    copy: bool = False
+
+
+class Counts(Value, frozen=True, kw_only=True):
+    """What a flow came to. `classes` are requests by response class (`2xx`, `5xx`; `grpc-0`; `none` without a response).
+
+    Below 500 is success; with gRPC, the status OK and what the client did wrong (docs/metrics.md). `failure` counts what
+    never reached a server too. Bytes and connections are of ports that are not HTTP.
+    """
+
+    success: int = 0
+    failure: int = 0
+    latency: Buckets = ()
+    classes: tuple[tuple[str, int], ...] = ()
+    connections: int = 0
+    sent: int = 0
+    received: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        """Add up."""
+        classes = dict(self.classes)
+        for name, count in other.classes:
+            classes[name] = classes.get(name, 0) + count
+        return Counts(
+            success=self.success + other.success,
+            failure=self.failure + other.failure,
+            latency=merged((self.latency, other.latency)),
+            classes=tuple(sorted(classes.items())),
+            connections=self.connections + other.connections,
+            sent=self.sent + other.sent,
+            received=self.received + other.received,
+        )
+
+
+class Reading(Value, frozen=True, kw_only=True):
+    """What happened in the `window` seconds before `end` (seconds since the epoch). `cut` says what was left out, in words."""
+
+    end: float
+    window: float
+    flows: Mapping[Flow, Counts]
+    cut: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """Where the numbers are from: the proxies' own reports, or a Prometheus that scrapes them."""
+
+    async def read(self, seconds: float) -> Reading:
+        """Return the last `seconds` (R85). Raises TelemetryError when nothing can be said now."""
