@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import messages, pb
+from headgate.envoy import messages, pb, reporting
 from headgate.envoy.sources import ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
@@ -113,6 +113,8 @@ def bootstrap(
             ]
         ),
     )
+    seconds = reporting.CLUSTER_SECONDS if xds else reporting.LOCAL_SECONDS
+    reporting.report(message, cluster=XDS_CLUSTER, seconds=seconds)
     return _json(message)
 
 

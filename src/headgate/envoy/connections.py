@@ -4,7 +4,9 @@ No listener filter waits for the client's first bytes, so a server that speaks f
 proxy reach the same clusters through CONNECT.
 """
 
-from headgate.envoy import listeners, names, pb
+from collections.abc import Iterable
+
+from headgate.envoy import listeners, names, pb, telemetry
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.plan import RoutePlan, WeightedName
@@ -21,12 +23,7 @@ _REFUSAL = (
 
 def listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
     """Return the listener on a Service's own address that passes connections on."""
-    return pb.Listener(
-        name=name,
-        address=address(host, port),
-        filter_chains=[_chain(shares)],
-        enable_reuse_port=pb.BoolValue(value=False),  # as on HTTP ports (listeners.py)
-    )
+    return _listener(name, address(host, port), _chain(shares, telemetry.connections(name)))
 
 
 def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
@@ -34,20 +31,37 @@ def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedN
     return listeners.redirected(listener(name, host, port, shares))
 
 
+def pod_listener(name: str, host: str, port: int, share: WeightedName, workload: str) -> pb.Listener:
+    """Return the listener for redirected connections to one endpoint, which is that pod or nobody whom we know."""
+    ref = names.parse(name)
+    logs = telemetry.connections_to(name, workload, ref.service if ref else "")
+    return listeners.redirected(_listener(name, address(host, port), _chain((share,), logs)))
+
+
 def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener:
     """Return the listener that takes all redirected connections, and hands them to the one of their first address.
 
     What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
     """
-    found = listener(name, host, port, (share,))
+    found = _listener(name, address(host, port), _chain((share,)))  # what is nobody's is not the mesh's traffic
     found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
     return found
 
 
-def _chain(shares: tuple[WeightedName, ...]) -> pb.FilterChain:
+def _listener(name: str, where: pb.Address, chain: pb.FilterChain) -> pb.Listener:
+    return pb.Listener(
+        name=name,
+        address=where,
+        filter_chains=[chain],
+        enable_reuse_port=pb.BoolValue(value=False),  # as on HTTP ports (listeners.py)
+    )
+
+
+def _chain(shares: tuple[WeightedName, ...], logs: Iterable[pb.AccessLog] = ()) -> pb.FilterChain:
     """Return what passes connections on to one of the clusters, by their weights."""
     forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
     proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
+    telemetry.count(proxy, logs)
     places = shares or NOWHERE
     if len(places) == 1:
         proxy.cluster = places[0].cluster
@@ -61,13 +75,16 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return what clients of the HTTP proxy get: CONNECT opens a connection, a request is told what to do instead."""
     place = plan.name.partition("/")[2]
     refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % place))
-    found = [connect(plan.connections), pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal)]
+    found = [connect(plan.name, plan.connections), pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal)]
     host = pb.VirtualHost(name=plan.name, domains=["*"], routes=found)
     return pb.RouteConfiguration(name=plan.name, virtual_hosts=[host])
 
 
-def connect(shares: tuple[WeightedName, ...]) -> pb.Route:
-    """Return the route that opens a connection to one of the clusters for each CONNECT, by their weights."""
+def connect(name: str, shares: tuple[WeightedName, ...]) -> pb.Route:
+    """Return the route that opens a connection to one of the clusters for each CONNECT, by their weights.
+
+    `name` is for those that find no cluster.
+    """
     tunnel = pb.RouteAction.UpgradeConfig(
         upgrade_type=CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
     )
@@ -85,7 +102,10 @@ def connect(shares: tuple[WeightedName, ...]) -> pb.Route:
             for item in places
         ]
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
-    return pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
+    found = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
+    if places == NOWHERE:
+        found.name = name
+    return found
 
 
 def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
@@ -95,7 +115,7 @@ def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
     connection to a backend by the weights of the last route: so it is for a sidecar, whose identity must go with it.
     """
     found = http_routes.routes(plan)
-    route = connect((WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.connections)
+    route = connect(plan.name, (WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.connections)
     if authority:
         header = pb.HeaderValue(key=DESTINATION, value=authority)
         action = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD

@@ -113,7 +113,7 @@ def _certificates(port: GatewayPort) -> Iterator[Certificates]:
 
 def configuration(found: HostPlans) -> pb.RouteConfiguration:
     """Return the routes of a port. The most specific host decides, whatever port the client writes behind it."""
-    hosts = [routes.virtual_host(item.host, item.host, item.draws) for item in found.hosts]
+    hosts = [routes.virtual_host(item.host, item.host, item.draws, place=found.name) for item in found.hosts]
     message = routes.configuration(found.name, hosts)
     message.ignore_port_in_host_matching = True
     return message

@@ -9,9 +9,9 @@ A filter that asks who may connect is only asked when the client has sent someth
 spoken by then, so the handshake itself is refused to everybody else, and nothing is connected before it is done.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.envoy import names, pb, rbac
+from headgate.envoy import names, pb, rbac, telemetry
 from headgate.envoy.names import InboundRef
 from headgate.envoy.peers import ALPN, UNREACHED
 from headgate.envoy.sources import ads
@@ -58,7 +58,9 @@ def of_port(side: Side, port: InboundPort, *, among_others: bool = False) -> Ite
 def of_other_ports(side: Side) -> Iterator[pb.FilterChain]:
     """Yield the chain of ports that no Service leads to. Nobody can say there who he is, so it is for open workloads."""
     if side.stage.takes_plaintext and not side.access.closed:
-        yield pb.FilterChain(name="other", filters=[_passed(names.OTHER)])
+        yield pb.FilterChain(
+            name="other", filters=[_passed(names.OTHER, telemetry.plaintext_connections(telemetry.OTHER_PORTS))]
+        )
 
 
 def nowhere(port: int) -> pb.FilterChain:
@@ -82,7 +84,12 @@ class _Chains:
     def plain(self) -> pb.FilterChain:
         """Return the chain for plaintext."""
         chain = self._chain("plain", "raw_buffer")
-        chain.filters.extend([_requests(self._cluster, known=False)] if self._requests else self._connections())
+        if self._requests:
+            chain.filters.append(
+                _requests(self._cluster, telemetry.plaintext_requests(str(self._port.port)), known=False)
+            )
+        else:
+            chain.filters.extend(self._connections(logs=self._outsiders()))
         return chain
 
     def with_tls(self) -> Iterator[pb.FilterChain]:
@@ -106,15 +113,21 @@ class _Chains:
 
     def _foreign(self) -> pb.FilterChain:
         chain = self._chain("passed", "tls")
-        chain.filters.extend(self._connections())
+        chain.filters.extend(self._connections(logs=self._outsiders()))
         return chain
+
+    def _outsiders(self) -> list[pb.AccessLog]:
+        """Return what counts those who come without the mesh's TLS: by a proxy of their own they would come with it."""
+        return telemetry.plaintext_connections(str(self._port.port))
 
     def _chain(self, name: str, transport: str, alpn: Sequence[str] = ()) -> pb.FilterChain:
         match = pb.FilterChainMatch(transport_protocol=transport, application_protocols=alpn)
         match.MergeFrom(self._match)
         return pb.FilterChain(name=f"{self._name}/{name}", filter_chain_match=match)
 
-    def _connections(self, allowed: tuple[str, ...] = (), *, known: bool = False) -> Iterator[pb.Filter]:
+    def _connections(
+        self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, known: bool = False
+    ) -> Iterator[pb.Filter]:
         """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`."""
         access = self._side.access
         if access.closed:
@@ -122,7 +135,7 @@ class _Chains:
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
         nobody = access.closed and not allowed
-        yield _passed(names.MISSING if nobody else self._cluster, known=known and not nobody)
+        yield _passed(names.MISSING if nobody else self._cluster, logs, known=known and not nobody)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
         """Return the mesh's own TLS: both sides prove who they are. Nobody named in `allowed` is everybody of the mesh."""
@@ -150,16 +163,17 @@ class _Chains:
         return pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
 
 
-def _passed(cluster: str, *, known: bool = False) -> pb.Filter:
+def _passed(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = False) -> pb.Filter:
     """Return the filter that passes bytes on; when it must be `known` who sends them, after the handshake."""
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
+    telemetry.count(proxy, logs)
     if known:
         proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
         proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
-def _requests(name: str, *, known: bool) -> pb.Filter:
+def _requests(name: str, logs: Iterable[pb.AccessLog] = (), *, known: bool) -> pb.Filter:
     """Return the filter that reads requests. By itself it refuses them all; the routes say which are allowed."""
     manager = pb.HttpConnectionManager
     forward, details = manager.ForwardClientCertDetails.SANITIZE, None
@@ -184,6 +198,7 @@ def _requests(name: str, *, known: bool) -> pb.Filter:
         forward_client_cert_details=forward,
         set_current_client_cert_details=details,
         local_reply_config=_replies(_REFUSED if known else _REFUSED_TO_NOBODY),
+        access_log=logs,
     )
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 

@@ -1,6 +1,6 @@
 """Listeners: one for each Service port, and the gateway's HTTP proxy."""
 
-from headgate.envoy import names, pb
+from headgate.envoy import names, pb, telemetry
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.sources import ads
 from headgate.envoy.sticky import identity_filter
@@ -54,8 +54,16 @@ def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity
     """
     access = _ACCESS.format(identity=identity) if identity else ""
     connection = _http(scoped_routes=_scoped(), local_reply_config=_replies(_UNKNOWN.format(home=home, access=access)))
-    connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
+    _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
+
+
+def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
+    connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
+    del connection.access_log[:]
+    connection.access_log.extend(telemetry.requests_and_tunnels())
+    options = pb.HttpConnectionManager.HcmAccessLogOptions(flush_log_on_tunnel_successfully_established=True)
+    connection.access_log_options.CopyFrom(options)
 
 
 def probe_listener(path: str) -> pb.Listener:
@@ -96,21 +104,21 @@ def _http(
     first: tuple[pb.HttpFilter, ...] = (),
 ) -> pb.HttpConnectionManager:
     """Return an HTTP filter chain that leaves requests as they are and costs little (docs/performance.md)."""
-    router = pb.HttpFilter(
-        name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
-    )
+    router = pb.Router(suppress_envoy_headers=True, upstream_log=[telemetry.copies()])
+    last = pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(router))
     return pb.HttpConnectionManager(
         stat_prefix="mesh",
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, identity_filter(), router],
+        http_filters=[*first, identity_filter(), last],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
         stream_idle_timeout=pb.Duration(seconds=0),
         local_reply_config=local_reply_config,
+        access_log=telemetry.requests(),
     )
 
 

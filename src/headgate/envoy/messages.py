@@ -184,14 +184,17 @@ NAMES = MappingProxyType(
         "AndFilter": "envoy.config.accesslog.v3.AndFilter",
         "ComparisonFilter": "envoy.config.accesslog.v3.ComparisonFilter",
         "FileAccessLog": "envoy.extensions.access_loggers.file.v3.FileAccessLog",
+        "HeaderFilter": "envoy.config.accesslog.v3.HeaderFilter",
         "HistogramBucketSettings": "envoy.config.metrics.v3.HistogramBucketSettings",
         "LogTypeFilter": "envoy.config.accesslog.v3.LogTypeFilter",
+        "DropAction": "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig.DropAction",
         "OpenTelemetrySink": "envoy.extensions.stat_sinks.open_telemetry.v3.SinkConfig",
         "OrFilter": "envoy.config.accesslog.v3.OrFilter",
         "ResponseFlagFilter": "envoy.config.accesslog.v3.ResponseFlagFilter",
         "StaticResourceDetector": (
             "envoy.extensions.tracers.opentelemetry.resource_detectors.v3.StaticConfigResourceDetectorConfig"
         ),
+        "StatNameInput": "envoy.extensions.matching.common_inputs.stats.v3.StatFullNameMatchInput",
         "StatsAccessLog": "envoy.extensions.access_loggers.stats.v3.Config",
         "StatsConfig": "envoy.config.metrics.v3.StatsConfig",
         "StatsMatcher": "envoy.config.metrics.v3.StatsMatcher",
@@ -241,6 +244,9 @@ NAMES = MappingProxyType(
         "UInt64Value": "google.protobuf.UInt64Value",
         "Value": "google.protobuf.Value",
         "ValueMatcher": "envoy.type.matcher.v3.ValueMatcher",
+        "XdsMatcher": "xds.type.matcher.v3.Matcher",
+        "XdsStringMatcher": "xds.type.matcher.v3.StringMatcher",
+        "XdsTypedExtension": "xds.core.v3.TypedExtensionConfig",
     }
 )
 

@@ -118,8 +118,8 @@ def _of_pod(view: View, table: RouteTable, route: RoutePlan, endpoint: Endpoint)
         said = server_name(table.ref, view.tls_domain)
         peer = Peer(identity=endpoint.identity, server_name=said, opaque=not table.protocol.is_http)
         yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
-    share = (WeightedName(cluster=cluster, weight=1),)
-    yield Part(LISTENER, name, connections.redirected_listener, (name, *where, share), (cluster,))
+    share = WeightedName(cluster=cluster, weight=1)
+    yield Part(LISTENER, name, connections.pod_listener, (name, *where, share, endpoint.workload), (cluster,))
 
 
 def _is_plain(table: RouteTable) -> bool:

@@ -19,7 +19,7 @@ OTHER_HOST_ATTEMPTS = 5
 
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return the routes of one Service port; whoever arrives here means that Service, so every host is right."""
-    return configuration(plan.name, [virtual_host(plan.name, "*", plan.draws)])
+    return configuration(plan.name, [virtual_host(plan.name, "*", plan.draws, place=plan.name)])
 
 
 def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
@@ -27,15 +27,20 @@ def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfigu
     return pb.RouteConfiguration(name=name, virtual_hosts=hosts)
 
 
-def virtual_host(name: str, domain: str, draws: Iterable[Draw]) -> pb.VirtualHost:
-    """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404."""
+def virtual_host(name: str, domain: str, draws: Iterable[Draw], *, place: str) -> pb.VirtualHost:
+    """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404.
+
+    `place` names the Service port or the Gateway's port that they are for.
+    """
     return pb.VirtualHost(
-        name=name, domains=[domain], routes=[_route(part) for draw in draws for part in by_cookie(draw)]
+        name=name, domains=[domain], routes=[_route(part, place) for draw in draws for part in by_cookie(draw)]
     )
 
 
-def _route(draw: Draw) -> pb.Route:
+def _route(draw: Draw, place: str) -> pb.Route:
     found = pb.Route(match=_match(draw.match), **header_fields(_whole(draw)))
+    if not draw.clusters or any(item.cluster == MISSING for item in draw.clusters):
+        found.name = place  # what has no cluster is counted by that (telemetry.py)
     if draw.redirect:
         found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
     elif draw.clusters:

@@ -1,0 +1,72 @@
+"""How counts get to headgate: each proxy sends the values of its series every few seconds, over the connection that its
+configuration comes by (R85, R97).
+
+Values are cumulative: what a report doesn't bring, the next one does, and nothing is lost while headgate is away. Two
+things a receiver must know (docs/metrics.md): a series that nobody used since the last sweep is not sent, and at the next
+sweep it is dropped and begins anew; and a process that ends doesn't report once more.
+"""
+
+from headgate.envoy import pb, telemetry
+from headgate.model.latency import BOUNDS_US
+
+LOCAL_SECONDS = 2  # on one machine, where somebody looks on
+CLUSTER_SECONDS = 5  # thousands of proxies that all report
+SWEEP_SECONDS = 600
+"""Between two sweeps of series that nobody uses. It is how long headgate may be away without missing anything."""
+REPORT_TIMEOUT_SECONDS = 10
+POINTS = 500  # in a message: one of a histogram has up to 4 KB, and gRPC's limit is 4 MB
+NODE = "node"
+"""The attribute of a report that says whose it is."""
+OVERFLOW = "server.stats_overflow."
+_SENT = (f"{telemetry.PREFIX}.", OVERFLOW)
+_BASE = "envoy.tracers.opentelemetry.resource_detectors.static_config"
+
+
+def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
+    """Let a proxy count, and report every few `seconds` to a `cluster`, in the name of its node id."""
+    message.admin.access_log.append(telemetry.anchor())
+    message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
+    message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=SWEEP_SECONDS))
+    latency = pb.StringMatcher(prefix=f"{telemetry.PREFIX}.{telemetry.LATENCY}")
+    message.stats_config.histogram_bucket_settings.append(
+        pb.HistogramBucketSettings(match=latency, buckets=map(float, BOUNDS_US))
+    )
+    message.stats_config.stats_matcher.inclusion_list.patterns.append(pb.StringMatcher(prefix=f"{telemetry.PREFIX}."))
+    sink = pb.pack(_sink(message.node.id, cluster))
+    message.stats_sinks.append(pb.StatsSink(name="envoy.stat_sinks.open_telemetry", typed_config=sink))
+
+
+def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
+    return pb.OpenTelemetrySink(
+        grpc_service=pb.GrpcService(
+            envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=cluster),
+            timeout=pb.Duration(seconds=REPORT_TIMEOUT_SECONDS),
+        ),
+        resource_detectors=[
+            pb.TypedExtensionConfig(
+                name=_BASE, typed_config=pb.pack(pb.StaticResourceDetector(attributes={NODE: node}))
+            )
+        ],
+        report_counters_as_deltas=False,
+        report_histograms_as_deltas=False,
+        emit_tags_as_attributes=pb.BoolValue(value=True),
+        use_tag_extracted_name=pb.BoolValue(value=True),
+        max_data_points_per_request=POINTS,
+        custom_metric_conversions=_nothing_else(),
+    )
+
+
+def _nothing_else() -> pb.XdsMatcher:
+    """Return what leaves out the statistics that are only for the admin page."""
+    parts = pb.XdsMatcher.MatcherList
+    name = pb.XdsTypedExtension(name="name", typed_config=pb.pack(pb.StatNameInput()))
+    wanted = [
+        parts.Predicate(
+            single_predicate=parts.Predicate.SinglePredicate(input=name, value_match=pb.XdsStringMatcher(prefix=prefix))
+        )
+        for prefix in _SENT
+    ]
+    others = parts.Predicate(not_matcher=parts.Predicate(or_matcher=parts.Predicate.PredicateList(predicate=wanted)))
+    drop = pb.XdsTypedExtension(name="drop", typed_config=pb.pack(pb.OpenTelemetrySink.DropAction()))
+    rule = parts.FieldMatcher(predicate=others, on_match=pb.XdsMatcher.OnMatch(action=drop))
+    return pb.XdsMatcher(matcher_list=parts(matchers=[rule]))

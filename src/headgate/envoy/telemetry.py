@@ -1,0 +1,225 @@
+"""What proxies count, by access loggers that write statistics: per series, not per request (R84 to R97, D22).
+
+Whoever calls counts, because it alone knows the pod that answered; the reporting proxy is the source. A server's proxy
+counts what comes in plaintext besides, by the caller's address. The series, and the attributes that tell them apart:
+
+mesh.requests     cluster, pod, backend, code, grpc   requests, each once, when they end
+mesh.latency      cluster, pod, backend               histogram of microseconds: from a request's first byte to the last
+                                                      of its response, as the client's side has them
+mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
+mesh.failed       cluster, pod, backend               those that reached none
+mesh.sent         cluster, pod, backend               bytes from client to server, when a connection ends
+mesh.received     cluster, pod, backend               bytes back
+mesh.copies       cluster, pod, backend, code         copies of requests, one for each attempt
+
+At a server, `port` (of the pod, or `other` where no Service leads to it) and `source` (an address) stand in the place of
+cluster, pod and backend. `cluster` is a name of `names`, which tells the Service and its port; where there was none, it is
+what else is named like that: the routes or the listener that the client had come to. It is empty where no Service was
+meant. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
+An attribute without a value is there, and empty. `code` is for `parse_code`.
+
+All of them are in one scope, which the bootstrap holds (`anchor`): by itself it would end with the last listener that
+counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.message import Message
+
+from headgate.envoy import pb
+from headgate.envoy.clusters import METADATA
+
+PREFIX = "mesh"
+REQUESTS, LATENCY, COPIES = "requests", "latency", "copies"
+CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
+COPY_HEADER = "x-headgate-copy"
+"""A header of copies of requests, by which they are known for copies."""
+OTHER_PORTS = "other"
+MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
+MOST_HISTOGRAMS = 5_000
+LOGGER = "envoy.access_loggers.stats"
+Place: TypeAlias = tuple[tuple[str, str], ...]
+"""Attributes that say between whom, with their values: text, and Envoy's commands."""
+
+_POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%")
+_BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
+_CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
+_CLUSTER_OR_ROUTE = ("cluster", '%COALESCE({"operators":["UPSTREAM_CLUSTER","ROUTE_NAME"]})%')
+_CODE = ("code", "%RESPONSE_CODE%%RESPONSE_FLAGS%")
+_GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
+_WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
+_TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy names them as its client's side does
+_NOWHERE = ("UH", "URX", "UO", "NC")
+"""Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
+_FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
+_FIRST_REFUSAL = 300
+
+
+class Code(NamedTuple):
+    """What became of a request. `status` is 0 without a response; `flags` are Envoy's words for what went wrong."""
+
+    status: int
+    flags: frozenset[str] = frozenset()
+
+
+def parse_code(text: str) -> Code:
+    """Read the attribute `code`: the status, and behind it Envoy's response flags or `-`, as in `200-` or `503UF,URX`."""
+    flags = text.lstrip("0123456789")
+    status = text.removesuffix(flags)
+    return Code(int(status or 0), frozenset(flag for flag in flags.split(",") if flag.strip("-")))
+
+
+# --- a client's side
+
+
+def requests() -> list[pb.AccessLog]:
+    """Return the loggers of a connection manager."""
+    return _requests((_CLUSTER_OR_ROUTE, _POD, _BACKEND))
+
+
+def requests_and_tunnels() -> list[pb.AccessLog]:
+    """Return the loggers of one that takes CONNECT too; it must log when a tunnel is there, not only when it ends.
+
+    What is in a tunnel is a connection.
+    """
+    place = (_CLUSTER_OR_ROUTE, _POD, _BACKEND)
+    tunnel, kinds = _method_is_connect(), pb.AccessLogType
+    established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
+    ended = _of_kind(kinds.DownstreamEnd)
+    return [
+        *_requests(place, _method_is_connect(inverted=True)),
+        _logger([_one(CONNECTIONS, place)], tunnel, established),
+        _logger(_bytes(place), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
+        _logger([_one(FAILED, place)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
+    ]
+
+
+def connections(name: str) -> list[pb.AccessLog]:
+    """Return the loggers of a listener that passes connections on (`count`)."""
+    return _connections((_CLUSTER, _POD, _BACKEND), failed=(("cluster", name), _POD, _BACKEND))
+
+
+def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
+    """Return those of a listener for one server, whose cluster knows an address and nothing else about it."""
+    place = (("cluster", name), ("pod", pod), ("backend", backend))
+    return _connections(place, failed=place)
+
+
+def count(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
+    """Let connections be counted: when they have reached a server, and when they end."""
+    proxy.access_log.extend(loggers)
+    if proxy.access_log:
+        options = pb.TcpProxy.TcpAccessLogOptions(flush_access_log_on_connected=True)
+        proxy.access_log_options.CopyFrom(options)
+
+
+def copies() -> pb.AccessLog:
+    """Return the logger of a router, which makes the copies: they have no connection manager of their own."""
+    copy = pb.HeaderMatcher(name=COPY_HEADER, present_match=True)
+    is_copy = pb.AccessLogFilter(header_filter=pb.HeaderFilter(header=copy))
+    return _logger([_one(COPIES, (_CLUSTER, _POD, _BACKEND, _CODE))], is_copy)
+
+
+# --- a server's side
+
+
+def plaintext_requests(port: str) -> list[pb.AccessLog]:
+    """Return the loggers for requests that no proxy has counted: whoever has one comes by mutual TLS."""
+    return _requests(_from_outside(port))
+
+
+def plaintext_connections(port: str) -> list[pb.AccessLog]:
+    """Return the same for connections."""
+    return _connections(_from_outside(port), failed=_from_outside(port))
+
+
+def _from_outside(port: str) -> Place:
+    # The address of the connection: headers may say anything.
+    return ("port", port), ("source", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
+
+
+# --- the proxy
+
+
+def anchor() -> pb.AccessLog:
+    """Return a logger that never logs and always is there, so that the scope is."""
+    return _logger([], _of_kind(pb.AccessLogType.UdpSessionEnd))
+
+
+# --- loggers
+
+
+def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
+    latency = pb.StatsAccessLog.Histogram(
+        stat=_stat(LATENCY, place), unit=pb.StatsAccessLog.Histogram.Unit.Microseconds, value_format=_WHOLE
+    )
+    with_response = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
+    return [_logger([_one(REQUESTS, (*place, _CODE, _GRPC))], *filters), _logger([latency], *filters, with_response)]
+
+
+def _connections(place: Place, failed: Place) -> list[pb.AccessLog]:
+    connected = _of_kind(pb.AccessLogType.TcpUpstreamConnected)
+    ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
+    nowhere = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_NOWHERE))
+    return [
+        _logger([_one(CONNECTIONS, place)], connected),
+        _logger(_bytes(place), ended),
+        _logger([_one(FAILED, failed)], ended, nowhere),
+    ]
+
+
+def _bytes(place: Place) -> list[Message]:
+    counter = pb.StatsAccessLog.Counter
+    return [
+        counter(stat=_stat(SENT, place), value_format=_TO_SERVER),
+        counter(stat=_stat(RECEIVED, place), value_format=_TO_CLIENT),
+    ]
+
+
+def _one(name: str, tags: Place) -> pb.StatsAccessLog.Counter:
+    return pb.StatsAccessLog.Counter(stat=_stat(name, tags), value_fixed=pb.UInt64Value(value=1))
+
+
+def _stat(name: str, tags: Place) -> pb.StatsAccessLog.Stat:
+    return pb.StatsAccessLog.Stat(
+        name=name, tags=[pb.StatsAccessLog.Tag(name=tag, value_format=value) for tag, value in tags]
+    )
+
+
+def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.AccessLog:
+    """Return a logger for what passes all filters."""
+    found = list(stats)
+    config = pb.StatsAccessLog(
+        stats_scope=pb.StatsScope(
+            prefix=PREFIX,
+            sharing_name=PREFIX,
+            enable_eviction=True,
+            max_counters=pb.UInt32Value(value=MOST_COUNTERS),
+            max_histograms=pb.UInt32Value(value=MOST_HISTOGRAMS),
+        ),
+        counters=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Counter)],
+        histograms=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Histogram)],
+    )
+    logger = pb.AccessLog(name=LOGGER, typed_config=pb.pack(config))
+    if len(filters) > 1:
+        logger.filter.CopyFrom(pb.AccessLogFilter(and_filter=pb.AndFilter(filters=filters)))
+    elif filters:
+        logger.filter.CopyFrom(filters[0])
+    return logger
+
+
+def _of_kind(kind: pb.AccessLogType) -> pb.AccessLogFilter:
+    return pb.AccessLogFilter(log_type_filter=pb.LogTypeFilter(types=[kind]))
+
+
+def _status(op: pb.ComparisonFilter.Op, status: int) -> pb.AccessLogFilter:
+    value = pb.RuntimeUInt32(default_value=status, runtime_key="headgate.status")
+    return pb.AccessLogFilter(
+        status_code_filter=pb.StatusCodeFilter(comparison=pb.ComparisonFilter(op=op, value=value))
+    )
+
+
+def _method_is_connect(*, inverted: bool = False) -> pb.AccessLogFilter:
+    method = pb.HeaderMatcher(name=":method", string_match=pb.StringMatcher(exact="CONNECT"), invert_match=inverted)
+    return pb.AccessLogFilter(header_filter=pb.HeaderFilter(header=method))
