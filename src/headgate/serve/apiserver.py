@@ -24,10 +24,14 @@ from headgate.serve import discovery, media, openapi, paths, reviews
 from headgate.serve.certificate import Certificate
 from headgate.serve.kinds import groups
 from headgate.serve.logs import LogSource
+from headgate.serve.metrics import MetricsApi
+from headgate.serve.metrics_faces import face_of
+from headgate.serve.metrics_query import question
 from headgate.serve.objects import Advise, Objects
 from headgate.serve.resources import ResourceApi
 from headgate.serve.status import ApiError, no_such_path
 from headgate.store.base import Store
+from headgate.telemetry.flows import Source
 
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
@@ -38,13 +42,21 @@ _SHUTDOWN_SECONDS = 3
 _BUG = ApiError(500, "headgate has a bug here; its log says more")
 
 
-def create_app(store: Store, *, token: str, advise: Advise | None = None, logs: LogSource | None = None) -> Starlette:
+def create_app(
+    store: Store,
+    *,
+    token: str,
+    advise: Advise | None = None,
+    logs: LogSource | None = None,
+    traffic: Source | None = None,
+) -> Starlette:
     """Return the API over `store` for the holder of `token`.
 
-    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods.
+    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods; `traffic` is what
+    proxies count, for the metrics API.
     """
     closing = asyncio.Event()
-    api = _Api(ResourceApi(Objects(store, advise), logs, closing))
+    api = _Api(ResourceApi(Objects(store, advise), logs, closing), MetricsApi(store, traffic))
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing
     app.add_middleware(_Gate, token=token)
@@ -142,8 +154,9 @@ def _is_loopback(host: str) -> bool:
 class _Api:
     """Leads each path to its answer; every error becomes a Status."""
 
-    def __init__(self, resources: ResourceApi) -> None:
+    def __init__(self, resources: ResourceApi, metrics: MetricsApi) -> None:
         self._resources = resources
+        self._metrics = metrics
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
@@ -162,6 +175,8 @@ class _Api:
         if parts[0] == "apis" and len(parts) > 3:
             if reviews.is_review(*parts[1:4]) and len(parts) == 4:
                 return await _review(request, parts[3])
+            if face := face_of(parts[1], parts[2]):
+                return await self._metrics.answer(request, question(face, parts[3:]))
             return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {request.url.path}")

@@ -5,11 +5,15 @@ from typing import Any
 
 import headgate
 from headgate.resources.registry import api_version
+from headgate.serve import metrics_discovery
 from headgate.serve.kinds import Served, groups
+from headgate.serve.metrics_faces import FACES
 from headgate.serve.reviews import REVIEWS
 from headgate.serve.status import ApiError, no_such_path
 
 _CHANGES = ("get", "patch", "update")
+_OTHERS = (*((group, version) for group, version, *_ in REVIEWS), *((face.group, face.version) for face in FACES))
+"""Groups and versions of what is not stored."""
 
 
 def version() -> dict[str, Any]:
@@ -60,6 +64,7 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
     rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [_review(plural, kind) for g, v, plural, kind in REVIEWS if (g, v) == (group, version)]
+    rows += metrics_discovery.rows(group, version)
     if not rows:
         raise no_such_path()
     return {
@@ -93,11 +98,12 @@ def aggregated(api: str, *, core: bool) -> dict[str, Any]:
 
 
 def _named() -> list[str]:
-    return [*(name for name in groups() if name), *dict.fromkeys(group for group, *_ in REVIEWS)]
+    """Return the groups in the order of precedence: the last ones never take a name like `pods` from the others."""
+    return [*(name for name in groups() if name), *dict.fromkeys(group for group, *_ in _OTHERS)]
 
 
 def _versions(group: str) -> list[str]:
-    return list(groups().get(group, {})) or list(dict.fromkeys(v for g, v, *_ in REVIEWS if g == group))
+    return list(groups().get(group, {})) or list(dict.fromkeys(v for g, v in _OTHERS if g == group))
 
 
 def _group(name: str) -> dict[str, Any]:
@@ -137,7 +143,7 @@ def _review(plural: str, kind: str) -> dict[str, Any]:
 
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for row in resource_list(group, version)["resources"]:
+    for row in [*resource_list(group, version)["resources"], *metrics_discovery.edge_rows(group, version)]:
         parent, _, subresource = row["name"].partition("/")
         kind = {
             "group": row.get("group", group),

@@ -105,7 +105,7 @@ async def read_object(request: Request) -> dict[str, Any]:
     return value
 
 
-def answer(value: Mapping[str, Any], *, code: int = 200, warnings: Sequence[str] = ()) -> Response:
+def answer(value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnings: Sequence[str] = ()) -> Response:
     """Write an object, with a `Warning: 299` header for each warning."""
     response = Response(msgspec.json.encode(value), status_code=code, media_type=JSON)
     for warning in warnings:

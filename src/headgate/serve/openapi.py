@@ -11,8 +11,9 @@ import msgspec
 import headgate
 from headgate.resources import crd
 from headgate.resources.registry import api_version
-from headgate.serve import openapi_pb
+from headgate.serve import metrics_schema, openapi_pb
 from headgate.serve.kinds import Served, groups
+from headgate.serve.metrics_faces import FACES, face_of
 from headgate.serve.status import no_such_path
 
 _GVK = "x-kubernetes-group-version-kind"
@@ -49,23 +50,34 @@ def v3_json(path: str) -> bytes:
     if found is None:
         raise no_such_path()
     group, version = found
+    if face := face_of(group, version):
+        return _v3_document(metrics_schema.paths(face), metrics_schema.names(face))
     served = groups()[group][version]
-    names = _closure({crd.names()[group, version, one.kind.kind] for one in served})
-    schemas = json.dumps({name: crd.definitions()[name] for name in sorted(names)})
+    paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
+    return _v3_document(paths, {crd.names()[group, version, one.kind.kind] for one in served})
+
+
+def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
+    """Return a document with some paths, and with the definitions of these names and all that they point at."""
+    schemas = json.dumps({name: _definitions()[name] for name in sorted(_closure(names))})
     document = {
         "openapi": "3.0.0",
         "info": _info(),
-        "paths": {path: item for one in served for path, item in _paths(one, v3=True).items()},
+        "paths": paths,
         "components": {"schemas": json.loads(schemas.replace(crd.REF, _V3_REF))},
     }
     return msgspec.json.encode(document)
 
 
+def _definitions() -> Mapping[str, crd.Schema]:
+    return {**crd.definitions(), **metrics_schema.definitions()}
+
+
 def _v3_paths() -> Mapping[str, tuple[str, str]]:
+    stored = [(group, version) for group, versions in groups().items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
-        for group, versions in groups().items()
-        for version in versions
+        for group, version in (*stored, *((face.group, face.version) for face in FACES))
     }
 
 
@@ -74,7 +86,7 @@ def _closure(names: set[str]) -> set[str]:
     while names - found:
         name = (names - found).pop()
         found.add(name)
-        text = json.dumps(crd.definitions()[name])
+        text = json.dumps(_definitions()[name])
         names |= {part.partition('"')[0] for part in text.split(crd.REF)[1:]}
     return found
 
@@ -84,8 +96,9 @@ def _v2() -> dict[str, Any]:
     return {
         "swagger": "2.0",
         "info": _info(),
-        "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()},
-        "definitions": dict(crd.definitions()),
+        "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
+        | {path: item for face in FACES for path, item in metrics_schema.paths(face).items()},
+        "definitions": dict(_definitions()),
     }
 
 

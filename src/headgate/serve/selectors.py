@@ -18,6 +18,17 @@ _EXISTS = re.compile(rf"(!?)\s*({_KEY})")
 _FIELD = re.compile(r"((?:[^=!,\\]|\\.)+?)(==|!=|=)((?:[^,\\]|\\.)*)")
 _ESCAPED = re.compile(r"\\(.)")
 
+_OPERATORS = {
+    "in": "In",
+    "=": "In",
+    "notin": "NotIn",
+    "!=": "NotIn",
+    "<": "Lt",
+    ">": "Gt",
+    "": "Exists",
+    "!": "DoesNotExist",
+}
+
 _COMMON_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 _FIELDS = {
     "Pod": {"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"}
@@ -62,6 +73,29 @@ def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
     raise ApiError(
         400, f"unable to parse requirement {part!r}: write key=value, key!=value, key in (a, b), key or !key"
     )
+
+
+def written_selector(text: str) -> dict[str, Any]:
+    """Return a label selector as an object has it (LabelSelector). Only for text that `label_selector` takes."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for part in map(str.strip, _split_outside_parentheses(text)):
+        key, operator, values = _requirement(part)
+        if operator == "=" and key not in labels:
+            labels[key] = values[0]
+        else:
+            expression = {"key": key, "operator": _OPERATORS[operator], "values": values}
+            expressions.append({name: value for name, value in expression.items() if value})
+    found: dict[str, Any] = {"matchLabels": labels} if labels else {}
+    return found | ({"matchExpressions": expressions} if expressions else {})
+
+
+def _requirement(part: str) -> tuple[str, str, list[str]]:
+    if found := _SET.fullmatch(part):
+        return found[1], found[2], [value.strip() for value in found[3].split(",")]
+    if found := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
+        return found[1], found[2].replace("==", "="), [found[3]]
+    return part.removeprefix("!").strip(), "!" if part.startswith("!") else "", []
 
 
 def _in_order(value: str | None, operator: str, number: int) -> bool:

@@ -42,6 +42,7 @@ _STEPS = (
 )
 _DECADES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _LONGEST_US = 60_000_000
+_LEAST = 1e-9  # of a request: the share 0 is the first one
 
 BOUNDS_US: tuple[int, ...] = tuple(
     bound for decade in _DECADES for step in _STEPS if (bound := step * decade) <= _LONGEST_US
@@ -65,11 +66,21 @@ def merged(several: Iterable[Sequence[int]]) -> Buckets:
 
 def percentile(buckets: Sequence[int], share: float) -> float | None:
     """Return the latency in seconds that `share` (0 to 1) of the requests stay below; None without requests."""
-    total = sum(buckets)
-    if not total:
-        return None
-    rank = share * total
-    index = next(index for index, count in enumerate(accumulate(buckets)) if count >= rank and count)
+    found = percentiles(buckets, (share,))
+    return found[0] if found else None
+
+
+def percentiles(buckets: Sequence[int], shares: Sequence[float]) -> tuple[float, ...]:
+    """Return the percentiles of several shares at once; nothing without requests."""
+    running = list(accumulate(buckets))
+    if not running or not running[-1]:
+        return ()
+    total = running[-1]
+    return tuple(_middle(bisect_left(running, max(share * total, _LEAST))) for share in shares)
+
+
+def _middle(index: int) -> float:
+    """Return what stands for the latencies of a bucket, in seconds."""
     if index == len(BOUNDS_US):
         return BOUNDS_US[-1] / 1e6
     above = BOUNDS_US[index]

@@ -1,0 +1,193 @@
+"""The faces of the metrics API: one store of numbers under three groups, each in the words of its specification (D20)."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+from headgate.resources import metrics as shapes
+from headgate.resources.meta import Value
+from headgate.resources.metrics import Metric, MetricsBackend, MetricsEdge, MetricsMetadata, Reference, TrafficMetrics
+from headgate.resources.registry import api_version
+from headgate.resources.times import timestamp
+from headgate.telemetry.answers import Row, Sum
+from headgate.telemetry.flows import Counts, Reading
+from headgate.telemetry.histogram import percentiles
+from headgate.telemetry.owners import CLUSTER_SCOPED, SPLIT, Ref
+
+KINDS: Mapping[str, str] = {
+    "namespaces": "Namespace",
+    "nodes": "Node",
+    "pods": "Pod",
+    "replicationcontrollers": "ReplicationController",
+    "services": "Service",
+    "daemonsets": "DaemonSet",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "jobs": "Job",
+}
+"""The resources of every face (R82): plural and kind."""
+SPLITS = "trafficsplits"
+EDGES = "edges"
+SHARES = (0.99, 0.9, 0.5)
+_SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
+_DIGITS = 3  # that a latency is worth: the buckets are 5 % to 10 % wide
+_EXACT = 1e-6
+
+
+class Face(Value, frozen=True, kw_only=True):
+    """A group and version. `unit` is that of latencies, `per_second` how many of them a second has.
+
+    `all_received` is the direction of the edge `{}` (R87); `sides`: edges say who measured; `splits`: has `trafficsplits`.
+    """
+
+    group: str
+    version: str
+    unit: str = "seconds"
+    per_second: int = 1
+    all_received: str = "to"
+    sides: bool = False
+    splits: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects carry them."""
+        return api_version(self.group, self.version)
+
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """Its resources: plural and kind."""
+        return {**KINDS, SPLITS: SPLIT} if self.splits else KINDS
+
+
+FACES = (
+    Face(group="traffic.metrics.k8s.io", version="v1beta1"),
+    Face(group="mesh.metrics.k8s.io", version="v1beta1"),
+    Face(
+        group="metrics.smi-spec.io",
+        version="v1alpha1",
+        unit="ms",
+        per_second=1000,
+        all_received="from",
+        sides=True,
+        splits=True,
+    ),
+)
+
+
+def face_of(group: str, version: str) -> Face | None:
+    """Return a face by its group and version."""
+    return next((face for face in FACES if (face.group, face.version) == (group, version)), None)
+
+
+def is_cluster_scoped(plural: str) -> bool:
+    """Say whether a resource is in no namespace."""
+    return KINDS.get(plural) in CLUSTER_SCOPED
+
+
+def self_link(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> str:
+    """Return the path of a resource, or of the resources of its kind when it has no name."""
+    parts = ["/apis", face.api_version]
+    parts += ["namespaces", ref.namespace] if ref.namespace else []
+    parts += [plural, *([ref.name] if ref.name else []), *([EDGES] if edges else [])]
+    return "/".join(parts)
+
+
+def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
+    """Write rows, which are all of one resource."""
+    time, window = timestamp(reading.end), duration(reading.window)
+    return [
+        TrafficMetrics(
+            kind=shapes.TRAFFIC_METRICS,
+            api_version=face.api_version,
+            metadata=_metadata(face, plural, row, time),
+            resource=_reference(row.about),
+            edge=_edge(face, row),
+            backend=MetricsBackend(apex=row.apex, name=row.backend.name, weight=row.backend.weight)
+            if row.backend
+            else None,
+            timestamp=time,
+            window=window,
+            metrics=metrics_of(face, row.sum),
+        )
+        for row in rows
+    ]
+
+
+def _metadata(face: Face, plural: str, row: Row, time: str) -> MetricsMetadata:
+    return MetricsMetadata(
+        name=row.about.name,
+        namespace=row.about.namespace,
+        labels={} if row.edge.peer else row.labels,  # those of an edge are its peer's
+        self_link=self_link(face, plural, row.about, edges=row.edge.peer is not None),
+        creation_timestamp=time,
+    )
+
+
+def _reference(ref: Ref) -> Reference:
+    return Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name)
+
+
+def _edge(face: Face, row: Row) -> MetricsEdge:
+    edge = row.edge
+    if edge.peer is None:
+        return _received(face, of_split=row.backend is not None)
+    side = ("client" if edge.direction == "to" else "server") if face.sides else ""
+    return MetricsEdge(direction=edge.direction, side=side, resource=_reference(edge.peer), copy=edge.copy)
+
+
+@functools.cache
+def _received(face: Face, *, of_split: bool) -> MetricsEdge:
+    side = "client" if of_split else "server"
+    return MetricsEdge(direction=face.all_received, side=side if face.sides else "", resource=Reference())
+
+
+def metrics_of(face: Face, total: Sum) -> tuple[Metric, ...]:
+    """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
+    counts = total.counts
+    found = percentiles(counts.latency, SHARES) or (0.0,) * len(SHARES)
+    return (
+        *(
+            _latency(name, seconds, face)
+            for name, seconds in zip((shapes.P99, shapes.P90, shapes.P50), found, strict=True)
+        ),
+        Metric(name=shapes.SUCCESS, value=str(counts.success)),
+        Metric(name=shapes.FAILURE, value=str(counts.failure)),
+        *_beyond(counts, total.copies),
+    )
+
+
+def _beyond(counts: Counts, copies: Counts) -> tuple[Metric, ...]:
+    """Write connections of ports that are not HTTP, and copies of requests (D22)."""
+    found: tuple[Metric, ...] = ()
+    if counts.connections:
+        found += (Metric(name=shapes.CONNECTIONS, value=str(counts.connections)),)
+    if copies.success or copies.failure:
+        found += (
+            Metric(name=shapes.COPIES, value=str(copies.success + copies.failure)),
+            Metric(name=shapes.FAILED_COPIES, value=str(copies.failure)),
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=4096)  # three names and two units of some 170 buckets
+def _latency(name: str, seconds: float, face: Face) -> Metric:
+    return Metric(name=name, unit=face.unit, value=quantity(seconds * face.per_second))
+
+
+def quantity(value: float) -> str:
+    """Write a number of 0 or more as a Kubernetes quantity, rounded to three digits: `10500u`, `12m`, `3`."""
+    rounded = float(f"{value:.{_DIGITS}g}")
+    for suffix, size in _SIZES:
+        scaled = rounded / size
+        if math.isclose(scaled, round(scaled), rel_tol=_EXACT):
+            return f"{round(scaled)}{suffix}"
+    return f"{round(rounded * 1e9)}n"
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as Go does: `30s`, `1m30s`, `2.5s`."""
+    minutes, rest = divmod(round(seconds, 3), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{rest:.3f}".rstrip("0").rstrip(".")
+    return f"{hours}h{minutes}m{text}s" if hours else f"{minutes}m{text}s" if minutes else f"{text}s"

@@ -1,0 +1,92 @@
+"""The objects that traffic is told of, out of a store: what the metrics API knows of the world (R82, R89)."""
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any, Protocol
+
+from headgate.compiler.references import service_name
+from headgate.resources.meta import Object
+from headgate.resources.registry import SPLIT as SPLIT_GROUP
+from headgate.store.base import Listing
+from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
+
+_GROUPS: Mapping[str, str] = {
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "DaemonSet": "apps",
+    "Job": "batch",
+    SPLIT: SPLIT_GROUP,
+}
+_ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
+"""What stands between pods and the kinds that they belong to."""
+
+
+class Objects(Protocol):
+    """Where objects are from: a `store.base.Store`, or anything else that lists them."""
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind; none of a kind that is not kept. Raises Unavailable."""
+
+
+class Census:
+    """Makes Worlds of objects; what did not change since the last one is not looked at again."""
+
+    def __init__(self, objects: Objects, domain: str) -> None:
+        self._objects = objects
+        self._domain = domain
+        self._known: dict[str, Mapping[Ref, tuple[Object, Thing]]] = {}
+        self._worlds: dict[str, tuple[Sequence[Thing], World]] = {}
+
+    async def world(self, kind: str) -> World:
+        """Return what is to know for questions about a kind; the same World while it is the same. Raises StoreError."""
+        things = [
+            thing for one in dict.fromkeys((POD, *_ON_THE_WAY.get(kind, ()), kind)) for thing in await self._all(one)
+        ]
+        before = self._worlds.get(kind)
+        if before is None or len(before[0]) != len(things) or not all(map(is_, before[0], things)):
+            before = self._worlds[kind] = things, World(things)
+        return before[1]
+
+    async def _all(self, kind: str) -> Sequence[Thing]:
+        listing = await self._objects.list(_GROUPS.get(kind, ""), kind)
+        before = self._known.get(kind, {})
+        now: dict[Ref, tuple[Object, Thing]] = {}
+        for obj in listing.items:
+            metadata = obj["metadata"]
+            ref = Ref(kind, "" if kind in CLUSTER_SCOPED else metadata["namespace"], metadata["name"])
+            known = before.get(ref)
+            now[ref] = known if known and known[0] is obj else (obj, thing_of(ref, obj, self._domain))
+        self._known[kind] = now
+        return [thing for _, thing in now.values()]
+
+
+def thing_of(ref: Ref, obj: Object, domain: str) -> Thing:
+    """Read an object, as far as traffic is told of it."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    if ref.kind == SPLIT:
+        return _split(ref, labels, spec, domain)
+    return Thing(
+        ref=ref,
+        labels=labels,
+        owner=Ref(owner["kind"], ref.namespace, owner["name"]) if owner else None,
+        node=spec.get("nodeName") or "" if ref.kind == POD else "",
+        selector=spec.get("selector") or {} if ref.kind == SERVICE else {},
+    )
+
+
+def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain: str) -> Thing:
+    def meant(name: str) -> str:
+        return service_name(name, ref.namespace, domain)
+
+    return Thing(
+        ref=ref,
+        labels=labels,
+        apex=(meant(spec["service"]), spec["service"]),
+        backends=tuple(
+            Backend(name=one["service"], service=meant(one["service"]), weight=one["weight"])
+            for one in spec["backends"]
+        ),
+    )

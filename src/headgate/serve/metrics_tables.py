@@ -1,0 +1,80 @@
+"""TrafficMetrics as `kubectl get` shows them: success, requests per second, latencies (`meta.k8s.io/v1` Table)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headgate.resources.metrics import TrafficMetrics
+from headgate.serve.metrics_faces import SHARES
+from headgate.telemetry.answers import Row
+from headgate.telemetry.histogram import percentiles
+
+_NONE = "-"
+
+
+def table(
+    rows: Sequence[Row], written: Sequence[TrafficMetrics], window: float, *, include: str, api: str
+) -> dict[str, Any]:
+    """Return a Table with a line for each row. `include` says what each carries besides: Metadata, Object or None."""
+    edges = any(row.edge.peer for row in rows)
+    backends = any(row.backend for row in rows)
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{api}",
+        "metadata": {},
+        "columnDefinitions": list(_columns(edges=edges, backends=backends)),
+        "rows": [
+            {"cells": _cells(row, window, edges=edges, backends=backends), **_object(one, include, api)}
+            for row, one in zip(rows, written, strict=True)
+        ],
+    }
+
+
+def partial(one: TrafficMetrics, api: str) -> dict[str, Any]:
+    """Return an item's metadata alone (PartialObjectMetadata)."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{api}", "metadata": one.metadata}
+
+
+def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
+    if include == "None":
+        return {}
+    return {"object": one if include == "Object" else partial(one, api)}
+
+
+def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, Any]]:
+    yield {**_column("Name", "Name of the resource."), "format": "name"}
+    if edges:
+        yield _column("Direction", "Whether traffic went to the peer or came from it.")
+        yield _column("Peer", "With whom traffic was exchanged.")
+        yield _column("Copies", "Whether these are copies of requests, as mirrors make them.")
+    if backends:
+        yield _column("Backend", "The leg of the split.")
+        yield _column("Weight", "The leg's weight.")
+    yield _column("Success", "Share of the requests that succeeded.")
+    yield _column("RPS", "Requests per second.")
+    for share in ("P50", "P90", "P99"):
+        yield _column(f"Latency_{share}", "Time until the whole response was there.")
+    yield {**_column("Requests", "Requests in the window."), "priority": 1, "type": "integer"}
+
+
+def _column(name: str, description: str) -> dict[str, Any]:
+    return {"name": name, "type": "string", "format": "", "description": description, "priority": 0}
+
+
+def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
+    counts = row.sum.copies if row.edge.copy else row.sum.counts
+    requests = counts.success + counts.failure
+    found = percentiles(counts.latency, SHARES[::-1])
+    cells: list[str | int] = [row.about.name]
+    if edges:
+        peer = row.edge.peer
+        cells += [row.edge.direction, f"{peer.kind} {peer}".strip() if peer else _NONE, "yes" if row.edge.copy else ""]
+    if backends:
+        cells += [row.backend.name, str(row.backend.weight)] if row.backend else [_NONE, _NONE]
+    cells += [
+        f"{100 * counts.success / requests:.2f}%" if requests else _NONE,
+        f"{requests / window:.1f}rps" if window else _NONE,
+        *(f"{seconds * 1000:.3g}ms" for seconds in found or ()),
+        *([_NONE] * (len(SHARES) - len(found))),
+        requests,
+    ]
+    return cells

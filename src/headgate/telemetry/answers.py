@@ -1,0 +1,237 @@
+"""Questions about traffic, answered from a Reading and the objects: who received what, and from and to whom (R83 to R96).
+
+A pod has received what its callers say that they sent it, and what its own proxy took from callers without one. What
+contains pods has received what its pods have, with percentiles of all their requests (R89). A Service is another matter: it
+has received what was called by its name, whichever pod or backend answered, and what nobody answered.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from headgate.resources.meta import Value
+from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
+from headgate.telemetry.histogram import merged
+from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
+
+NOTHING = Counts()
+UNKNOWN = "unknown"
+
+
+class Sum(Value, frozen=True, kw_only=True):
+    """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22)."""
+
+    counts: Counts = NOTHING
+    copies: Counts = NOTHING
+
+
+class Edge(Value, frozen=True, kw_only=True, order=True):
+    """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
+
+    A peer is a resource of the kind that was asked for, or the pod itself where it belongs to none; the Service that was
+    called when no pod answered; or `Outside`, with a name or an address. `copy` marks copies of requests (D22).
+    """
+
+    direction: Literal["to", "from"] = "from"
+    peer: Ref | None = None
+    copy: bool = False
+
+
+class Row(Value, frozen=True, kw_only=True):
+    """One answer: what `about` exchanged over an edge; of a split, what its `backend` did."""
+
+    about: Ref
+    sum: Sum
+    edge: Edge = Edge()
+    labels: Mapping[str, str] = {}
+    apex: str = ""
+    backend: Backend | None = None
+
+
+Grouping = Literal["", "namespace", "kind"]
+"""How peers are told apart: each by itself, or only by namespace or by kind (R88)."""
+
+
+class Passage(NamedTuple):
+    """A flow and what it came to."""
+
+    flow: Flow
+    counts: Counts
+
+
+class Traffic:
+    """The flows of a Reading with the indexes that questions need, built on first use; good for every World."""
+
+    def __init__(self, flows: Mapping[Flow, Counts]) -> None:
+        self.flows = flows
+        self._passages = [Passage(flow, counts) for flow, counts in flows.items() if _any(counts)]
+        self._sums: dict[Hashable, Sum] = {}
+
+    def received(self, pod: str) -> Sum:
+        """Return what a pod (`namespace/name`) received."""
+        return self._kept(("pod", pod), lambda: self.into.get(pod, ()))
+
+    def called(self, service: str) -> Sum:
+        """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
+        return self._kept(("service", service), lambda: self.to_service.get(service, ()))
+
+    def answered(self, apex: str, backend: str) -> Sum:
+        """Return what a backend of a split answered of what was called as its apex."""
+        passages = self.to_service.get(apex, ())
+        return self._kept((apex, backend), lambda: (one for one in passages if one.flow.backend == backend))
+
+    def _kept(self, key: Hashable, passages: Callable[[], Iterable[Passage]]) -> Sum:
+        if key not in self._sums:
+            self._sums[key] = summed(passages())
+        return self._sums[key]
+
+    @cached_property
+    def into(self) -> Mapping[str, Sequence[Passage]]:
+        """By the pod that received."""
+        return _indexed(self._passages, lambda flow: flow.destination.pod)
+
+    @cached_property
+    def out_of(self) -> Mapping[str, Sequence[Passage]]:
+        """By the pod that sent."""
+        return _indexed(self._passages, lambda flow: flow.source.pod)
+
+    @cached_property
+    def to_service(self) -> Mapping[str, Sequence[Passage]]:
+        """By the Service that was called; copies by the one that they went to."""
+        return _indexed(self._passages, lambda flow: (flow.copy and flow.backend) or flow.service)
+
+
+def _any(counts: Counts) -> bool:
+    """Say whether anything was exchanged: only then is there an edge (R91)."""
+    return bool(counts.success or counts.failure or counts.connections or counts.sent or counts.received)
+
+
+def _indexed(passages: Iterable[Passage], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
+    found: dict[str, list[Passage]] = defaultdict(list)
+    for passage in passages:
+        found[name(passage.flow)].append(passage)
+    found.pop("", None)
+    return dict(found)
+
+
+def summed(passages: Iterable[Passage]) -> Sum:
+    """Add up, copies apart."""
+    several = list(passages)
+    return Sum(
+        counts=_total([counts for flow, counts in several if not flow.copy]),
+        copies=_total([counts for flow, counts in several if flow.copy]),
+    )
+
+
+def _total(several: Sequence[Counts]) -> Counts:
+    """Add up what answers are made of: response classes and bytes are left out."""
+    if len(several) <= 1:
+        return several[0] if several else NOTHING
+    return Counts(
+        success=sum(counts.success for counts in several),
+        failure=sum(counts.failure for counts in several),
+        connections=sum(counts.connections for counts in several),
+        latency=merged(counts.latency for counts in several),
+    )
+
+
+class Answers:
+    """Answers about the traffic of a Reading among the objects of a World."""
+
+    def __init__(self, traffic: Traffic, world: World) -> None:
+        self._traffic = traffic
+        self._world = world
+        self._members: dict[str, Mapping[Ref, Sequence[str]]] = {}
+
+    def one(self, ref: Ref) -> Row | None:
+        """Return what a resource received; None when there is no such resource."""
+        thing = self._world.find(ref)
+        return self._row(thing) if thing else None
+
+    def all(self, kind: str, namespace: str = "") -> Iterator[Row]:
+        """Yield what each resource of a kind received, by namespace and name."""
+        return (self._row(thing) for thing in self._world.of(kind, namespace))
+
+    def splits(self, namespace: str = "", name: str = "") -> Iterator[Row]:
+        """Yield a row for each backend of each TrafficSplit: what it answered of what was called as the apex."""
+        for split in self._world.of(SPLIT, namespace):
+            service, apex = split.apex
+            for backend in split.backends if name in ("", split.ref.name) else ():
+                what = self._traffic.answered(service, backend.service)
+                yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
+
+    def edges(self, ref: Ref, grouping: Grouping = "") -> Iterator[Row]:
+        """Yield with whom a resource exchanged traffic, by direction and peer; `labels` are the peer's."""
+        found: dict[Edge, list[Passage]] = defaultdict(list)
+        for passage in self._sent(ref):
+            for peer in self._destinations(passage.flow, ref.kind):
+                found[Edge(direction="to", peer=_only(peer, grouping), copy=passage.flow.copy)].append(passage)
+        for passage in self._taken(ref):
+            for peer in self._homes_of(passage.flow.source, ref.kind):
+                found[Edge(direction="from", peer=_only(peer, grouping), copy=passage.flow.copy)].append(passage)
+        for edge in sorted(found):
+            thing = self._world.find(edge.peer) if edge.peer else None
+            yield Row(about=ref, edge=edge, sum=summed(found[edge]), labels=thing.labels if thing else {})
+
+    def _row(self, thing: Thing) -> Row:
+        return Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+
+    def _received(self, ref: Ref) -> Sum:
+        if ref.kind == SERVICE:
+            return self._traffic.called(str(ref))
+        if ref.kind == POD:
+            return self._traffic.received(str(ref))
+        sums = [self._traffic.received(pod) for pod in self._pods(ref)]
+        return Sum(counts=_total([one.counts for one in sums]), copies=_total([one.copies for one in sums]))
+
+    def _pods(self, ref: Ref) -> Sequence[str]:
+        """Return the pods that received or sent something and belong to a resource."""
+        if ref.kind not in self._members:
+            self._members[ref.kind] = self._find_members(ref.kind)
+        return self._members[ref.kind].get(ref, ())
+
+    def _find_members(self, kind: str) -> Mapping[Ref, Sequence[str]]:
+        found: dict[Ref, list[str]] = defaultdict(list)
+        for pod in {**self._traffic.into, **self._traffic.out_of}:
+            for home in self._world.homes(_pod(pod), kind):
+                found[home].append(pod)
+        return found
+
+    def _sent(self, ref: Ref) -> Iterator[Passage]:
+        pods = (str(ref),) if ref.kind == POD else self._pods(ref)
+        return (passage for pod in pods for passage in self._traffic.out_of.get(pod, ()))
+
+    def _taken(self, ref: Ref) -> Iterable[Passage]:
+        if ref.kind == SERVICE:
+            return self._traffic.to_service.get(str(ref), ())
+        pods = (str(ref),) if ref.kind == POD else self._pods(ref)
+        return (passage for pod in pods for passage in self._traffic.into.get(pod, ()))
+
+    def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
+        called = (flow.copy and flow.backend) or flow.service
+        if called and (kind == SERVICE or flow.destination == NOBODY):
+            return (_ref(SERVICE, called),)
+        return self._homes_of(flow.destination, kind)
+
+    def _homes_of(self, peer: Peer, kind: str) -> tuple[Ref, ...]:
+        if not peer.pod:
+            return (Ref(OUTSIDE, "", peer.outside or UNKNOWN),)
+        pod = _pod(peer.pod)
+        return self._world.homes(pod, kind) or (pod,)
+
+
+def _only(peer: Ref, grouping: Grouping) -> Ref:
+    """Leave of a peer what it is told apart by; what is in no namespace is told by its kind."""
+    namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
+    if not grouping:
+        return peer
+    return Ref("", namespace) if grouping == "namespace" and namespace else Ref(peer.kind)
+
+
+def _ref(kind: str, name: str) -> Ref:
+    return Ref(kind, *name.split("/", 1))
+
+
+def _pod(name: str) -> Ref:
+    return _ref(POD, name)
