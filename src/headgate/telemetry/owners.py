@@ -72,7 +72,7 @@ class World:
         """Return what a pod belongs to of one kind: one, several Services, or nothing."""
         key = pod, kind
         if key not in self._homes:
-            self._homes[key] = tuple(self._find_homes(pod, kind))
+            self._homes[key] = tuple(dict.fromkeys(self._find_homes(pod, kind)))
         return self._homes[key]
 
     def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
