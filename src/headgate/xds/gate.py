@@ -48,7 +48,7 @@ class Gate:
             node_id, request = read_request(first)
         except ProxyError as error:
             raise TurnedAway(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        ends = await self._proven(node_id, authorization)
+        ends = await self.prove(node_id, authorization)
         proxy = self._fleet.proxies.get(node_id)  # looked up after the proof: strangers don't learn who is known
         if proxy is None:
             message = f"headgate does not know the proxy {shown(node_id)}: there is no such pod with a sidecar"
@@ -57,7 +57,8 @@ class Gate:
             del self._told[told]  # the next time it is news again
         return Admitted(proxy, request, ends)
 
-    async def _proven(self, node_id: str, authorization: list[str]) -> float:
+    async def prove(self, node_id: str, authorization: list[str]) -> float:
+        """Return when the proof ends that this is who says so, known or not. Raises TurnedAway."""
         if self._proofs is None:
             return FOREVER
         try:

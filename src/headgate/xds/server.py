@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Read at import; without it each process that is started costs a warning, and each stranger's handshake a line.
@@ -38,16 +39,24 @@ OPTIONS = (
 
 log = logging.getLogger(__name__)
 
+Prove = Callable[[str], Awaitable[float]]
+"""Returns until when (seconds since the epoch) the caller has proven to be the proxy of a node id. Raises TurnedAway."""
+Answer = Callable[[bytes, Prove], Awaitable[bytes]]
+"""Answers a request to a method; before it believes who sent it, it lets him prove it. May raise TurnedAway."""
+
 
 class XdsServer:
-    """Serves delta ADS on one address to proxies that prove who they are.
+    """Serves delta ADS on one address to proxies that prove who they are, and other methods (`beside`) with it.
 
     Without `proofs` it serves whoever can open its unix socket.
     """
 
-    def __init__(self, fleet: Fleet, proofs: Proofs | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, proofs: Proofs | None = None, *, beside: Mapping[str, Answer] = MappingProxyType({})
+    ) -> None:
         self._gate = Gate(fleet, proofs)
         self._fleet = fleet
+        self._beside = beside
         self._proven = proofs is not None
         self._server: grpc.aio.Server | None = None
 
@@ -61,7 +70,7 @@ class XdsServer:
         if not is_private and not (certificate and self._proven):
             raise ProxyError(f"{address} is open to others: it needs a certificate, and proofs of who comes")
         server = grpc.aio.server(options=OPTIONS)
-        server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate),))
+        server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate), _Beside(self._beside, self._gate)))
         try:
             if is_private or not certificate:
                 port = server.add_insecure_port(address)
@@ -129,9 +138,35 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
             raise TurnedAway(grpc.StatusCode.DEADLINE_EXCEEDED, "the stream does not say whose it is") from None
         if first is None:
             return
-        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-        admitted = await self._gate.admit(first, [str(value) for value in given])
+        admitted = await self._gate.admit(first, _authorization(context))
         await _Stream(self._fleet, admitted).serve(requests, context)
+
+
+class _Beside(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
+    """Methods with one request and one answer."""
+
+    def __init__(self, answers: Mapping[str, Answer], gate: Gate) -> None:
+        self._answers = answers
+        self._gate = gate
+
+    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return the handler of a method that is served."""
+        answer = self._answers.get(call.method)
+        if answer is None:
+            return None
+
+        async def serve(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            try:
+                return await answer(request, lambda node_id: self._gate.prove(node_id, _authorization(context)))
+            except TurnedAway as turned:
+                await context.abort(turned.code, str(turned))
+                raise
+
+        return grpc.unary_unary_rpc_method_handler(serve)
+
+
+def _authorization(context: grpc.aio.ServicerContext) -> list[str]:
+    return [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
 
 
 class _Over(NamedTuple):

@@ -1,0 +1,103 @@
+"""Reports as proxies send them: OpenTelemetry's ExportMetricsServiceRequest, read into the values of series.
+
+A report has the cumulative values of all live series of one proxy, or a part of them when they are many. What has another
+name or shape than headgate's own series is somebody else's, and left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from google.protobuf.message import DecodeError, Message
+
+from headgate.envoy import pb
+from headgate.errors import TelemetryError
+from headgate.telemetry.histogram import BOUNDS_US
+
+METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+NODE = "node"  # the attribute of a report that says whose it is
+PREFIX = "mesh."
+OVERFLOW = "server.stats_overflow."
+_PREFIXES = PREFIX, OVERFLOW
+_NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)
+
+Series: TypeAlias = tuple[str, ...]
+"""A name, then attributes and their values in turn, sorted: `("mesh.sent", "backend", "default/web", "cluster", ...)`."""
+
+
+class Sample(NamedTuple):
+    """A series as it is. A histogram has `buckets` too, as many as `BOUNDS_US` and one; they are read when needed."""
+
+    series: Series
+    value: int
+    buckets: Sequence[int] = ()
+
+
+class Report(NamedTuple):
+    """What one proxy said at once. `start` tells one process of a proxy from the next; 0 when nothing is told about it.
+
+    Both times are seconds since the epoch, by the proxy's clock.
+    """
+
+    node: str
+    start: float
+    time: float
+    samples: Sequence[Sample]
+
+
+def read_report(data: bytes) -> Report:
+    """Read a message. Raises TelemetryError when it is none, or does not say whose it is."""
+    try:
+        message = pb.ExportMetricsServiceRequest.FromString(data)
+    except DecodeError as error:
+        raise TelemetryError(f"a report that is no ExportMetricsServiceRequest: {error}") from error
+    nodes = {
+        _attribute(item) for part in message.resource_metrics for item in part.resource.attributes if item.key == NODE
+    }
+    if len(nodes) != 1:
+        raise TelemetryError(f"a report that names {len(nodes)} proxies: its resource has one attribute {NODE!r}")
+    start = time = 0
+    samples: list[Sample] = []
+    for name, kind, point in _points(message):
+        time = max(time, point.time_unix_nano)
+        if name.startswith(_PREFIXES) and (sample := _sample(name, kind, point)):
+            start = start or point.start_time_unix_nano
+            samples.append(sample)
+    return Report(nodes.pop(), start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
+
+
+def _points(message: pb.ExportMetricsServiceRequest) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, kind and value of everything that is in a message."""
+    for part in message.resource_metrics:
+        for scope in part.scope_metrics:
+            for metric in scope.metrics:
+                kind = metric.WhichOneof("data")
+                if kind in {"sum", "histogram", "gauge"}:
+                    name = metric.name
+                    for point in getattr(metric, kind).data_points:
+                        yield name, kind, point
+
+
+def _sample(name: str, kind: str, point: Any) -> Sample | None:
+    series = (
+        name,
+        *(text for pair in sorted((item.key, _attribute(item)) for item in point.attributes) for text in pair),
+    )
+    if kind == "sum":
+        return Sample(series, point.as_int)
+    if kind == "histogram" and _has_bounds(point):
+        return Sample(series, point.count, point.bucket_counts)
+    return None
+
+
+def _has_bounds(point: Any) -> bool:
+    """Say whether a histogram has headgate's buckets; the first and the last bound tell."""
+    bounds = point.explicit_bounds
+    return (
+        len(bounds) == len(BOUNDS_US)
+        and len(point.bucket_counts) == len(BOUNDS_US) + 1
+        and (bounds[0], bounds[-1]) == (BOUNDS_US[0], BOUNDS_US[-1])
+    )
+
+
+def _attribute(item: Message) -> str:
+    return str(item.value.string_value)  # type: ignore[attr-defined]

@@ -1,0 +1,97 @@
+"""What the proxies' series mean: a name and attributes become a flow, and what there is to count about it.
+
+The series are those of `envoy.telemetry`; nothing else knows both them and flows.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from headgate.envoy import names
+from headgate.envoy.telemetry import (
+    CONNECTIONS,
+    COPIES,
+    FAILED,
+    LATENCY,
+    PREFIX,
+    RECEIVED,
+    REQUESTS,
+    SENT,
+    parse_code,
+)
+from headgate.envoy.view import SIDECAR
+from headgate.telemetry import tally
+from headgate.telemetry.flows import NOBODY, Flow, Peer
+from headgate.telemetry.growth import Grown
+from headgate.telemetry.otlp import Series
+from headgate.telemetry.tally import Tally, class_cell
+
+GATEWAY = Peer(outside="gateway")
+Callers = Callable[[str], Peer | None]
+"""Tells who has an address; None when that is somebody whose own proxy has counted."""
+_CELLS = {
+    f"{PREFIX}.{CONNECTIONS}": tally.CONNECTIONS,
+    f"{PREFIX}.{FAILED}": tally.UNREACHED,
+    f"{PREFIX}.{SENT}": tally.SENT,
+    f"{PREFIX}.{RECEIVED}": tally.RECEIVED,
+}
+_REQUESTS, _COPIES, _LATENCY = (f"{PREFIX}.{name}" for name in (REQUESTS, COPIES, LATENCY))
+_REMEMBERED = 200_000  # meanings; without them each growth costs four times as much
+
+
+class _Meaning(NamedTuple):
+    """A flow, and the cell that a counter counts in; None for a histogram. `caller` is an address that is yet to be named."""
+
+    flow: Flow
+    cell: int | None
+    caller: str = ""
+
+
+def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Tally] | None:
+    """Return what grew, of which flow; None when it is nothing of headgate's, or counted by somebody else."""
+    meaning = _meaning(node, grown.series)
+    if meaning is None:
+        return None
+    flow, cell, caller = meaning
+    if caller:
+        source = callers(caller)
+        if source is None:
+            return None
+        flow = Flow(source=source, destination=flow.destination)
+    return flow, grown.buckets if cell is None else {cell: grown.value}
+
+
+def peer(node: str) -> Peer:
+    """Return who a proxy is as the end of a flow: its pod, or a gateway."""
+    kind, _, pod = node.partition("/")
+    return Peer(pod=pod) if kind == SIDECAR and pod else GATEWAY
+
+
+@lru_cache(_REMEMBERED)
+def _meaning(node: str, series: Series) -> _Meaning | None:
+    name, *pairs = series
+    found = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    if name == _LATENCY:
+        cell = None
+    elif name in (_REQUESTS, _COPIES):
+        cell = class_cell(parse_code(found.get("code", "")).status, found.get("grpc", ""))
+    elif name in _CELLS:
+        cell = _CELLS[name]
+    else:
+        return None
+    if caller := found.get("source", ""):
+        return _Meaning(Flow(source=NOBODY, destination=peer(node)), cell, caller)
+    try:
+        ref = names.parse(found.get("cluster", ""))
+    except ValueError:  # no name of ours
+        return None
+    pod = found.get("pod", "")
+    flow = Flow(
+        source=peer(node),
+        destination=Peer(pod=pod) if pod else NOBODY,
+        service=ref.service if ref else "",
+        port=ref.port if ref else 0,
+        backend=found.get("backend", ""),
+        copy=name == _COPIES,
+    )
+    return _Meaning(flow, cell)

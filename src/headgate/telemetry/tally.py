@@ -1,0 +1,100 @@
+"""Growth as sparse counts: everything that is counted has a number, its cell, and most cells of a flow are zero.
+
+A record of a flow's growth is a few machine words: `flow << 8 | cells`, then `count << 8 | cell` for each cell. A mesh of
+tens of thousands of flows fits into memory only like that.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+from headgate.telemetry.flows import Counts
+from headgate.telemetry.histogram import BOUNDS_US
+
+Tally: TypeAlias = Mapping[int, int]
+"""Counts by cell; no zeros."""
+Table: TypeAlias = dict[int, dict[int, int]]
+"""Tallies by the number of their flow."""
+
+BUCKETS = len(BOUNDS_US) + 1  # the first cells are the latencies' buckets
+CONNECTIONS, SENT, RECEIVED, UNREACHED = range(BUCKETS, BUCKETS + 4)
+NO_RESPONSE = "none"
+_GRPC_CODES = 17
+_UNKNOWN = 2  # what a status outside of them is by gRPC's own rule
+_SERVERS_FAULT = frozenset({2, 4, 12, 13, 14, 15})  # of gRPC's statuses, those that HTTP writes as 500 and above
+_CLASSES = (
+    *(f"{hundreds}xx" for hundreds in range(1, 6)),
+    NO_RESPONSE,
+    *(f"grpc-{status}" for status in range(_GRPC_CODES)),
+)
+_CLASS_CELLS = {name: cell for cell, name in enumerate(_CLASSES, UNREACHED + 1)}
+_FAILURES = frozenset(
+    _CLASS_CELLS[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _SERVERS_FAULT))
+)
+_BITS = 8
+_MASK = (1 << _BITS) - 1
+WORD = "Q"
+
+
+def class_cell(status: int, grpc: str = "") -> int:
+    """Return the cell of a request by the status of its response, 0 without one, and gRPC's status, empty without one."""
+    if grpc.isdecimal():
+        return _CLASS_CELLS[f"grpc-{grpc if int(grpc) < _GRPC_CODES else _UNKNOWN}"]
+    return _CLASS_CELLS.get(f"{status // 100}xx", _CLASS_CELLS[NO_RESPONSE])
+
+
+def requests(tally: Tally) -> int:
+    """Return how many requests there are in a tally."""
+    return sum(count for cell, count in tally.items() if cell > UNREACHED)
+
+
+def counts(tally: Tally) -> Counts:
+    """Return a tally as its readers want it: success and failure by the classes of the responses (D22)."""
+    classes = {cell: count for cell, count in tally.items() if cell > UNREACHED}
+    failure = sum(count for cell, count in classes.items() if cell in _FAILURES)
+    timed = any(cell < BUCKETS for cell in tally)
+    return Counts(
+        success=sum(classes.values()) - failure,
+        failure=failure + tally.get(UNREACHED, 0),
+        latency=tuple(tally.get(cell, 0) for cell in range(BUCKETS)) if timed else (),
+        classes=tuple(sorted((_CLASSES[cell - UNREACHED - 1], count) for cell, count in classes.items())),
+        connections=tally.get(CONNECTIONS, 0),
+        sent=tally.get(SENT, 0),
+        received=tally.get(RECEIVED, 0),
+    )
+
+
+def add(table: Table, flow: int, tally: Tally) -> None:
+    """Add a flow's growth to a table."""
+    row = table.setdefault(flow, {})
+    for cell, count in tally.items():
+        row[cell] = row.get(cell, 0) + count
+
+
+def pack(table: Table) -> "array[int]":
+    """Return a table as words."""
+    words = array(WORD)
+    for flow, row in table.items():
+        words.append(flow << _BITS | len(row))
+        words.extend(count << _BITS | cell for cell, count in row.items())
+    return words
+
+
+def unpack(words: "array[int]", into: Table) -> None:
+    """Add packed records to a table."""
+    at = 0
+    while at < len(words):
+        flow, cells = words[at] >> _BITS, words[at] & _MASK
+        row = into.setdefault(flow, {})
+        for word in words[at + 1 : at + 1 + cells]:
+            cell = word & _MASK
+            row[cell] = row.get(cell, 0) + (word >> _BITS)
+        at += 1 + cells
+
+
+def flows_in(words: "array[int]") -> Iterator[int]:
+    """Yield the numbers of the flows in packed records."""
+    at = 0
+    while at < len(words):
+        yield words[at] >> _BITS
+        at += 1 + (words[at] & _MASK)

@@ -1,0 +1,87 @@
+"""Proxies as headgate hears them: cumulative series, flushed and evicted as Envoy 1.40 was measured to do it."""
+
+from collections.abc import Iterable, Sequence
+
+from headgate.envoy import pb
+from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.telemetry.otlp import Report, Sample, Series
+
+START = 1_800_000_000.0
+FLUSH = 2.0  # seconds between reports
+ABSENCES = 5  # reports between evictions
+A_SERIES = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "backend": "default/web"}
+
+
+class Proxy:
+    """One process. `flush` makes the report of the next two seconds; `value` is what it has of a series."""
+
+    def __init__(self, node: str = "sidecar/default/client", start: float = START, *, number: int = 0) -> None:
+        """`number` says how many flushes after its start it is now."""
+        self.node, self.start = node, start
+        self._flushes = number
+        self._values: dict[Series, int] = {}
+        self._used: set[Series] = set()
+        self._seen: set[Series] = set()
+
+    @property
+    def now(self) -> float:
+        """The time of the last flush."""
+        return self.start + self._flushes * FLUSH
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Let a counter grow."""
+        series = ("mesh.connections", "pod", name)
+        self._values[series] = self._values.get(series, 0) + number
+        self._used.add(series)
+        self._seen.add(series)
+
+    def reset(self) -> None:
+        """Do what `POST /reset_counters` does."""
+        self._values = dict.fromkeys(self._values, 0)
+
+    def flush(self) -> Report:
+        """Return the next report; then, now and then, evict."""
+        self._flushes += 1
+        samples = [Sample(series, self._values[series]) for series in sorted(self._seen)]
+        if self._flushes % ABSENCES == 0:
+            self._values = {series: self._values[series] for series in self._used}
+            self._used.clear()
+            self._seen.clear()
+        return Report(self.node, self.start, self.now, samples)
+
+
+def counter(name: str, value: int, **attributes: str) -> pb.Metric:
+    """Return a counter as Envoy sends it."""
+    point = pb.NumberDataPoint(attributes=_attributes(attributes), as_int=value, **_times())
+    return pb.Metric(name=name, sum=pb.Metric(name=name).sum.__class__(data_points=[point]))
+
+
+def histogram(
+    name: str, microseconds: Iterable[int], bounds: Sequence[int] = BOUNDS_US, **attributes: str
+) -> pb.Metric:
+    """Return a histogram as Envoy sends it."""
+    counts = [0] * (len(bounds) + 1)
+    for latency in microseconds:
+        counts[bucket_of(latency)] += 1
+    point = pb.HistogramDataPoint(
+        attributes=_attributes(attributes), count=sum(counts), bucket_counts=counts, explicit_bounds=bounds, **_times()
+    )
+    return pb.Metric(name=name, histogram=pb.Metric(name=name).histogram.__class__(data_points=[point]))
+
+
+def message(*metrics: pb.Metric, nodes: Sequence[str] = ("sidecar/default/client",)) -> bytes:
+    """Return a report as it travels."""
+    scope = pb.ScopeMetrics(metrics=metrics)
+    part = pb.ResourceMetrics(scope_metrics=[scope])
+    part.resource.attributes.extend(_attributes({"telemetry.sdk.name": "envoy"}))
+    for node in nodes:
+        part.resource.attributes.extend(_attributes({"node": node}))
+    return pb.ExportMetricsServiceRequest(resource_metrics=[part]).SerializeToString()
+
+
+def _attributes(found: dict[str, str]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in found.items()]
+
+
+def _times() -> dict[str, int]:
+    return {"start_time_unix_nano": int(START * 1e6), "time_unix_nano": int((START + 2) * 1e9)}
