@@ -16,7 +16,7 @@ At a server, `port` (of the pod, or `other` where no Service leads to it) and `s
 cluster, pod and backend. `cluster` is a name of `names`, which tells the Service and its port; where there was none, it is
 what else is named like that: the routes or the listener that the client had come to. It is empty where no Service was
 meant. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
-An attribute without a value is there, and empty. `code` is for `parse_code`.
+An attribute without a value is empty, or not there. `code` is for `parse_code`.
 
 All of them are in one scope, which the bootstrap holds (`anchor`): by itself it would end with the last listener that
 counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
@@ -102,7 +102,8 @@ def connections(name: str) -> list[pb.AccessLog]:
 
 def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
     """Return those of a listener for one server, whose cluster knows an address and nothing else about it."""
-    place = (("cluster", name), ("pod", pod), ("backend", backend))
+    known = (("cluster", name), ("pod", pod), ("backend", backend))
+    place = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
     return _connections(place, failed=place)
 
 
