@@ -18,7 +18,9 @@ POINTS = 500  # in a message: one of a histogram has up to 4 KB, and gRPC's limi
 NODE = "node"
 """The attribute of a report that says whose it is."""
 OVERFLOW = "server.stats_overflow."
-_SENT = (f"{telemetry.PREFIX}.", OVERFLOW)
+ALIVE = "server.uptime"
+"""Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
+_SENT = (f"{telemetry.PREFIX}.", OVERFLOW, ALIVE)
 _BASE = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
