@@ -143,7 +143,8 @@ def _review(plural: str, kind: str) -> dict[str, Any]:
 
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for row in [*resource_list(group, version)["resources"], *metrics_discovery.edge_rows(group, version)]:
+    listed = metrics_discovery.aggregated_rows(group, version) or resource_list(group, version)["resources"]
+    for row in listed:
         parent, _, subresource = row["name"].partition("/")
         kind = {
             "group": row.get("group", group),

@@ -7,7 +7,7 @@ from typing import Any
 from headgate.resources.meta import Object
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import api_version
-from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, Face, face_of, is_cluster_scoped
+from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, Face, face_of, is_cluster_scoped, told_apart
 from headgate.serve.status import no_such_path
 
 # Below everything that Kubernetes has, and below custom resources (1000): `pods` and `deployments` go on to mean those.
@@ -20,14 +20,14 @@ def rows(group: str, version: str) -> list[dict[str, Any]]:
     return [_row(plural, ["get", "list"]) for plural in face.kinds] if face else []
 
 
-def edge_rows(group: str, version: str) -> list[dict[str, Any]]:
-    """Return the sub-resources. Only aggregated discovery has them: the list of a face is exactly its kinds (R82)."""
+def aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
+    """Return what only aggregated discovery has beyond `rows`: sub-resources, and kinds that kubectl can tell apart."""
     face = face_of(group, version)
-    return (
-        [{**_row(plural, ["get"]), "name": f"{plural}/{EDGES}"} for plural in face.kinds if plural != SPLITS]
-        if face
-        else []
-    )
+    if face is None:
+        return []
+    found = [{**row, "kind": told_apart(face.kinds[row["name"]])} for row in rows(group, version)]
+    edges = [{**row, "name": f"{row['name']}/{EDGES}", "verbs": ["get"]} for row in found if row["name"] != SPLITS]
+    return found + edges
 
 
 def _row(plural: str, verbs: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Row, Sum
 from headgate.telemetry.flows import Counts, Reading
 from headgate.telemetry.histogram import percentiles
-from headgate.telemetry.owners import CLUSTER_SCOPED, SPLIT, Ref
+from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
 
 KINDS: Mapping[str, str] = {
     "namespaces": "Namespace",
@@ -73,6 +73,16 @@ FACES = (
         splits=True,
     ),
 )
+
+
+def told_apart(kind: str) -> str:
+    """Return the kind by which kubectl finds one resource of a face: `DeploymentTrafficMetrics`.
+
+    It goes from a resource to its kind, and from the kind back to a resource. With one kind for all, as the specification
+    has it, `kubectl get deployments.traffic.metrics.k8s.io` would ask for the last resource of the list, whatever it is.
+    Pods keep TrafficMetrics, the kind of all answers, which must be somebody's.
+    """
+    return shapes.TRAFFIC_METRICS if kind == POD else f"{kind}{shapes.TRAFFIC_METRICS}"
 
 
 def face_of(group: str, version: str) -> Face | None:

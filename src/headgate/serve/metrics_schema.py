@@ -7,7 +7,7 @@ from typing import Any
 from headgate.resources.crd import definition_name
 from headgate.resources.metrics import TRAFFIC_METRICS, TRAFFIC_METRICS_LIST
 from headgate.resources.schema_parts import META, REF, Schema, choice, flag, kind, listing, record, text, whole
-from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, Face, is_cluster_scoped
+from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, Face, is_cluster_scoped, told_apart
 
 _GVK = "x-kubernetes-group-version-kind"
 _META_DEFINITION = f"{META}ObjectMeta"
@@ -19,8 +19,8 @@ def definitions() -> Mapping[str, Schema]:
     found: dict[str, Schema] = {}
     for face in FACES:
         name = _name(face, TRAFFIC_METRICS)
-        found[name] = {**_metrics(face), **_kind(face, TRAFFIC_METRICS)}
-        found[_name(face, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kind(face, TRAFFIC_METRICS_LIST)}
+        found[name] = {**_metrics(face), **_kinds(face, *map(told_apart, face.kinds.values()))}
+        found[_name(face, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kinds(face, TRAFFIC_METRICS_LIST)}
     return found
 
 
@@ -51,8 +51,8 @@ def _name(face: Face, kind: str) -> str:
     return definition_name(face.group, face.version, kind)
 
 
-def _kind(face: Face, kind: str) -> dict[str, Any]:
-    return {_GVK: [{"group": face.group, "version": face.version, "kind": kind}]}
+def _kinds(face: Face, *kinds: str) -> dict[str, Any]:
+    return {_GVK: [{"group": face.group, "version": face.version, "kind": kind} for kind in kinds]}
 
 
 def _reference(description: str) -> Schema:
