@@ -43,7 +43,7 @@ READ = [  # a command, and what it prints (a regular expression)
     ("get namespaces", r"default +Active"),
     ("get trafficsplits", r"NAME +SERVICE +BACKENDS"),
     ("get trafficsplit canary -o jsonpath={.kind}", "^TrafficSplit$"),
-    ("get all -o name", r"^pod/shop"),
+    ("get all -o name", r"(?s)^(?!.*metrics).*pod/shop"),
     ("explain pods.spec", "containers"),
 ]  # fmt: skip
 REFUSED = [
