@@ -31,6 +31,7 @@ from headgate.control.loop import Loop
 from headgate.control.machine import Machine
 from headgate.control.status import StatusWriter
 from headgate.control.trust import Trust
+from headgate.envoy import reporting
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import Node
 from headgate.identity.pem import Files
@@ -55,6 +56,10 @@ from headgate.settings import Settings
 from headgate.store.base import Admit
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
+from headgate.telemetry import otlp
+from headgate.telemetry.kept import FILE, keep, read_kept
+from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens, secret_in
 from headgate.xds.server import XdsServer
@@ -105,13 +110,14 @@ class Background:
 
 
 class Running(NamedTuple):
-    """A headgate that runs, until its context ends; `tasks` is for what should end with it."""
+    """A headgate that runs, until its context ends; `tasks` is for what should end with it, `metrics` a `flows.Source`."""
 
     machine: Machine
     envoy: EnvoyProcess
     instance: Instance
     tasks: Background
     runtime: LocalRuntime
+    metrics: Windows
 
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of every proxy."""
@@ -156,6 +162,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             sockets,
             Trust(state, ground.settings.trust_domain, options.authority),
             LocalTokens(secret_in(state / TOKEN_SECRET)),
+            _traffic(options, tasks),
         )
         machine = await _control(parts, stack, tasks)
         envoy = _envoy(options, parts)
@@ -169,7 +176,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         await envoy.ready()
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
-        yield Running(machine, envoy, instance, tasks, runtime)
+        yield Running(machine, envoy, instance, tasks, runtime, parts.traffic.windows)
 
 
 class _Parts(NamedTuple):
@@ -181,6 +188,7 @@ class _Parts(NamedTuple):
     sockets: Path
     trust: Trust
     tokens: LocalTokens
+    traffic: Receiver
 
 
 def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
@@ -222,6 +230,16 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
     return _Ground(store, addresses, guard.fileno(), settings)
 
 
+def _traffic(options: Options, tasks: Background) -> Receiver:
+    """Return what takes the proxies' reports; it goes on counting where the last headgate ended."""
+    receiver = Receiver(Windows(), reporting.SWEEP_SECONDS // reporting.LOCAL_SECONDS)
+    if not options.ephemeral:
+        if kept := read_kept(options.state / FILE):
+            receiver.restore(kept)
+        tasks.start(keep(receiver, options.state / FILE), name="traffic")
+    return receiver
+
+
 async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> Machine:
     """Start the control plane; when it returns, the stored objects are compiled and proxies may ask."""
     ground = parts.ground
@@ -239,7 +257,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(loop.run(), name="loop")
     tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
-    xds = XdsServer(fleet, parts.tokens)
+    xds = XdsServer(fleet, parts.tokens, beside={otlp.METHOD: parts.traffic.export})
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)
     return machine
@@ -264,6 +282,7 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
             settled=machine.settled,
             refused=machine.refused,
             pass_fds=(parts.ground.guard,),
+            heard=parts.traffic.heard,
         )
     )
     return runtime
@@ -280,7 +299,13 @@ def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socke
             key, options.container, follow=options.follow, tail=options.tail_lines, previous=options.previous
         )
 
-    app = create_app(parts.ground.store, token=read_token(parts.state), advise=advise, logs=read_logs)
+    app = create_app(
+        parts.ground.store,
+        token=read_token(parts.state),
+        advise=advise,
+        logs=read_logs,
+        traffic=parts.traffic.windows,
+    )
     tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")
 
 

@@ -207,7 +207,7 @@ class PodRun:
             with contextlib.suppress(Conflict, NotFound):
                 await self._site.store.delete(self.key, uid=self.uid)
         else:
-            await self._end_sidecar()
+            await self._end_sidecar(patience=self._grace())
 
     async def _run_to_the_end(self) -> None:
         if not any(one.live for one in self._containers):
@@ -220,8 +220,11 @@ class PodRun:
             for one in self._containers:
                 tasks.create_task(one.run())
 
-    async def _end_sidecar(self) -> None:
+    async def _end_sidecar(self, *, patience: float = 0.0) -> None:
+        """End the sidecar, after its last report if it comes within `patience` seconds."""
         if self.sidecar:
+            if patience > 0:
+                await self.sidecar.report(patience)
             await self.sidecar.stop()
 
     async def _report(self) -> None:
@@ -238,7 +241,8 @@ class PodRun:
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
         await asyncio.gather(*(one.end(left) for one in self._everyone()))
-        await self._end_sidecar()  # what the processes still had to say went through it
+        # What the processes still had to say went through it, and is counted.
+        await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._release()
 

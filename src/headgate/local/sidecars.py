@@ -7,6 +7,7 @@ The sidecar has the pod's address: it takes what comes to the declared ports, an
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,8 @@ STARTING = "its configuration is on the way"
 _TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 _PATIENCE = 20.0  # seconds without a configuration before the user is told
 _AGAIN = 1.0  # seconds between looks at a sidecar that does not serve
+_LAST_REPORT = 5.0  # seconds for a sidecar to say what its pod did last: it reports every two
+_SETTLE = 0.1  # seconds after which Envoy has counted what ended
 
 
 class Tokens(Protocol):
@@ -38,12 +41,17 @@ class Tokens(Protocol):
         """Put a new token for a proxy into its file, all at once."""
 
 
+async def _nobody_listens(_node_id: str, _since: float) -> None:
+    """Stand in for whoever hears the proxies' reports."""
+
+
 class SidecarSite(NamedTuple):
     """What the sidecars of a machine share; whoever runs the control plane fills it in. Proxies are named by node id.
 
     `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
     knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
-    `pass_fds` are inherited by every sidecar.
+    `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `pass_fds` are
+    inherited by every sidecar.
     """
 
     binary: Path
@@ -54,6 +62,7 @@ class SidecarSite(NamedTuple):
     settled: Callable[[str], Awaitable[None]]
     refused: Callable[[str], Sequence[str]]
     pass_fds: tuple[int, ...] = ()
+    heard: Callable[[str, float], Awaitable[None]] = _nobody_listens
 
 
 class Owner(Protocol):
@@ -125,6 +134,13 @@ class Sidecar:
     def detach(self) -> None:
         """Leave it to the next headgate."""
         self._envoy.detach()
+
+    async def report(self, patience: float) -> None:
+        """Let it report what it counted until now, for `patience` seconds at most: Envoy does not when it ends (R85)."""
+        if self._envoy.state.get().pid:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(patience, _LAST_REPORT)):
+                    await self._site.heard(self._node, time.time() + _SETTLE)
 
     async def stop(self) -> None:
         """End it."""

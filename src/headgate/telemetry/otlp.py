@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError, Message
 
 from headgate.envoy import pb
+from headgate.envoy.reporting import NODE, OVERFLOW
+from headgate.envoy.telemetry import PREFIX
 from headgate.errors import TelemetryError
-from headgate.telemetry.histogram import BOUNDS_US
+from headgate.model.latency import BOUNDS_US
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-NODE = "node"  # the attribute of a report that says whose it is
-PREFIX = "mesh."
-OVERFLOW = "server.stats_overflow."
-_PREFIXES = PREFIX, OVERFLOW
+_PREFIXES = f"{PREFIX}.", OVERFLOW
 _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)
 
 Series: TypeAlias = tuple[str, ...]

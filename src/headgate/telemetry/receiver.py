@@ -8,11 +8,12 @@ from typing import Literal
 
 import grpc
 
+from headgate.envoy.reporting import OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.flows import Peer
 from headgate.telemetry.growth import Growth, KeptGrowth, Taken
-from headgate.telemetry.otlp import OVERFLOW, Report, read_report
+from headgate.telemetry.otlp import Report, read_report
 from headgate.telemetry.series import Callers, counted
 from headgate.telemetry.windows import KeptWindows, Windows
 from headgate.xds.gate import TurnedAway
