@@ -216,13 +216,13 @@ class _Run:
         last.time, last.number = moment.time, moment.number
         if sample.value == last.value and not is_new:
             return None
-        buckets = _present(sample)
-        is_new = is_new or any(buckets.get(bucket, 0) < count for bucket, count in last.buckets.items())
         before, old = (0, _NO_BUCKETS) if is_new else (last.value, last.buckets)
+        buckets = _present(sample)
+        grown = _minus(buckets, old)
+        if grown is None:
+            before, grown = 0, buckets
         last.value, last.buckets = sample.value, buckets
-        if sample.value == before:
-            return None
-        return Grown(sample.series, sample.value - before, _minus(buckets, old) if old else buckets)
+        return Grown(sample.series, sample.value - before, grown) if sample.value != before else None
 
     def drop(self, evicted: int) -> None:
         """Let go of series that were last seen in a report or before it."""
@@ -256,8 +256,12 @@ _NO_BUCKETS: Buckets = {}
 def _present(sample: Sample) -> Buckets:
     if not sample.buckets:
         return _NO_BUCKETS
-    return {bucket: count for bucket, count in enumerate(sample.buckets) if count}
+    return {bucket: count for bucket, count in enumerate(sample.buckets[:]) if count}
 
 
-def _minus(buckets: Buckets, old: Buckets) -> Buckets:
-    return {bucket: grown for bucket, count in buckets.items() if (grown := count - old.get(bucket, 0))}
+def _minus(buckets: Buckets, old: Buckets) -> Buckets | None:
+    """Return the growth; None when something shrank."""
+    if not old:
+        return buckets
+    grown = {bucket: more for bucket, count in buckets.items() if (more := count - old.get(bucket, 0))}
+    return grown if old.keys() <= buckets.keys() and min(grown.values(), default=0) >= 0 else None

@@ -50,14 +50,21 @@ def requests(tally: Tally) -> int:
 
 def counts(tally: Tally) -> Counts:
     """Return a tally as its readers want it: success and failure by the classes of the responses (D22)."""
-    classes = {cell: count for cell, count in tally.items() if cell > UNREACHED}
-    failure = sum(count for cell, count in classes.items() if cell in _FAILURES)
-    timed = any(cell < BUCKETS for cell in tally)
+    latency = [0] * BUCKETS
+    classes: list[tuple[str, int]] = []
+    total = failure = 0
+    for cell, count in tally.items():
+        if cell < BUCKETS:
+            latency[cell] = count
+        elif cell > UNREACHED:
+            classes.append((_CLASSES[cell - UNREACHED - 1], count))
+            total += count
+            failure += count if cell in _FAILURES else 0
     return Counts(
-        success=sum(classes.values()) - failure,
+        success=total - failure,
         failure=failure + tally.get(UNREACHED, 0),
-        latency=tuple(tally.get(cell, 0) for cell in range(BUCKETS)) if timed else (),
-        classes=tuple(sorted((_CLASSES[cell - UNREACHED - 1], count) for cell, count in classes.items())),
+        latency=tuple(latency) if any(latency) else (),
+        classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),
         sent=tally.get(SENT, 0),
         received=tally.get(RECEIVED, 0),

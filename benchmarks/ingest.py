@@ -1,0 +1,155 @@
+"""What it costs to take the reports of a large mesh: CPU of a control plane, memory for each edge, and time of a reading.
+
+`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports every 5 seconds, each report with all of its series as
+proxies send them. The reports come through gRPC on a unix socket from another process; what is measured is the receiver.
+"""
+
+import asyncio
+import gc
+import multiprocessing
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc.aio
+import msgspec
+
+from headgate.envoy import pb
+from headgate.model.latency import BOUNDS_US
+from headgate.telemetry.otlp import METHOD
+from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.windows import Windows
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens
+from headgate.xds.server import XdsServer
+
+INTERVAL_S = 5.0
+ROUNDS = 4  # reports of each proxy; the first makes all series known
+BUSY = 0.5  # of the edges have requests between two reports
+SECRET = bytes(32)
+START = time.time() - 10
+
+
+class Simulated:
+    """One proxy with `edges` destinations."""
+
+    def __init__(self, number: int, edges: int) -> None:
+        self.node = f"sidecar/default/client-{number}"
+        self.token = LocalTokens(SECRET).issue(self.node)
+        self._random = random.Random(number)
+        self._edges = [(f"default/server-{edge}-{number % 50}", [0] * (len(BOUNDS_US) + 1)) for edge in range(edges)]
+        self._rounds = 0
+
+    def report(self) -> bytes:
+        """Return the next report: a counter and a histogram for each edge, cumulative."""
+        self._rounds += 1
+        at = {
+            "start_time_unix_nano": int(START * 1e6),
+            "time_unix_nano": int((START + self._rounds * INTERVAL_S) * 1e9),
+        }
+        sums, histograms = [], []
+        for pod, buckets in self._edges:
+            if self._rounds == 1 or self._random.random() < BUSY:
+                for _ in range(8):
+                    buckets[min(max(int(self._random.gauss(60, 6)), 0), len(buckets) - 1)] += 1
+            place = [("backend", "default/web"), ("cluster", "outbound/default/web/8080"), ("pod", pod)]
+            tags = _attributes(place)
+            sums.append(
+                pb.NumberDataPoint(
+                    attributes=[*tags, *_attributes([("code", "200-"), ("grpc", "")])], as_int=sum(buckets), **at
+                )
+            )
+            histograms.append(
+                pb.HistogramDataPoint(
+                    attributes=tags, count=sum(buckets), bucket_counts=buckets, explicit_bounds=BOUNDS_US, **at
+                )
+            )
+        metrics = [pb.Metric(name="mesh.requests") for _ in sums] + [pb.Metric(name="mesh.latency") for _ in histograms]
+        for metric, point in zip(metrics, [*sums, *histograms], strict=True):
+            (metric.sum if metric.name == "mesh.requests" else metric.histogram).data_points.append(point)
+        part = pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=metrics)])
+        part.resource.attributes.extend(_attributes([("node", self.node)]))
+        return pb.ExportMetricsServiceRequest(resource_metrics=[part]).SerializeToString()
+
+
+def _attributes(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in pairs]
+
+
+def reports(proxies: int, edges: int) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield rounds of reports, each with its token."""
+    all_of_them = [Simulated(number, edges) for number in range(proxies)]
+    for _ in range(ROUNDS):
+        yield [(proxy.token, proxy.report()) for proxy in all_of_them]
+
+
+def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchronize.Barrier") -> None:
+    """Send round after round, each when the receiver is ready for it."""
+
+    async def main() -> None:
+        channels = [grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(20)]
+        for sent in reports(proxies, edges):
+            turn.wait()
+            for first in range(0, len(sent), 100):
+                calls = [
+                    channels[number % len(channels)].unary_unary(METHOD)(
+                        data, metadata=[("authorization", f"Bearer {token}")]
+                    )
+                    for number, (token, data) in enumerate(sent[first : first + 100])
+                ]
+                await asyncio.gather(*calls)
+            turn.wait()
+
+    asyncio.run(main())
+
+
+async def receive(proxies: int, edges: int) -> None:
+    """Take the reports and say what that cost."""
+    receiver = Receiver(Windows(), 120, clock=lambda: START)
+    with tempfile.TemporaryDirectory() as directory:
+        address = f"unix:{directory}/xds.sock"
+        xds = XdsServer(Fleet(), LocalTokens(SECRET), beside={METHOD: receiver.export})
+        await xds.start(address)
+        context = multiprocessing.get_context("spawn")
+        turn = context.Barrier(2)
+        sender = context.Process(target=send, args=(address, proxies, edges, turn))
+        sender.start()
+        before = _memory()
+        for number in range(ROUNDS):
+            await asyncio.to_thread(turn.wait)
+            began, wall = time.process_time(), time.perf_counter()
+            await asyncio.to_thread(turn.wait)
+            spent = time.process_time() - began
+            what = "all series new" if number == 0 else f"{BUSY:.0%} of the edges busy"
+            print(
+                f"round {number}, {what}: {spent:.2f} s CPU of {INTERVAL_S:g} s = {spent / INTERVAL_S:.2f} cores, "
+                f"{spent / proxies * 1e6:.0f} us a report, {time.perf_counter() - wall:.1f} s in all"
+            )
+        await asyncio.to_thread(sender.join)
+        await xds.stop()
+    gc.collect()
+    print(f"memory: {(_memory() - before) / proxies / edges:.1f} KB an edge")
+    began = time.perf_counter()
+    reading = await receiver.windows.read(30)
+    print(f"reading {len(reading.flows)} flows: {time.perf_counter() - began:.2f} s; {reading.cut}")
+    began = time.perf_counter()
+    kept = receiver.kept()
+    middle = time.perf_counter()
+    print(
+        f"kept: {middle - began:.2f} s, {len(msgspec.msgpack.encode(kept)) / 1e6:.1f} MB, {time.perf_counter() - middle:.2f} s"
+    )
+
+
+def _memory() -> float:
+    """Return the memory that is in use, in KB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1024
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    asyncio.run(receive(*(numbers or [500, 20])))
