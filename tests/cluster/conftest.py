@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.serve.front_authority import Authority
 
 from headgate.serve.certificate import self_signed
 from headgate.xds.kubernetes import ApiServer
@@ -131,7 +132,19 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
     files = {"api.crt": certificate, "api.key": key, "sa.pub": public, "sa.key": private, "users.csv": USERS.encode()}
     for name, content in files.items():
         (root / name).write_bytes(content)
+    front = Authority()  # by which servers behind an APIService know the API server
+    (root / "front.crt").write_bytes(front.pem)
+    proxy = front.write(root, "front-proxy")
+    front.write(root, "somebody-else")
+    front.write(root, "metrics", "metrics.mesh.svc", "localhost")
     options = {
+        "requestheader-client-ca-file": root / "front.crt",
+        "requestheader-allowed-names": "front-proxy",
+        "requestheader-username-headers": "X-Remote-User",
+        "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        "proxy-client-cert-file": proxy[0],
+        "proxy-client-key-file": proxy[1],
         "etcd-servers": etcd,
         "bind-address": "127.0.0.1",
         "secure-port": port,

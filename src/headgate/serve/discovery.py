@@ -1,6 +1,7 @@
 """Discovery: which groups, versions and resources exist, in the plain form and in the aggregated one (v2, v2beta1)."""
 
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import headgate
@@ -48,9 +49,9 @@ def core_versions() -> dict[str, Any]:
     }
 
 
-def group_list() -> dict[str, Any]:
-    """Return /apis."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in _named()]}
+def group_list(only: Sequence[str] = ()) -> dict[str, Any]:
+    """Return /apis, of some groups or of all."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in only or _named()]}
 
 
 def group(name: str) -> dict[str, Any]:
@@ -75,11 +76,14 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def aggregated(api: str, *, core: bool) -> dict[str, Any]:
-    """Return all resources of /api or of /apis in one answer. Raises ApiError 406 for an unknown version of it."""
+def aggregated(api: str, *, core: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all resources of /api or of /apis in one answer, or those of some groups.
+
+    Raises ApiError 406 for an unknown version of it.
+    """
     if api not in ("v2", "v2beta1"):
         raise ApiError(406, f"apidiscovery.k8s.io/{api} is not spoken here: ask for v2")
-    names = [""] if core else _named()
+    names = [""] if core else only or _named()
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{api}",

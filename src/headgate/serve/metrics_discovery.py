@@ -6,9 +6,7 @@ from typing import Any
 
 from headgate.resources.meta import Object
 from headgate.resources.metrics import TRAFFIC_METRICS
-from headgate.resources.registry import api_version
-from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, Face, face_of, is_cluster_scoped, told_apart
-from headgate.serve.status import no_such_path
+from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, face_of, is_cluster_scoped, told_apart
 
 # Below everything that Kubernetes has, and below custom resources (1000): `pods` and `deployments` go on to mean those.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
@@ -38,54 +36,6 @@ def _row(plural: str, verbs: Sequence[str]) -> dict[str, Any]:
         "kind": TRAFFIC_METRICS,
         "verbs": list(verbs),
     }
-
-
-def group_list() -> dict[str, Any]:
-    """Return /apis of a server that has metrics only."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(face) for face in FACES]}
-
-
-def group(name: str) -> dict[str, Any]:
-    """Return /apis/GROUP. Raises ApiError 404."""
-    for face in FACES:
-        if face.group == name:
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(face)}
-    raise no_such_path()
-
-
-def resource_list(group: str, version: str) -> dict[str, Any]:
-    """Return /apis/GROUP/VERSION. Raises ApiError 404."""
-    found = rows(group, version)
-    if not found:
-        raise no_such_path()
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": api_version(group, version),
-        "resources": found,
-    }
-
-
-def _group(face: Face) -> dict[str, Any]:
-    version = {"groupVersion": face.api_version, "version": face.version}
-    return {"name": face.group, "versions": [version], "preferredVersion": version}
-
-
-def described(parts: Sequence[str]) -> dict[str, Any]:
-    """Return what a server that has metrics only says at a path of discovery. Raises ApiError 404."""
-    match parts:
-        case ["apis"]:
-            return group_list()
-        case ["apis", name]:
-            return group(name)
-        case ["apis", name, version]:
-            return resource_list(name, version)
-        case [""]:
-            return {
-                "paths": ["/apis", *(f"/apis/{face.api_version}" for face in FACES), "/healthz", "/livez", "/readyz"]
-            }
-        case _:
-            raise no_such_path()
 
 
 def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:

@@ -1,4 +1,4 @@
-"""The API server of the cluster that headgate runs in, as far as reviews of tokens need it: creating an object."""
+"""The API server of the cluster that headgate runs in, as far as reviews need it: creating an object, reading one."""
 
 import asyncio
 import http.client
@@ -15,7 +15,10 @@ from headgate.resources.meta import Object, Value
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TIMEOUT_S = 10.0
 MOST_BYTES = 1 << 20
-_FORBIDDEN = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator"
+_NEEDS: Mapping[str, str] = {
+    "POST": "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator",
+    "GET": "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system",
+}
 
 
 class ApiServer(Value, frozen=True, kw_only=True):
@@ -27,23 +30,28 @@ class ApiServer(Value, frozen=True, kw_only=True):
 
     async def create(self, path: str, body: Object) -> Object:
         """Create an object and return what became of it. Raises ProxyError."""
-        return await asyncio.to_thread(self._create, path, msgspec.json.encode(body))
+        return await asyncio.to_thread(self._ask, "POST", path, msgspec.json.encode(body))
 
-    def _create(self, path: str, body: bytes) -> Object:
+    async def read(self, path: str) -> Object:
+        """Return an object. Raises ProxyError."""
+        return await asyncio.to_thread(self._ask, "GET", path, None)
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Object:
+        what = f"{method} {path.rpartition('/')[2]}"
         try:
-            status, content = self._post(path, body)
+            status, content = self._call(method, path, body)
         except (OSError, http.client.HTTPException) as error:
             raise ProxyError(f"the API server {self.url} can't be asked: {error}") from error
         if status in {401, 403}:
-            raise ProxyError(f"the API server refuses a review of tokens ({status}): {_FORBIDDEN}")
+            raise ProxyError(f"the API server refuses {what} ({status}): {_NEEDS[method]}")
         if status not in {200, 201}:
-            raise ProxyError(f"the API server answers a review of tokens with {status}")
+            raise ProxyError(f"the API server answers {what} with {status}")
         try:
             return msgspec.json.decode(content, type=dict[str, object])
         except msgspec.DecodeError as error:
             raise ProxyError("the API server's answer is no JSON") from error
 
-    def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+    def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         where = urlsplit(self.url)
         headers = {
             "authorization": f"Bearer {self.token.read_text().strip()}",
@@ -57,7 +65,7 @@ class ApiServer(Value, frozen=True, kw_only=True):
             context=ssl.create_default_context(cafile=str(self.roots)),
         )
         try:
-            connection.request("POST", path, body, headers)
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read(MOST_BYTES)
         finally:

@@ -1,0 +1,217 @@
+"""The metrics API behind a real API server: found through an APIService, and seen by whom RBAC lets (R81, R99 to R101)."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+from tests.cluster.conftest import ADMIN, NOBODY, Cluster
+from tests.serve.metrics_world import FLOWS, Numbers, stored
+
+from headgate.errors import ProxyError
+from headgate.latest import Latest
+from headgate.serve.certificate import Certificate
+from headgate.serve.metrics import MetricsApi
+from headgate.serve.metrics_discovery import api_services
+from headgate.serve.metrics_front import Permissions, front_proxy
+from headgate.serve.metrics_server import create_metrics_app, serve_metrics
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SEED = "/apis/traffic.metrics.k8s.io/v1beta1"
+DEFAULT = f"{SEED}/namespaces/default"
+POD = f"{DEFAULT}/pods/web-5d-c4c4c"
+CLUSTER_WIDE = (f"{SEED}/pods", f"{SEED}/nodes", f"{SEED}/namespaces", f"{SEED}/nodes/node-1/edges")
+OF_DEFAULT = (
+    f"{DEFAULT}/pods",
+    POD,
+    f"{POD}/edges",
+    f"{DEFAULT}/deployments/web",
+    f"{DEFAULT}/deployments/web/edges",
+    DEFAULT,
+)
+
+
+class Metrics(NamedTuple):
+    """A metrics server that a cluster knows."""
+
+    cluster: Cluster
+    port: int
+
+    async def through(self, user: str, path: str) -> tuple[int, Any]:
+        """Ask the API server as a user; it passes the question on."""
+        headers = {"authorization": f"Bearer {ADMIN}"} | ({"impersonate-user": user} if user else {})
+        return await asyncio.to_thread(self._get, self.cluster.port, "api.crt", path, headers, "")
+
+    async def past(self, user: str, path: str, *, certificate: str = "front-proxy") -> tuple[int, Any]:
+        """Ask the metrics server itself, as the API server would after it let the user through."""
+        headers = {"x-remote-user": user, "x-remote-group": "system:authenticated"}
+        return await asyncio.to_thread(self._get, self.port, "front.crt", path, headers, certificate)
+
+    def _get(self, port: int, roots: str, path: str, headers: dict[str, str], certificate: str) -> tuple[int, Any]:
+        root = self.cluster.root
+        trust = ssl.create_default_context(cafile=str(root / roots))
+        if certificate:
+            trust.load_cert_chain(root / f"{certificate}.crt", root / f"{certificate}.key")
+        connection = http.client.HTTPSConnection("localhost", port, timeout=30, context=trust)
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        return answer.status, json.loads(content) if content.startswith(b"{") else content.decode()
+
+    def allow(
+        self, user: str, *resources: str, namespace: str = "default", group: str = "traffic.metrics.k8s.io"
+    ) -> None:
+        """Bind a user to a role with every verb on these resources; without a namespace, everywhere."""
+        scope, kind = (f"/namespaces/{namespace}", "Role") if namespace else ("", "ClusterRole")
+        rule = {"apiGroups": [group], "resources": list(resources), "verbs": ["*"]}
+        self.cluster.make(f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": user}, "rules": [rule]})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+        binding = {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
+        self.cluster.make(f"{RBAC}{scope}/{kind.lower()}bindings", binding)
+
+    async def settled(self, user: str, path: str) -> None:
+        """Wait until the API server knows its own new objects; it tells so nowhere else."""
+        async with asyncio.timeout(90):
+            while (await self.through(user, path))[0] != 200:
+                await asyncio.sleep(0.05)
+
+    async def ready(self) -> None:
+        """Wait until the API server passes questions on."""
+        for service in api_services("mesh/metrics", b""):
+            group, version = service["spec"]["group"], service["spec"]["version"]
+            await self.settled("", f"/apis/{group}/{version}")
+
+
+@pytest.fixture(scope="module")
+def reader(cluster: Cluster) -> None:
+    """Lets headgate read how the API server is known, as every server behind it may."""
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "Role",
+        "name": "extension-apiserver-authentication-reader",
+    }
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "headgate"}
+    path = f"{RBAC}/namespaces/kube-system/rolebindings"
+    cluster.make(path, {"metadata": {"name": "headgate-metrics"}, "roleRef": role, "subjects": [subject]})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
+    root = cluster.root
+    own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
+    front = Latest(await front_proxy(cluster.api()))
+    app = create_metrics_app(MetricsApi(await stored(), Numbers(FLOWS)), front, Permissions(cluster.api()))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.create_task(serve_metrics(app, listener, own, front))
+        found = Metrics(cluster, port)
+        _publish(cluster, own.pem, port)
+        try:
+            await found.ready()
+            yield found
+        finally:
+            serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+
+def _publish(cluster: Cluster, authority: bytes, port: int) -> None:
+    """Make the Service, which leads to this machine, and the APIServices as headgate writes them."""
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mesh"}})
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+    cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
+    for service in api_services("mesh/metrics", authority, port=port):
+        cluster.make("/apis/apiregistration.k8s.io/v1/apiservices", service)
+
+
+async def test_the_groups_are_part_of_the_cluster(metrics: Metrics) -> None:
+    """R80 to R82: discovery and answers through the API server."""
+    _, groups = await metrics.through("", "/apis")
+    names = [one["name"] for one in groups["groups"]]
+    assert {"traffic.metrics.k8s.io", "mesh.metrics.k8s.io", "metrics.smi-spec.io"} <= set(names)
+    assert names.index("apps") < names.index("traffic.metrics.k8s.io")
+    for group in ("traffic.metrics.k8s.io/v1beta1", "mesh.metrics.k8s.io/v1beta1", "metrics.smi-spec.io/v1alpha1"):
+        _, listed = await metrics.through("", f"/apis/{group}")
+        assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", group)
+        code, pods = await metrics.through("", f"/apis/{group}/namespaces/default/pods?t=1m")
+        assert (code, pods["kind"], len(pods["items"]), pods["items"][0]["window"]) == (
+            200,
+            "TrafficMetricsList",
+            3,
+            "1m0s",
+        )
+
+
+async def test_a_role_on_everything_sees_everything(metrics: Metrics) -> None:
+    """R99."""
+    metrics.allow("alice", "*", namespace="")
+    await metrics.settled("alice", f"{SEED}/nodes")
+    for path in (*CLUSTER_WIDE, *OF_DEFAULT, f"{DEFAULT}/edges"):
+        for way in (metrics.through, metrics.past):
+            assert (await way("alice", path))[0] == 200, (way, path)
+
+
+async def test_a_role_on_edges_of_pods_sees_these_and_nothing_else(metrics: Metrics) -> None:
+    """R100."""
+    metrics.allow("edgar", "pods/edges")
+    await metrics.settled("edgar", f"{POD}/edges")
+    for way in (metrics.through, metrics.past):
+        assert (await way("edgar", f"{POD}/edges"))[0] == 200
+        for path in {*CLUSTER_WIDE, *OF_DEFAULT, f"{DEFAULT}/edges"} - {f"{POD}/edges"}:
+            code, said = await way("edgar", path)
+            assert (code, said["kind"], said["reason"]) == (403, "Status", "Forbidden"), (way, path)
+
+
+async def test_a_role_of_a_namespace_sees_that_namespace_alone(metrics: Metrics) -> None:
+    """R101."""
+    metrics.allow("nadia", "*")
+    await metrics.settled("nadia", POD)
+    for way in (metrics.through, metrics.past):
+        for path in OF_DEFAULT:
+            assert (await way("nadia", path))[0] == 200, (way, path)
+        for path in (*CLUSTER_WIDE, f"{SEED}/namespaces/kube-system/pods", f"{SEED}/namespaces/kube-system"):
+            assert (await way("nadia", path))[0] == 403, (way, path)
+
+
+async def test_a_role_of_one_group_is_none_of_another(metrics: Metrics) -> None:
+    metrics.allow("gustav", "pods", group="metrics.smi-spec.io")
+    released = "/apis/metrics.smi-spec.io/v1alpha1/namespaces/default/pods"
+    await metrics.settled("gustav", released)
+    for way in (metrics.through, metrics.past):
+        assert (await way("gustav", released))[0] == 200
+        assert (await way("gustav", f"{DEFAULT}/pods"))[0] == 403
+
+
+async def test_edges_of_a_namespace_need_a_right_on_both_readings_of_the_path(metrics: Metrics) -> None:
+    """The API server takes .../namespaces/default/edges for a list of `edges` in the namespace."""
+    metrics.allow("nora", "namespaces/edges", "edges")
+    await metrics.settled("nora", f"{DEFAULT}/edges")
+    assert (await metrics.past("nora", f"{DEFAULT}/edges"))[0] == 200
+    metrics.allow("nils", "edges", "pods")
+    await metrics.settled("nils", POD)
+    assert (await metrics.past("nils", f"{DEFAULT}/edges"))[0] == 403
+
+
+async def test_nobody_gets_past_the_api_server(metrics: Metrics) -> None:
+    """Whoever reaches the server without its certificate can write what headers he likes."""
+    for certificate in ("", "somebody-else"):
+        code, said = await metrics.past("admin", POD, certificate=certificate)
+        assert (code, said["reason"]) == (401, "Unauthorized")
+    assert (await metrics.past("", "/healthz", certificate=""))[0] == 200
+
+
+async def test_headgate_without_permission_says_which_one_it_needs(cluster: Cluster) -> None:
+    with pytest.raises(ProxyError, match="extension-apiserver-authentication-reader"):
+        await front_proxy(cluster.api(NOBODY))

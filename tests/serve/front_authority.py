@@ -1,0 +1,57 @@
+"""Certificates for tests of the server behind an APIService: of the API server in front, and its own."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+PEM = serialization.Encoding.PEM
+
+
+class Authority:
+    """A CA, as `--requestheader-client-ca-file` names one."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("front-proxy-ca")
+        builder = _builder(self._name, self._name, self._key.public_key())
+        self._certificate = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(
+            self._key, hashes.SHA256()
+        )
+        self.pem = self._certificate.public_bytes(PEM)
+
+    def write(self, directory: Path, name: str, *hosts: str) -> tuple[Path, Path]:
+        """Write a certificate and its key, of a client or, with hosts, of a server; return where they are."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = _builder(_name(name), self._name, key.public_key())
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        if hosts:
+            names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
+        paths = directory / f"{name}.crt", directory / f"{name}.key"
+        paths[0].write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(PEM))
+        paths[1].write_bytes(
+            key.private_bytes(PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        )
+        return paths
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+    )
