@@ -1,0 +1,79 @@
+"""The command line of `kubectl traffic`: errors in a line, and exit codes as `headgate` has them."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from headgate.errors import HeadgateError, Unavailable
+from headgate.plugin import commands
+from headgate.plugin.errors import WrongUsage
+from headgate.plugin.options import HELP, divided
+
+NAME = "kubectl traffic"
+NO, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+_ENDED = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Commands(TyperGroup):
+    """Runs a command; turns errors of ours into a line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Wrong usage, and an error that is raised on purpose, need no traceback."""
+        try:
+            return super().invoke(ctx)
+        except TyperException as error:
+            asked = getattr(error, "ctx", None) or ctx
+            raise _failed(f"{error.format_message()}\nSee `{asked.command_path} --help`.", error.exit_code) from None
+        except HeadgateError as error:
+            raise _failed(str(error), _exit_code(error)) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader, `head` for example, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Shows traffic between what runs in a cluster: who calls whom, how often, how well.",
+    epilog=HELP + " Exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 no API to be reached; 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (commands.top, commands.edges, commands.topology):
+    app.command()(_command)
+
+
+def _exit_code(error: HeadgateError) -> int:
+    if isinstance(error, WrongUsage):
+        return USAGE
+    return UNREACHABLE if isinstance(error, Unavailable) else NO
+
+
+def _failed(message: str, code: int) -> typer.Exit:
+    sys.stderr.write(f"error: {message}\n")
+    return typer.Exit(code)
+
+
+def run() -> None:
+    """Run what the command line says; exits with the command's code."""
+    for number in _ENDED:  # kubectl's proxy must not outlive this, whatever ends it
+        signal.signal(number, _end)
+    try:
+        kubectl, rest = divided(sys.argv[1:])
+    except WrongUsage as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(USAGE) from error
+    app(rest, prog_name=NAME, obj=kubectl)
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,306 @@
+"""A layout on the cells of a terminal: everything keeps its order, and stands as close as it can.
+
+First the columns, then the lines. Each box has two unknowns in each direction, each piece of a line one; what would meet
+if it were moved keeps its order and a gap, and the smallest solution is the longest path (one-dimensional compaction).
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+
+import msgspec
+
+from headgate.plugin.edges import Peer
+from headgate.plugin.errors import TooEntangled
+from headgate.plugin.graph import Link
+from headgate.plugin.layout import Layout, Place, Point, Run
+
+_NEAR = 0.5  # pixels: less is the same place
+_BESIDE, _APART = 4, 2  # cells between a box and an upright piece, between two of those
+_COLUMN_GAP = 6  # cells between columns of boxes: room for ` --> `
+_ROOM = 4  # cells at each end of a label: a blank, and a bit of line
+_HEAD_ROOM = 3  # more of them beside a box: a head
+
+Unknown = Hashable
+Gap = tuple[Unknown, Unknown, int]
+"""The second is at least so much greater than the first."""
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """A box in cells: its border's columns and lines."""
+
+    text: str
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """A line in cells, from border to border. `label` is its text, on piece `label_piece`, between two columns."""
+
+    link: Link
+    points: tuple[tuple[int, int], ...]
+    label: str = ""
+    label_line: int = 0
+    label_span: tuple[int, int] = (0, 0)
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a terminal shows."""
+
+    boxes: Mapping[Peer, Box]
+    wires: tuple[Wire, ...]
+
+
+class _Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A straight piece of a run: `number` counts from the source; `at` is where, `low` to `high` how far, in pixels."""
+
+    run: int
+    number: int
+    level: bool
+    at: float
+    low: float
+    high: float
+
+    @property
+    def key(self) -> Unknown:
+        return self.run, self.number
+
+
+class _Span(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a level piece that carries a label: between two unknowns, `room` cells apart."""
+
+    piece: Unknown
+    start: Unknown
+    end: Unknown
+    room: int
+
+
+def pieces_of(runs: Sequence[Run]) -> list[_Piece]:
+    """Cut runs into straight pieces."""
+    return [
+        _piece(number, part, ends) for number, run in enumerate(runs) for part, ends in enumerate(pairwise(run.points))
+    ]
+
+
+def _piece(run: int, number: int, ends: tuple[Point, Point]) -> _Piece:
+    a, b = ends
+    level = abs(a.y - b.y) < abs(a.x - b.x)
+    low, high = sorted((a.x, b.x) if level else (a.y, b.y))
+    return _Piece(run=run, number=number, level=level, at=a.y if level else a.x, low=low, high=high)
+
+
+def in_cells(layout: Layout, labels: Sequence[str] = ()) -> Picture:
+    """Bring a layout onto cells. `labels` are texts for its runs, in order. Raises TooEntangled."""
+    return _Cells(layout, labels).picture()
+
+
+class _Cells:
+    """The unknowns of one layout, and what holds between them."""
+
+    def __init__(self, layout: Layout, labels: Sequence[str]) -> None:
+        self._layout = layout
+        self._runs = layout.runs
+        self._labels = labels or [""] * len(layout.runs)
+        self._pieces = pieces_of(layout.runs)
+        self._spans = {number: self._span(number, label) for number, label in enumerate(self._labels) if label}
+        self._columns: Mapping[Unknown, int] = {}
+        self._lines: Mapping[Unknown, int] = {}
+
+    def picture(self) -> Picture:
+        self._columns = solved(self._column_gaps())
+        self._lines = solved(self._line_gaps())
+        boxes = {node: self._box(place) for node, place in self._layout.places.items()}
+        return Picture(boxes=boxes, wires=tuple(self._wire(number, boxes) for number in range(len(self._runs))))
+
+    # Columns
+
+    def _column_gaps(self) -> Iterator[Gap]:
+        upright = [piece for piece in self._pieces if not piece.level]
+        layers = sorted({_layer(place): place.center for place in self._layout.places.values()})
+        for layer in layers:
+            texts = [place.text for place in self._layout.places.values() if _layer(place) == layer]
+            yield ("left", layer), ("right", layer), max(map(len, texts)) + 3
+        for before, after in pairwise(layers):
+            yield ("right", before), ("left", after), _COLUMN_GAP
+        for one, other in combinations(upright, 2):
+            if _meet(one, other) and one.at != other.at:
+                nearer, farther = sorted((one, other), key=lambda piece: piece.at)
+                yield nearer.key, farther.key, _APART
+        for piece in upright:
+            for place in self._layout.places.values():
+                yield from _beside(piece, place)
+        for span in self._spans.values():
+            yield span.start, span.end, span.room
+        for piece in self._pieces:
+            run = self._runs[piece.run]
+            if piece.level and len(run.points) == 2:
+                low, high = (self._end(run, piece, x) for x in (piece.low, piece.high))
+                yield low, high, _COLUMN_GAP + (run.link.back is not None)
+
+    def _span(self, run: int, label: str) -> _Span:
+        """Choose where a label stands: on the longest part of a level piece that nothing crosses."""
+        parts = [part for piece in self._pieces if piece.run == run and piece.level for part in self._parts(piece)]
+        _, _, piece, start, end = max(parts, key=lambda part: part[:2])
+        ends = sum(_HEAD_ROOM for key in (start, end) if _is_border(key))
+        return _Span(piece=piece, start=start, end=end, room=len(label) + 2 * _ROOM + ends)
+
+    def _parts(self, piece: _Piece) -> Iterator[tuple[float, int, Unknown, Unknown, Unknown]]:
+        """Yield length, number and ends of the parts of a level piece between what crosses it."""
+        run = self._runs[piece.run]
+        ends = {piece.low: self._end(run, piece, piece.low), piece.high: self._end(run, piece, piece.high)}
+        crossing = {
+            one.at: one.key
+            for one in self._pieces
+            if not one.level
+            and one.run != piece.run
+            and piece.low < one.at < piece.high
+            and one.low - _NEAR <= piece.at <= one.high + _NEAR
+        }
+        marks = sorted({**crossing, **ends}.items(), key=lambda mark: mark[0])
+        for (low, start), (high, end) in pairwise(marks):
+            yield high - low, piece.number, piece.key, start, end
+
+    def _end(self, run: Run, piece: _Piece, x: float) -> Unknown:
+        """Return the unknown that an end of a level piece stands at: a box's border, or the next piece."""
+        first, last = piece.number == 0, piece.number == len(run.points) - 2
+        a, b = run.points[piece.number], run.points[piece.number + 1]
+        at_first = first and abs(a.x - x) <= abs(b.x - x)
+        at_last = last and abs(b.x - x) < abs(a.x - x)
+        if at_first or at_last:
+            place = self._layout.places[run.link.edge.source if at_first else run.link.edge.target]
+            return ("left" if abs(place.left - x) < abs(place.right - x) else "right", _layer(place))
+        return (piece.run, piece.number + (-1 if abs(a.x - x) <= abs(b.x - x) else 1))
+
+    # Lines
+
+    def _line_gaps(self) -> Iterator[Gap]:
+        level = [piece for piece in self._pieces if piece.level]
+        reach = {piece.key: self._reach(piece) for piece in level}
+        for place in self._layout.places.values():
+            yield ("top", place.node), ("bottom", place.node), 2
+        for one, other in combinations(self._layout.places.values(), 2):
+            if _layer(one) == _layer(other):
+                low, high = sorted((one, other), key=lambda place: place.top)
+                yield ("bottom", low.node), ("top", high.node), 2
+        for a, b in combinations(level, 2):
+            shared = min(reach[a.key][1], reach[b.key][1]) - max(reach[a.key][0], reach[b.key][0])
+            if shared >= -1 and a.at != b.at:
+                low_piece, high_piece = sorted((a, b), key=lambda piece: piece.at)
+                yield low_piece.key, high_piece.key, 1 if shared > 1 or a.run == b.run else 2
+        for piece in level:
+            for place in self._layout.places.values():
+                yield from self._above_or_below(piece, place, reach[piece.key])
+
+    def _reach(self, piece: _Piece) -> tuple[int, int]:
+        run = self._runs[piece.run]
+        low, high = sorted(self._columns[self._end(run, piece, x)] for x in (piece.low, piece.high))
+        return low, high
+
+    def _above_or_below(self, piece: _Piece, place: Place, reach: tuple[int, int]) -> Iterator[Gap]:
+        left, right = self._sides(place)
+        if self._is_port(piece, place):
+            yield ("top", place.node), piece.key, 1
+            yield piece.key, ("bottom", place.node), 1
+        elif reach[0] <= right + 1 and reach[1] >= left - 1:
+            if piece.at <= place.top:
+                yield piece.key, ("top", place.node), 2
+            elif piece.at >= place.bottom:
+                yield ("bottom", place.node), piece.key, 2
+
+    def _is_port(self, piece: _Piece, place: Place) -> bool:
+        """Say whether a level piece begins or ends at a side of a box."""
+        run = self._runs[piece.run]
+        edge = run.link.edge
+        return (piece.number == 0 and edge.source == place.node) or (
+            piece.number == len(run.points) - 2 and edge.target == place.node
+        )
+
+    def _sides(self, place: Place) -> tuple[int, int]:
+        return self._columns["left", _layer(place)], self._columns["right", _layer(place)]
+
+    # What comes of it
+
+    def _box(self, place: Place) -> Box:
+        """Return a box, not higher than the lines at its sides need."""
+        ports = [self._lines[piece.key] for piece in self._pieces if piece.level and self._is_port(piece, place)]
+        top = min(ports) - 1 if ports else self._lines["top", place.node]
+        left, right = self._sides(place)
+        return Box(
+            text=place.text, left=left, right=right, top=top, bottom=max([top + 2, *(port + 1 for port in ports)])
+        )
+
+    def _wire(self, number: int, boxes: Mapping[Peer, Box]) -> Wire:
+        run, label = self._runs[number], self._labels[number]
+        points = tuple(self._points(number, run, boxes))
+        span = self._spans.get(number)
+        if span is None:
+            return Wire(link=run.link, points=points)
+        return Wire(
+            link=run.link,
+            points=points,
+            label=label,
+            label_line=self._lines[span.piece],
+            label_span=(self._inner(span.start, 1), self._inner(span.end, -1)),
+        )
+
+    def _inner(self, end: Unknown, toward: int) -> int:
+        return self._columns[end] + toward * (_HEAD_ROOM if _is_border(end) else 0)
+
+    def _points(self, number: int, run: Run, boxes: Mapping[Peer, Box]) -> Iterator[tuple[int, int]]:
+        """Yield the corners of a run and its ends, which are on the borders of boxes."""
+        own = [piece for piece in self._pieces if piece.run == number]
+        yield self._port(own[0], run.points[0], run.link.edge.source, boxes)
+        for one, other in pairwise(own):
+            upright, level = (other, one) if one.level else (one, other)
+            yield self._columns[upright.key], self._lines[level.key]
+        yield self._port(own[-1], run.points[-1], run.link.edge.target, boxes)
+
+    def _port(self, piece: _Piece, point: Point, node: Peer, boxes: Mapping[Peer, Box]) -> tuple[int, int]:
+        box, place = boxes[node], self._layout.places[node]
+        if piece.level:
+            left = abs(point.x - place.left) < abs(point.x - place.right)
+            return box.left if left else box.right, self._lines[piece.key]
+        top = abs(point.y - place.top) < abs(point.y - place.bottom)
+        return self._columns[piece.key], box.top if top else box.bottom
+
+
+def _layer(place: Place) -> int:
+    return round(place.center)
+
+
+def _is_border(key: Unknown) -> bool:
+    return isinstance(key, tuple) and key[0] in ("left", "right")
+
+
+def _meet(one: _Piece, other: _Piece) -> bool:
+    return one.low - _NEAR <= other.high and other.low - _NEAR <= one.high
+
+
+def _beside(piece: _Piece, place: Place) -> Iterator[Gap]:
+    """Yield what keeps an upright piece beside a box, or on it where the piece ends at its top or bottom."""
+    layer = _layer(place)
+    if piece.high < place.top - _NEAR or piece.low > place.bottom + _NEAR:
+        return
+    if piece.at <= place.left:
+        yield piece.key, ("left", layer), _BESIDE
+    elif piece.at >= place.right:
+        yield ("right", layer), piece.key, _BESIDE
+    else:
+        yield ("left", layer), piece.key, 2
+        yield piece.key, ("right", layer), 2
+
+
+def solved(gaps: Iterable[Gap]) -> dict[Unknown, int]:
+    """Return the smallest whole numbers of 0 or more that keep all gaps. Raises TooEntangled when there are none."""
+    known = list(gaps)
+    values: dict[Unknown, int] = {key: 0 for one, other, _ in known for key in (one, other)}
+    for _ in range(len(values) + 1):
+        changed = False
+        for low, high, gap in known:
+            if values[high] < values[low] + gap:
+                values[high] = values[low] + gap
+                changed = True
+        if not changed:
+            return values
+    raise TooEntangled("this graph can't be drawn in a terminal: use -o svg, or -o dot")

@@ -1,0 +1,260 @@
+"""The commands: what each asks for, and what it makes of the answers (R103 to R107)."""
+
+import contextlib
+import enum
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from headgate.errors import HeadgateError, Unavailable
+from headgate.plugin import edges as edge_tables
+from headgate.plugin import graph as graphs
+from headgate.plugin import top as tops
+from headgate.plugin.api import Api, Asked
+from headgate.plugin.errors import WrongUsage
+from headgate.plugin.kinds import SPLITS, Kind, kind_named
+from headgate.plugin.notations import dot, mermaid
+from headgate.plugin.numbers import seconds
+from headgate.plugin.svg import svg
+from headgate.plugin.terminal import drawn
+from headgate.plugin.topology import topology as asked_topology
+from headgate.plugin.transport import Kubectl
+
+REFRESH_S = 2.0
+pause = time.sleep
+
+What = Annotated[str, typer.Argument(metavar="KIND[/NAME]", help="pods, deployments, services, trafficsplits, ...")]
+WhatOne = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, service/NAME, ...")]
+Name = Annotated[str, typer.Argument(help="One resource alone.", show_default=False)]
+Of = Annotated[str, typer.Argument(metavar="[KIND]", help="deployments, services, pods, namespaces, ...")]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; else the context's.", show_default=False)
+]
+Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
+Selector = Annotated[
+    str, typer.Option("-l", "--selector", help="Labels of what shows: app=foo,tier!=db.", show_default=False)
+]
+Window = Annotated[
+    str, typer.Option("--window", help="How far back: 30s, 5m. The API's own is 30s.", show_default=False)
+]
+SortBy = Annotated[
+    str, typer.Option("--sort-by", metavar="COLUMN", help="name, success, rps, latency_p99, failures, ...")
+]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and refresh in place.")]
+
+
+class Output(enum.StrEnum):
+    """How tables are written."""
+
+    TABLE = ""
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Drawn(enum.StrEnum):
+    """How a topology is written."""
+
+    TERMINAL = ""
+    WIDE = "wide"
+    DOT = "dot"
+    MERMAID = "mermaid"
+    SVG = "svg"
+    JSON = "json"
+    YAML = "yaml"
+
+
+As = Annotated[Output, typer.Option("-o", "--output", metavar="wide|json|yaml", show_default=False)]
+DrawnAs = Annotated[Drawn, typer.Option("-o", "--output", metavar="wide|dot|mermaid|svg|json|yaml", show_default=False)]
+
+
+class Scope(NamedTuple):
+    """Where the user looks, as typed."""
+
+    namespace: str
+    everywhere: bool
+    selector: str = ""
+    window: str = ""
+
+
+def top(
+    ctx: typer.Context,
+    what: What,
+    name: Name = "",
+    *,
+    namespace: Namespace = "",
+    all_namespaces: Everywhere = False,
+    selector: Selector = "",
+    window: Window = "",
+    sort_by: SortBy = "",
+    output: As = Output.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Show success, requests per second and latency of resources."""
+    order = sort_by.lower()
+    tops.check_order(order)
+    kind, name = _kind_and_name(what, name)
+    with _asking(ctx.obj, kind, Scope(namespace, all_namespaces, selector, window)) as (api, asked):
+
+        def text() -> str:
+            return _top(api, asked, name, order=order, output=output)
+
+        if watch:
+            _watch(text)
+        else:
+            _print(text())
+
+
+def _top(api: Api, asked: Asked, name: str, *, order: str, output: Output) -> str:
+    document = api.one(asked, name) if name and asked.kind is not SPLITS else api.list(asked)
+    if output in (Output.JSON, Output.YAML):
+        return _document(document, output)
+    lines = [line for line in tops.lines_of(document) if name in ("", line.name)]
+    if not lines:
+        _note(_nothing(asked))
+        return ""
+    namespaces = asked.kind.namespaced and not asked.namespace
+    return tops.table(tops.in_order(lines, order), wide=output is Output.WIDE, namespaces=namespaces)
+
+
+def edges(
+    ctx: typer.Context,
+    what: WhatOne,
+    name: Name = "",
+    *,
+    namespace: Namespace = "",
+    window: Window = "",
+    output: As = Output.TABLE,
+) -> None:
+    """Show with whom a resource exchanges traffic, both ways."""
+    kind, name = _kind_and_name(what, name)
+    if not name:
+        raise WrongUsage(f"which of the {kind.plural}? Write {kind.singular}/NAME")
+    with _asking(ctx.obj, kind, Scope(namespace, everywhere=False, window=window)) as (api, asked):
+        document = api.edges(asked, name)
+        if output in (Output.JSON, Output.YAML):
+            _print(_document(document, output))
+            return
+        exchanges = edge_tables.exchanges_of(document)
+        if not exchanges:
+            _note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
+            return
+        _print(edge_tables.table(exchanges, kind, asked.namespace, wide=output is Output.WIDE))
+
+
+def topology(
+    ctx: typer.Context,
+    what: Of = "deployments",
+    *,
+    namespace: Namespace = "",
+    all_namespaces: Everywhere = False,
+    selector: Selector = "",
+    window: Window = "",
+    output: DrawnAs = Drawn.TERMINAL,
+) -> None:
+    """Draw who calls whom."""
+    kind, _ = _kind_and_name(what, "")
+    with _asking(ctx.obj, kind, Scope(namespace, all_namespaces, selector, window)) as (api, asked):
+        graph = asked_topology(api, asked)
+        if not graph.edges and output in (Drawn.TERMINAL, Drawn.WIDE):
+            _note(f"No traffic between {kind.plural}{_in(asked)} in the last {window or '30s'}.")
+            return
+        _print(_topology(graph, output))
+
+
+def _topology(graph: graphs.Graph, output: Drawn) -> str:
+    match output:
+        case Drawn.DOT:
+            return dot(graph)
+        case Drawn.MERMAID:
+            return mermaid(graph)
+        case Drawn.SVG:
+            return svg(graph)
+        case Drawn.JSON | Drawn.YAML:
+            return _document(graphs.described(graph), Output(output))
+        case _:
+            return _picture(graph, wide=output is Drawn.WIDE)
+
+
+def _picture(graph: graphs.Graph, *, wide: bool) -> str:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    drawing = drawn(graph, wide=wide, width=width)
+    if drawing.needs:
+        _note(f"The picture needs {drawing.needs} columns; here is a list. For the picture: `| less -S`, or -o svg.")
+    return drawing.text
+
+
+def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
+    kind, slash, named = what.partition("/")
+    if slash and (name or not named):
+        raise WrongUsage(f"{what!r} is not clear: write KIND/NAME or KIND NAME")
+    return kind_named(kind), named or name
+
+
+@contextlib.contextmanager
+def _asking(kubectl: Kubectl, kind: Kind, scope: Scope) -> Iterator[tuple[Api, Asked]]:
+    """Give the API, and what is asked of it, for as long as it is asked."""
+    if scope.window:
+        _check_window(scope.window)
+    with kubectl.proxy() as proxy:
+        inside = "" if scope.everywhere or not kind.namespaced else scope.namespace or kubectl.namespace()
+        yield Api(proxy), Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window)
+
+
+def _check_window(window: str) -> None:
+    try:
+        seconds(window)
+    except HeadgateError as error:
+        raise WrongUsage(f"--window: {error}") from error
+
+
+def _watch(text: Callable[[], str]) -> None:
+    """Show a table until interrupted: in place on a terminal, one beneath the other elsewhere."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        while True:
+            _print(text())
+            sys.stdout.flush()
+            pause(REFRESH_S)
+    with Live(console=console, auto_refresh=False) as live:
+        shown = ""
+        while True:
+            trouble = ""
+            try:
+                shown = text()
+            except Unavailable as error:
+                trouble = f"error: {error}"
+            live.update(Text(shown + trouble, no_wrap=True, overflow="crop"), refresh=True)
+            pause(REFRESH_S)
+
+
+def _nothing(asked: Asked) -> str:
+    return f"No {asked.kind.plural} found{_in(asked)}."
+
+
+def _in(asked: Asked) -> str:
+    return f" in the namespace {asked.namespace}" if asked.namespace else ""
+
+
+def _document(value: object, output: Output) -> str:
+    if output is Output.YAML:
+        return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120))
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+
+
+def _note(text: str) -> None:
+    """Print a remark where it does not disturb what a script reads."""
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,180 @@
+"""Who calls whom: a graph out of one list and the edges of each of its items (R105, R107)."""
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from headgate.plugin.api import Document, items, name_of
+from headgate.plugin.edges import Exchange, Peer
+from headgate.plugin.kinds import OUTSIDE, SERVICES
+from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
+
+Style = Literal["calls", "copies", "split"]
+"""Requests; copies of requests, as mirrors make them; how a TrafficSplit divides what its Service is called for."""
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    """An arrow. `weight` is that of a split's backend, with the sum of all of them."""
+
+    source: Peer
+    target: Peer
+    numbers: Numbers
+    style: Style = "calls"
+    weight: tuple[int, int] | None = None
+
+    @property
+    def label(self) -> str:
+        """Its numbers: `100.00% 1.8rps`, before them a split's share."""
+        share = f"{100 * self.weight[0] / self.weight[1]:.3g}%: " if self.weight and self.weight[1] else ""
+        return f"{share}{percent(self.numbers)} {rate(self.numbers)}"
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources of a kind with what they exchange. `nodes` without an edge are in it too."""
+
+    kind: str
+    namespace: str
+    nodes: tuple[Peer, ...]
+    edges: tuple[Edge, ...]
+
+    def name(self, node: Peer) -> str:
+        """Return how a node is written in a picture."""
+        return node.named(self.kind, self.namespace)
+
+    @property
+    def connected(self) -> tuple[Peer, ...]:
+        """The nodes that have an edge."""
+        ends = {end for edge in self.edges for end in (edge.source, edge.target)}
+        return tuple(node for node in self.nodes if node in ends)
+
+    @property
+    def idle(self) -> tuple[Peer, ...]:
+        """The nodes that have none."""
+        return tuple(node for node in self.nodes if node not in set(self.connected))
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What a picture draws as one line: an edge, and the edge that goes back, if there is one of the same style."""
+
+    edge: Edge
+    back: Edge | None = None
+
+
+def graph_of(
+    kind: str, namespace: str, listed: Document, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()
+) -> Graph:
+    """Put a list and the edges of its items together. What both ends of an edge tell is told once."""
+    found: dict[tuple[Peer, Peer, Style], Edge] = {}
+    for node, exchanges in edges.items():
+        for one in exchanges:
+            edge = _edge(node, one)
+            key = edge.source, edge.target, edge.style
+            found[key] = _joined(found.get(key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind))
+    for edge in splits:
+        found[edge.source, edge.target, edge.style] = edge
+    nodes = dict.fromkeys(nodes_of(kind, listed))
+    ends = (end for key in sorted(found) for end in key[:2])
+    return Graph(
+        kind=kind, namespace=namespace, nodes=tuple({**nodes, **dict.fromkeys(ends)}), edges=tuple(found.values())
+    )
+
+
+def nodes_of(kind: str, listed: Document) -> list[Peer]:
+    """Return the resources that a list names."""
+    return [Peer(kind, *name_of(item)) for item in items(listed)]
+
+
+def _edge(node: Peer, one: Exchange) -> Edge:
+    peer = _outside(one.peer)
+    source, target = (node, peer) if one.direction == "to" else (peer, node)
+    return Edge(source=source, target=target, numbers=one.numbers, style="copies" if one.copy else "calls")
+
+
+def _outside(peer: Peer) -> Peer:
+    """Take all addresses outside for one: each client would have a box of its own."""
+    if peer.kind != OUTSIDE:
+        return peer
+    try:
+        ipaddress.ip_address(peer.name)
+    except ValueError:
+        return peer
+    return Peer(OUTSIDE, "", "addresses")
+
+
+def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
+    """Return one edge for two: what clients outside did adds up, what both ends of an edge tell is the same."""
+    if known is None or not outside:
+        return known or edge
+    a, b = known.numbers, edge.numbers
+    numbers = Numbers(
+        success=a.success + b.success,
+        failure=a.failure + b.failure,
+        connections=a.connections + b.connections,
+        window=max(a.window, b.window),
+    )
+    return msgspec.structs.replace(known, numbers=numbers)
+
+
+def splits_of(listed: Document) -> Iterator[Edge]:
+    """Yield an edge for each backend of each TrafficSplit in a list: from the Service that is called to its own."""
+    legs = [(name_of(item)[0], item.get("backend") or {}, item) for item in items(listed)]
+    for namespace, backend, item in legs:
+        apex = str(backend.get("apex") or "")
+        total = sum(
+            int(one.get("weight") or 0) for space, one, _ in legs if (space, one.get("apex")) == (namespace, apex)
+        )
+        yield Edge(
+            source=_service(apex, namespace),
+            target=_service(str(backend.get("name") or ""), namespace),
+            numbers=numbers_of(item),
+            style="split",
+            weight=(int(backend.get("weight") or 0), total),
+        )
+
+
+def _service(name: str, namespace: str) -> Peer:
+    """Return the Service that a split means: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
+    short, _, rest = name.partition(".")
+    return Peer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
+
+
+def links_of(graph: Graph) -> Iterator[Link]:
+    """Yield what a picture draws: two edges that go to and fro are one line with two heads, which begins where more does."""
+    strongest = sorted(graph.edges, key=lambda one: (-one.numbers.requests, one.source, one.target))
+    edges: Mapping[tuple[Peer, Peer, Style], Edge] = {(one.source, one.target, one.style): one for one in strongest}
+    drawn: set[tuple[Peer, Peer, Style]] = set()
+    for key, edge in edges.items():
+        source, target, style = key
+        if key in drawn:
+            continue
+        back = edges.get((target, source, style)) if source != target else None
+        drawn |= {key, (target, source, style)}
+        yield Link(edge=edge, back=back)
+
+
+def described(graph: Graph) -> Mapping[str, object]:
+    """Return a graph for scripts (`-o json`)."""
+    return {
+        "kind": "TrafficTopology",
+        "of": graph.kind,
+        "nodes": [{"kind": node.kind, "namespace": node.namespace, "name": node.name} for node in graph.nodes],
+        "edges": [_described(edge) for edge in graph.edges],
+    }
+
+
+def _described(edge: Edge) -> Mapping[str, object]:
+    ends: Sequence[tuple[str, Peer]] = (("from", edge.source), ("to", edge.target))
+    numbers = edge.numbers
+    return {
+        **{way: {"kind": end.kind, "namespace": end.namespace, "name": end.name} for way, end in ends},
+        "style": edge.style,
+        **({"weight": edge.weight[0]} if edge.weight else {}),
+        "success": numbers.success,
+        "failure": numbers.failure,
+        "windowSeconds": numbers.window,
+        "successRate": numbers.share,
+        "requestsPerSecond": numbers.rps,
+        **{f"{share}Seconds": getattr(numbers, share) for share in ("p50", "p90", "p99")},
+    }

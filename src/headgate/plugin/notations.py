@@ -1,0 +1,53 @@
+"""A topology in the languages of graph drawing: Graphviz's DOT (R106), and Mermaid."""
+
+from collections.abc import Iterator, Mapping
+
+from headgate.plugin.edges import Peer
+from headgate.plugin.graph import Edge, Graph
+from headgate.plugin.kinds import OUTSIDE
+
+_DOT_STYLES = {"calls": "", "copies": ", style=dotted", "split": ", penwidth=2"}
+_MERMAID_ARROWS = {"calls": "-->", "copies": "-.->", "split": "==>"}
+
+
+def dot(graph: Graph) -> str:
+    """Return a graph in DOT. Names are quoted, so any name is one."""
+    return "\n".join(["digraph traffic {", "  rankdir=LR;", "  node [shape=box];", *_dot(graph), "}", ""])
+
+
+def _dot(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        style = " [style=dashed]" if node.kind == OUTSIDE else ""
+        yield f"  {_quoted(graph.name(node))}{style};"
+    for edge in graph.edges:
+        ends = f"{_quoted(graph.name(edge.source))} -> {_quoted(graph.name(edge.target))}"
+        red = ", color=red" if edge.numbers.failure else ""
+        yield f"  {ends} [label={_quoted(edge.label)}{_DOT_STYLES[edge.style]}{red}];"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def mermaid(graph: Graph) -> str:
+    """Return a graph as a Mermaid flowchart."""
+    ids = {node: f"n{number}" for number, node in enumerate(graph.nodes)}
+    return "\n".join(["flowchart LR", *_mermaid(graph, ids), ""])
+
+
+def _mermaid(graph: Graph, ids: Mapping[Peer, str]) -> Iterator[str]:
+    for node, name in ids.items():
+        left, right = ("([", "])") if node.kind == OUTSIDE else ("[", "]")
+        yield f'  {name}{left}"{_entities(graph.name(node))}"{right}'
+    for edge in graph.edges:
+        yield f"  {ids[edge.source]} {_arrow(edge)} {ids[edge.target]}"
+
+
+def _arrow(edge: Edge) -> str:
+    return f'{_MERMAID_ARROWS[edge.style]}|"{_entities(edge.label)}"|'
+
+
+def _entities(text: str) -> str:
+    """Write what would end a text in Mermaid as entities, which it has for that."""
+    return text.replace("#", "#35;").replace('"', "#quot;")

@@ -1,0 +1,107 @@
+"""TrafficMetrics as numbers, and numbers as people read them (004; R83, R84, R103)."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.errors import HeadgateError
+from headgate.quantity import parse_quantity
+
+NONE = "-"
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
+_LOW_RATE = 0.1
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over an edge, or into a resource, in `window` seconds. Latencies are seconds, None where none is told.
+
+    Copies of requests are counted apart from them (D22).
+    """
+
+    success: int = 0
+    failure: int = 0
+    copies: int = 0
+    connections: int = 0
+    window: float = 0.0
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+
+    @property
+    def requests(self) -> int:
+        """All requests, failed ones too."""
+        return self.success + self.failure
+
+    @property
+    def rps(self) -> float | None:
+        """Requests per second; None without any."""
+        return self.requests / self.window if self.requests and self.window > 0 else None
+
+    @property
+    def share(self) -> float | None:
+        """The share that succeeded, of 1; None without requests."""
+        return self.success / self.requests if self.requests else None
+
+
+def numbers_of(item: Mapping[str, Any]) -> Numbers:
+    """Read the metrics of a TrafficMetrics object. Raises HeadgateError when they are no numbers."""
+    values = {str(one.get("name")): _value(one) for one in item.get("metrics") or ()}
+    copied = bool((item.get("edge") or {}).get("copy"))
+    counts = Numbers(
+        success=int(values.get("success_count", 0)),
+        failure=int(values.get("failure_count", 0)),
+        copies=int(values.get("copy_count", 0)),
+        connections=int(values.get("connection_count", 0)),
+        window=seconds(str(item.get("window") or "")),
+    )
+    if copied and not counts.requests:  # an edge of copies alone says how many there were
+        failed = int(values.get("copy_failure_count", 0))
+        counts = msgspec.structs.replace(counts, success=counts.copies - failed, failure=failed)
+    if not counts.requests:
+        return counts
+    return msgspec.structs.replace(
+        counts, **{share: values.get(f"{share}_response_latency") for share in ("p50", "p90", "p99")}
+    )
+
+
+def _value(metric: Mapping[str, Any]) -> float:
+    unit = str(metric.get("unit") or "")
+    try:
+        return float(parse_quantity(str(metric.get("value", "")))) * _UNITS[unit]
+    except (ValueError, KeyError) as error:
+        raise HeadgateError(
+            f"the API's metric {metric.get('name')!r} can't be read: {metric.get('value')!r} {unit}".rstrip()
+        ) from error
+
+
+def seconds(duration: str) -> float:
+    """Return a duration such as `30s` or `1m30s` in seconds. Raises HeadgateError."""
+    parts = _PART.findall(duration)
+    if not parts or "".join(number + unit for number, unit in parts) != duration:
+        raise HeadgateError(f"{duration!r} is not a duration; write for example 30s, 5m or 1m30s")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def percent(numbers: Numbers) -> str:
+    """Write the share that succeeded: `75.47%`. It is 100.00% only when nothing failed."""
+    if numbers.share is None:
+        return NONE
+    return f"{min(100 * numbers.share, 99.99 if numbers.failure else 100):.2f}%"
+
+
+def rate(numbers: Numbers) -> str:
+    """Write requests per second: `1.8rps`. A low rate has two digits: `0.033rps` is one request in 30 seconds."""
+    if numbers.rps is None:
+        return NONE
+    return f"{numbers.rps:.2g}rps" if numbers.rps < _LOW_RATE else f"{numbers.rps:.1f}rps"
+
+
+def latency(value: float | None) -> str:
+    """Write seconds as `1ms`, `0.42ms` or `1.2s`."""
+    if value is None:
+        return NONE
+    return f"{value:.3g}s" if value >= 1 else f"{1000 * value:.3g}ms"

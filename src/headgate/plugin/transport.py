@@ -1,0 +1,150 @@
+"""How the API is called: through `kubectl proxy`, on a socket that only this user can open.
+
+This is kubectl's plugin, so kubectl is there, and it knows every way to log in: certificates, tokens, programs that get
+tokens, proxies, impersonation. Its proxy does that once, however many queries follow; `kubectl get --raw` would do it for
+each, and a client library would do it nearly as kubectl does.
+"""
+
+import contextlib
+import http.client
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from headgate.errors import HeadgateError, Unavailable
+
+_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_ANSWER_S = 60.0
+_LOG_LINE = re.compile(rb"[EWI]\d{4} ")  # kubectl's own log: what went wrong is in the answer, too
+_CHANGES = "^(POST|PUT|PATCH|DELETE)$"
+
+
+class Answer(NamedTuple):
+    """A status code and a body."""
+
+    status: int
+    body: bytes
+
+
+class Transport(Protocol):
+    """Reads from the API."""
+
+    def get(self, target: str) -> Answer:
+        """Return the answer for a path with its query. Raises Unavailable."""
+
+
+class Kubectl(NamedTuple):
+    """A kubectl, and the options that say which cluster it speaks to, and as whom: `--context=...`."""
+
+    program: str = "kubectl"
+    options: Sequence[str] = ()
+
+    def namespace(self) -> str:
+        """Return the namespace that the context names, or else that of the pod that this runs in."""
+        ran = subprocess.run(  # noqa: S603 - kubectl, with the options that its user gave
+            self._command("config", "view", "--minify", "--output=jsonpath={..namespace}"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        return ran.stdout.decode().strip() or _namespace_of_pod() or "default"
+
+    @contextlib.contextmanager
+    def proxy(self) -> Iterator["Proxy"]:
+        """Run `kubectl proxy`, and end it. Raises HeadgateError in kubectl's words."""
+        with tempfile.TemporaryDirectory(prefix="kubectl-traffic-") as directory:
+            path = Path(directory, "api")
+            process = self._start(path)
+            words = _Words(process)
+            try:
+                if process.stdout is None or not process.stdout.readline():
+                    raise HeadgateError(words.last() or f"{self.program} proxy ended before it served")
+                yield Proxy(path)
+            finally:
+                process.terminate()
+                process.wait()
+                words.last()
+                if process.stdout is not None:
+                    process.stdout.close()
+
+    def _start(self, path: Path) -> "subprocess.Popen[bytes]":
+        command = self._command("proxy", f"--unix-socket={path}", f"--reject-methods={_CHANGES}")
+        try:
+            return subprocess.Popen(  # noqa: S603 - same
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            reason = error.strerror or "it can't be started"
+            raise HeadgateError(
+                f"{self.program} can't be run ({reason}): install kubectl, or put it on PATH"
+            ) from error
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [self.program, *arguments, *self.options]
+
+
+class _Words:
+    """What kubectl prints on stderr: its error is kept, what it tells the user (how to log in) goes on to them."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._error = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def last(self) -> str:
+        """Return the error that kubectl ended with; empty when it named none."""
+        self._reader.join()
+        return self._error
+
+    def _read(self) -> None:
+        with self._process.stderr or contextlib.nullcontext(()) as lines:
+            for line in lines:
+                text = line.decode(errors="replace")
+                if text.startswith("error: "):
+                    self._error = text.removeprefix("error: ").strip()
+                elif not _LOG_LINE.match(line):
+                    sys.stderr.write(text)
+
+
+class Proxy:
+    """A `kubectl proxy` that listens on a socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+
+    def get(self, target: str) -> Answer:
+        """Return the answer for a path with its query. Several threads may ask at a time. Raises Unavailable."""
+        with contextlib.closing(_UnixConnection(self._path)) as connection:
+            try:
+                connection.request("GET", target, headers={"accept": "application/json"})
+                response = connection.getresponse()
+                return Answer(response.status, response.read())
+            except (OSError, http.client.HTTPException) as error:
+                raise Unavailable(f"kubectl's proxy does not answer: {str(error) or type(error).__name__}") from error
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _namespace_of_pod() -> str:
+    with contextlib.suppress(OSError):
+        return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+    return ""
