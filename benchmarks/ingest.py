@@ -137,7 +137,7 @@ async def receive(proxies: int, edges: int) -> None:
     reading = await receiver.windows.read(30)
     print(f"reading {len(reading.flows)} flows: {time.perf_counter() - began:.2f} s; {reading.cut}")
     began = time.perf_counter()
-    kept = receiver.kept()
+    kept = await receiver.kept()
     middle = time.perf_counter()
     print(
         f"kept: {middle - began:.2f} s, {len(msgspec.msgpack.encode(kept)) / 1e6:.1f} MB, {time.perf_counter() - middle:.2f} s"

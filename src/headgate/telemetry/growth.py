@@ -8,7 +8,7 @@ What a process of a proxy reports only grows, with two exceptions:
   headgate did not hear nothing is known: then the smaller of the two answers counts, and nothing ever counts twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ GAP = 10.0  # seconds without a report, after which the next one is late
 STEPS = 3  # reports from before the last one, by more than such a gap: then the proxy's clock was set back
 FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
 MOST_SERIES = 20_000  # of one process: Envoy's own limits are below that
+STALE = 20  # reports after which what is on disk of an idle process is written anew
 _RUNS = 2  # processes of one proxy that are known: the old one's last report may come after the new one's first
 Buckets = Mapping[int, int]
 """Counts by the number of a histogram's bucket."""
@@ -36,7 +37,7 @@ class KeptSeries(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class KeptRun(Value, frozen=True, kw_only=True):
-    """A process of a proxy on disk; `number` is how many reports were heard, the last one at `heard`."""
+    """A process of a proxy on disk; `number` is how many reports were heard until then, the last one at `heard`."""
 
     node: str
     start: float
@@ -46,10 +47,13 @@ class KeptRun(Value, frozen=True, kw_only=True):
 
 
 class KeptGrowth(Value, frozen=True, kw_only=True):
-    """All last values on disk; nothing of what processes did that started after `began` is unknown."""
+    """All last values on disk; nothing of what processes did that started after `began` is unknown.
+
+    Each of `runs` is a `KeptRun` as MessagePack.
+    """
 
     began: float
-    runs: tuple[KeptRun, ...] = ()
+    runs: tuple[bytes, ...] = ()
 
 
 class Grown(NamedTuple):
@@ -98,33 +102,41 @@ class Growth:
             return Taken(())
         moment = proxy.moment(report.time)
         grown = [item for sample in report.samples if (item := run.grown(sample, moment))]
-        return Taken(
-            () if is_unknown else grown,
-            late=silence if silence > GAP else 0.0,
-            unknown=is_unknown and bool(grown),
-            full=run.is_full,
-        )
+        if is_unknown:
+            return Taken((), unknown=bool(grown), full=run.is_full)
+        return Taken(grown, late=silence if grown and silence > GAP else 0.0, full=run.is_full)
 
     def forget(self, now: float) -> None:
         """Let go of proxies that have been silent for long; one that comes back is listened to from then on."""
         for node in [node for node, proxy in self._proxies.items() if proxy.arrived < now - FORGET]:
             del self._proxies[node]
 
+    def prepare(self) -> Iterator[None]:
+        """Do the better part of what `kept` has to do, a proxy at a time."""
+        for node, proxy in list(self._proxies.items()):
+            for start, run in proxy.runs.items():
+                run.kept(node, start, proxy)
+                yield
+
     def kept(self) -> KeptGrowth:
         """Return everything, to be read back by `restore`."""
-        runs = tuple(
-            KeptRun(node=node, start=start, heard=proxy.heard, number=proxy.number, series=run.kept())
-            for node, proxy in self._proxies.items()
-            for start, run in proxy.runs.items()
+        return KeptGrowth(
+            began=self._began,
+            runs=tuple(
+                run.kept(node, start, proxy)
+                for node, proxy in self._proxies.items()
+                for start, run in proxy.runs.items()
+            ),
         )
-        return KeptGrowth(began=self._began, runs=runs)
 
     def restore(self, kept: KeptGrowth, now: float) -> None:
         """Take over the last values of an earlier headgate."""
         self._began = kept.began
-        for item in kept.runs:
+        for part in kept.runs:
+            item = msgspec.msgpack.decode(part, type=KeptRun)
             proxy = self._proxies.setdefault(item.node, _Proxy(item.heard, self._absences))
-            proxy.arrived, proxy.number = now, item.number
+            proxy.arrived = now
+            proxy.number = max(proxy.number, item.number)
             proxy.runs[item.start] = _Run(item.series)
 
 
@@ -203,6 +215,8 @@ class _Run:
 
     def __init__(self, series: Sequence[KeptSeries] = ()) -> None:
         self.is_full = False
+        self._written = b""
+        self._written_at = 0
         self._series = {one.series: _Last(one.time, one.number, one.value, one.buckets) for one in series}
 
     def grown(self, sample: Sample, moment: _Moment) -> Grown | None:
@@ -216,6 +230,7 @@ class _Run:
         last.time, last.number = moment.time, moment.number
         if sample.value == last.value and not is_new:
             return None
+        self._written = b""
         before, old = (0, _NO_BUCKETS) if is_new else (last.value, last.buckets)
         buckets = _present(sample)
         grown = _minus(buckets, old)
@@ -234,17 +249,27 @@ class _Run:
         for last in self._series.values():
             last.time = min(last.time, time)
 
-    def kept(self) -> tuple[KeptSeries, ...]:
-        """Return all series."""
-        return tuple(
-            KeptSeries(series=series, time=last.time, number=last.number, value=last.value, buckets=dict(last.buckets))
-            for series, last in self._series.items()
-        )
+    def kept(self, node: str, start: float, proxy: _Proxy) -> bytes:
+        """Return all series as they were when one grew last, or not long after.
+
+        What an idle series has missed since then is not in it: that is on the safe side.
+        """
+        if not self._written or proxy.number > self._written_at + STALE:
+            series = tuple(
+                KeptSeries(
+                    series=series, time=last.time, number=last.number, value=last.value, buckets=dict(last.buckets)
+                )
+                for series, last in self._series.items()
+            )
+            kept = KeptRun(node=node, start=start, heard=proxy.heard, number=proxy.number, series=series)
+            self._written, self._written_at = msgspec.msgpack.encode(kept), proxy.number
+        return self._written
 
     def _first(self, sample: Sample, moment: _Moment) -> Grown | None:
         self.is_full = len(self._series) >= MOST_SERIES
         if self.is_full:
             return None
+        self._written = b""
         buckets = _present(sample)
         self._series[sample.series] = _Last(moment.time, moment.number, sample.value, buckets)
         return Grown(sample.series, sample.value, buckets) if sample.value else None

@@ -49,7 +49,7 @@ class _Disk:
     def __init__(self, receiver: Receiver, path: Path) -> None:
         self._receiver = receiver
         self._path = path
-        self._written = receiver.changed
+        self._written = -1
         self._next = time.monotonic() + SELDOM
         self._failed = False
 
@@ -59,7 +59,7 @@ class _Disk:
         if changed == self._written and time.monotonic() < self._next and not anyhow:
             return
         try:
-            await asyncio.to_thread(_write, self._path, self._receiver.kept())
+            await asyncio.to_thread(_write, self._path, await self._receiver.kept())
         except OSError as error:
             if not self._failed:
                 log.warning("the counts of traffic can't be kept, a restart begins them anew: %s", error)

@@ -19,6 +19,7 @@ from headgate.telemetry.windows import KeptWindows, Windows
 from headgate.xds.gate import TurnedAway
 from headgate.xds.server import Prove
 
+BREATH = 20  # proxies that are worked on before others get their turn
 FORGET_EVERY = 600.0  # seconds between looks for proxies that have been silent for long
 LATE = "reports with requests from before the window, because none came for a while"
 UNKNOWN = "proxies that had run for long when headgate first heard of them; what they did before does not count"
@@ -100,8 +101,11 @@ class Receiver:
             if not self._waiting[node_id]:
                 del self._waiting[node_id]
 
-    def kept(self) -> Kept:
-        """Return all that is known."""
+    async def kept(self) -> Kept:
+        """Return all that is known, as of one moment."""
+        for done, _ in enumerate(self._growth.prepare()):
+            if not done % BREATH:
+                await asyncio.sleep(0)
         return Kept(version=1, growth=self._growth.kept(), windows=self.windows.kept())
 
     def restore(self, kept: Kept) -> None:

@@ -1,38 +1,29 @@
-"""What happened lately: growth in slots of time, kept for a quarter of an hour and read as windows (R85, R98).
+"""What happened lately, read as windows (R85, R98): growth of flows, in slots of time.
 
-Slots are of the monotonic clock; the wall clock only says when a window ended. A slot that has grown old is folded into a
-coarser one. What could not be counted is noted in the slot in which it would have been, and every reading says it.
+Slots are of the monotonic clock; the wall clock only says when a window ended. What could not be counted is noted in the
+slot in which it would have been, and every reading says it.
 """
 
+import asyncio
 import time
 from array import array
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from headgate.resources.meta import Value
-from headgate.telemetry.flows import Flow, Reading
-from headgate.telemetry.tally import WORD, Table, Tally, add, counts, flows_in, pack, requests, unpack
+from headgate.telemetry.flows import Counts, Flow, Reading
+from headgate.telemetry.slots import KEPT, Slot, Slots
+from headgate.telemetry.tally import WORD, Table, Tally, add, counts, flows_in, requests, unpack
 
-SLOT = 1.0  # seconds; a window is exact to one slot
-FINE = 120.0  # seconds for which slots are kept as they are
-COARSE = 30.0  # seconds of a slot from then on
-KEPT = 900.0  # seconds until it is forgotten
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between looks for flows that no slot has any more
 ROOM = 1000  # flows with which nobody looks
 TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
-
-
-class Slot(NamedTuple):
-    """Growth between two moments of the monotonic clock: packed records, and how much of what is missing, by its name."""
-
-    start: float
-    end: float
-    words: "array[int]"
-    notes: "Counter[str]"
+BREATH = 1000  # flows that are worked on before others get their turn
+REUSE = 5  # times as long as a reading took, it is good for whoever asks the same; a second at most
+KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
 
 
 class KeptSlot(Value, frozen=True, kw_only=True):
@@ -45,10 +36,13 @@ class KeptSlot(Value, frozen=True, kw_only=True):
 
 
 class KeptWindows(Value, frozen=True, kw_only=True):
-    """Windows on disk. `at` is in seconds since the epoch; a flow's number is its place in `flows`."""
+    """Windows on disk, at a time in seconds since the epoch. A flow's number is its place in `flows`.
+
+    These are MessagePack each, of so many flows that nobody waits for one.
+    """
 
     at: float
-    flows: tuple[Flow | None, ...] = ()
+    flows: tuple[bytes, ...] = ()
     slots: tuple[KeptSlot, ...] = ()
 
 
@@ -64,142 +58,150 @@ class Windows:
     ) -> None:
         self._clock = clock
         self._wall = wall
-        self._most = most_flows
-        self._numbers: dict[Flow, int] = {}
-        self._flows: list[Flow | None] = []
-        self._free: list[int] = []
-        self._fine: deque[Slot] = deque()
-        self._coarse: deque[Slot] = deque()
-        self._open = _Open(clock())
-        self._folding: _Open | None = None
+        self._flows = _Flows(most_flows)
+        self._slots = Slots(clock())
         self._swept = clock() - SWEEP
-        self._room = min(ROOM, most_flows - 1)
+        self._readings: dict[float, tuple[float, Reading]] = {}
 
     def add(self, flow: Flow, tally: Tally) -> None:
         """Count growth as of now."""
-        current = self._current()
-        number = self._number(flow)
+        self._move()
+        number = self._flows.number(flow)
         if number is None:
-            current.notes[TOO_MANY] += requests(tally)
+            self._slots.current.notes[TOO_MANY] += requests(tally)
         else:
-            add(current.table, number, tally)
+            add(self._slots.current.table, number, tally)
 
     def note(self, what: str, count: int = 1) -> None:
         """Note that something is missing from what is counted now, or lies about its time; `what` is for the reader."""
-        self._current().notes[what] += count
+        self._move()
+        self._slots.current.notes[what] += count
 
     async def read(self, seconds: float) -> Reading:
         """Return what happened in the last `seconds`, a quarter of an hour at most; older slots are coarser."""
-        self._current()
-        since = self._clock() - min(seconds, KEPT)
-        table: Table = {}
-        notes: Counter[str] = Counter()
-        for slot in self._slots():
-            if slot.start >= since - (slot.end - slot.start) / 2:  # the better part of it is in the window
-                unpack(slot.words, table)
-                notes += slot.notes
-        return Reading(
-            end=self._wall(),
-            window=min(seconds, KEPT),
-            flows={flow: counts(row) for number, row in table.items() if (flow := self._flows[number])},
-            cut=tuple(f"{what}: {count}" for what, count in sorted(notes.items())),
-        )
+        self._move()
+        window = min(seconds, KEPT)
+        began = self._clock()
+        until, reading = self._readings.get(window, (0.0, None))
+        if reading is None or began >= until:
+            reading = await self._read(window)
+            took = self._clock() - began
+            self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
+        return reading
 
     def kept(self) -> KeptWindows:
-        """Return everything, to be read back by `restore`."""
+        """Return what goes to disk, to be read back by `restore`."""
         now = self._clock()
-        slots = tuple(
-            KeptSlot(
-                age=now - slot.start,
-                length=slot.end - slot.start,
-                words=slot.words.tobytes(),
-                notes=dict(slot.notes),
+        slots: list[KeptSlot] = []
+        room = KEPT_BYTES
+        for slot in reversed(list(self._slots)):
+            words = slot.words.tobytes()
+            room -= len(words)
+            if room < 0:
+                break
+            slots.append(
+                KeptSlot(age=now - slot.start, length=slot.end - slot.start, words=words, notes=dict(slot.notes))
             )
-            for slot in self._slots()
-        )
-        return KeptWindows(at=self._wall(), flows=tuple(self._flows), slots=slots)
+        return KeptWindows(at=self._wall(), flows=self._flows.kept(), slots=tuple(reversed(slots)))
 
     def restore(self, kept: KeptWindows) -> None:
         """Take over what an earlier headgate counted; nothing may have been counted yet."""
         now, away = self._clock(), max(self._wall() - kept.at, 0.0)
-        self._flows = list(kept.flows)
-        self._numbers = {flow: number for number, flow in enumerate(kept.flows) if flow}
-        self._free = [number for number, flow in enumerate(kept.flows) if not flow]
+        self._flows.restore(kept.flows)
         for item in kept.slots:
             start = now - item.age - away
-            slot = Slot(start, start + item.length, array(WORD, item.words), Counter(item.notes))
             if start > now - KEPT:
-                (self._coarse if item.length > SLOT else self._fine).append(slot)
+                self._slots.put(Slot(start, start + item.length, array(WORD, item.words), Counter(item.notes)))
 
-    def _slots(self) -> Iterator[Slot]:
-        """Yield all slots, oldest first."""
-        yield from self._coarse
-        if self._folding:
-            yield self._folding.closed(self._folding.start + COARSE)
-        yield from self._fine
-        yield self._open.closed(self._open.start + SLOT)
+    async def _read(self, window: float) -> Reading:
+        since, end = self._clock() - window, self._wall()
+        slots = [slot for slot in self._slots if slot.is_within(since)]
+        names = self._flows.names()
+        table: Table = {}
+        for slot in slots:
+            unpack(slot.words, table)
+            if len(slot.words) > BREATH:
+                await asyncio.sleep(0)
+        flows: dict[Flow, Counts] = {}
+        for done, (number, row) in enumerate(table.items(), 1):
+            if flow := names[number]:
+                flows[flow] = counts(row)
+            if not done % BREATH:
+                await asyncio.sleep(0)
+        return Reading(end=end, window=window, flows=flows, cut=_cut(slots))
 
-    def _current(self) -> "_Open":
-        """Return the slot of now, with all older ones in their places."""
+    def _move(self) -> None:
         now = self._clock()
-        if now >= self._open.start + SLOT:
-            if self._open.table or self._open.notes:
-                self._fine.append(self._open.closed(self._open.start + SLOT))
-            self._open = _Open(now)
-            self._age(now)
-        return self._open
-
-    def _age(self, now: float) -> None:
-        while self._fine and self._fine[0].start <= now - FINE:
-            self._fold(self._fine.popleft())
-        while self._coarse and self._coarse[0].start <= now - KEPT:
-            self._coarse.popleft()
-        if self._folding and self._folding.start <= now - KEPT:
-            self._folding = None
-        if len(self._numbers) > self._room and now >= self._swept + SWEEP:
+        self._slots.move(now)
+        if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
-            self._sweep()
+            self._flows.sweep({number for slot in self._slots for number in flows_in(slot.words)})
 
-    def _fold(self, slot: Slot) -> None:
-        """Add a slot to the coarse one that is being made; one at a time, so that nobody waits for it."""
-        if self._folding and slot.start >= self._folding.start + COARSE:
-            self._coarse.append(self._folding.closed(self._folding.start + COARSE))
-            self._folding = None
-        if self._folding is None:
-            self._folding = _Open(slot.start)
-        unpack(slot.words, self._folding.table)
-        self._folding.notes += slot.notes
 
-    def _number(self, flow: Flow) -> int | None:
+class _Flows:
+    """Numbers of flows. A number is used again when no slot has it any more."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._room = min(ROOM, most - 1)
+        self._numbers: dict[Flow, int] = {}
+        self._names: list[Flow | None] = []
+        self._free: list[int] = []
+        self._written: dict[int, bytes] = {}
+
+    def number(self, flow: Flow) -> int | None:
+        """Return a flow's number; None when there are too many flows."""
         number = self._numbers.get(flow)
-        if number is None and len(self._numbers) < self._most:
-            if self._free:
-                number = self._free.pop()
-                self._flows[number] = flow
-            else:
-                number = len(self._flows)
-                self._flows.append(flow)
-            self._numbers[flow] = number
+        if number is not None or len(self._numbers) >= self._most:
+            return number
+        if self._free:
+            number = self._free.pop()
+        else:
+            number = len(self._names)
+            self._names.append(None)
+        self._name(number, flow)
         return number
 
-    def _sweep(self) -> None:
-        """Let go of flows that no slot has; that takes a while, so it is done when half of them may be such."""
-        live = {number for slot in self._slots() for number in flows_in(slot.words)}
-        for number, flow in enumerate(self._flows):
-            if flow and number not in live:
-                del self._numbers[flow]
-                self._flows[number] = None
-                self._free.append(number)
+    @property
+    def is_crowded(self) -> bool:
+        """Whether half of the flows may be such as no slot has."""
+        return len(self._numbers) > self._room
+
+    def sweep(self, live: set[int]) -> None:
+        """Let go of all others."""
+        for flow, number in [item for item in self._numbers.items() if item[1] not in live]:
+            del self._numbers[flow]
+            self._free.append(number)
+            self._name(number, None)
         self._room = min(ROOM + 2 * len(self._numbers), self._most - 1)
 
+    def names(self) -> Sequence[Flow | None]:
+        """Return the flows in the order of their numbers, as they are now."""
+        return tuple(self._names)
 
-class _Open:
-    """A slot that grows."""
+    def kept(self) -> tuple[bytes, ...]:
+        """Return all flows, in parts of which only those are made that changed."""
+        firsts = range(0, len(self._names), BREATH)
+        for first in firsts:
+            if first not in self._written:
+                self._written[first] = msgspec.msgpack.encode(self._names[first : first + BREATH])
+        return tuple(self._written[first] for first in firsts)
 
-    def __init__(self, start: float) -> None:
-        self.start = start
-        self.table: Table = {}
-        self.notes: Counter[str] = Counter()
+    def restore(self, parts: Iterable[bytes]) -> None:
+        """Take over an earlier headgate's numbers."""
+        self._names = [flow for part in parts for flow in msgspec.msgpack.decode(part, type=list[Flow | None])]
+        self._numbers = {flow: number for number, flow in enumerate(self._names) if flow}
+        self._free = [number for number, flow in enumerate(self._names) if not flow]
 
-    def closed(self, end: float) -> Slot:
-        return Slot(self.start, end, pack(self.table), Counter(self.notes))
+    def _name(self, number: int, flow: Flow | None) -> None:
+        self._names[number] = flow
+        self._written.pop(number - number % BREATH, None)
+        if flow:
+            self._numbers[flow] = number
+
+
+def _cut(slots: Iterable[Slot]) -> tuple[str, ...]:
+    notes: Counter[str] = Counter()
+    for slot in slots:
+        notes += slot.notes
+    return tuple(f"{what}: {count}" for what, count in sorted(notes.items()))

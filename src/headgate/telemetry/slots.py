@@ -1,0 +1,85 @@
+"""Time in slots: growth is packed when its second is over, folded into coarser slots when it is old, and then forgotten."""
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.telemetry.tally import Table, pack, unpack
+
+SLOT = 1.0  # seconds; a window is exact to one slot
+FINE = 120.0  # seconds for which slots are kept as they are
+COARSE = 30.0  # seconds of a slot from then on
+KEPT = 900.0  # seconds until it is forgotten
+
+
+class Slot(NamedTuple):
+    """Growth between two moments of the monotonic clock: packed records, and how much is missing or odd, in words."""
+
+    start: float
+    end: float
+    words: "array[int]"
+    notes: "Counter[str]"
+
+    def is_within(self, since: float) -> bool:
+        """Say whether the better part of it is after a moment."""
+        return self.start >= since - (self.end - self.start) / 2
+
+
+class Growing:
+    """A slot that grows."""
+
+    def __init__(self, start: float, length: float) -> None:
+        self.start = start
+        self.end = start + length
+        self.table: Table = {}
+        self.notes: Counter[str] = Counter()
+
+    def closed(self) -> Slot:
+        """Return it as it is now."""
+        return Slot(self.start, self.end, pack(self.table), Counter(self.notes))
+
+
+class Slots:
+    """The slots of a quarter of an hour; `current` is that of now."""
+
+    def __init__(self, now: float) -> None:
+        self.current = Growing(now, SLOT)
+        self._fine: deque[Slot] = deque()
+        self._coarse: deque[Slot] = deque()
+        self._folding: Growing | None = None
+
+    def move(self, now: float) -> None:
+        """Put everything where it belongs as of now."""
+        if now < self.current.end:
+            return
+        if self.current.table or self.current.notes:
+            self._fine.append(self.current.closed())
+        self.current = Growing(now, SLOT)
+        while self._fine and self._fine[0].start <= now - FINE:
+            self._fold(self._fine.popleft())
+        while self._coarse and self._coarse[0].start <= now - KEPT:
+            self._coarse.popleft()
+        if self._folding and self._folding.start <= now - KEPT:
+            self._folding = None
+
+    def put(self, slot: Slot) -> None:
+        """Add a slot of the past; they come oldest first."""
+        (self._coarse if slot.end - slot.start > COARSE / 2 else self._fine).append(slot)
+
+    def __iter__(self) -> Iterator[Slot]:
+        """Yield all slots, oldest first."""
+        yield from self._coarse
+        if self._folding:
+            yield self._folding.closed()
+        yield from self._fine
+        yield self.current.closed()
+
+    def _fold(self, slot: Slot) -> None:
+        """Add a slot to the coarse one that is being made; one at a time, so that nobody waits for it."""
+        if self._folding and slot.start >= self._folding.end:
+            self._coarse.append(self._folding.closed())
+            self._folding = None
+        self._folding = self._folding or Growing(slot.start, COARSE)
+        unpack(slot.words, self._folding.table)
+        self._folding.notes += slot.notes

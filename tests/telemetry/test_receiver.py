@@ -1,0 +1,171 @@
+"""Reports over the wire: whose they are is proven, what is wrong with them is told, and who waits for one is woken."""
+
+import asyncio
+import contextlib
+import stat
+
+import grpc
+import grpc.aio
+import pytest
+from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message
+
+from headgate.telemetry import kept
+from headgate.telemetry.kept import FILE, keep, read_kept
+from headgate.telemetry.otlp import METHOD, Report, Sample
+from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
+from headgate.telemetry.windows import Windows
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens
+from headgate.xds.server import XdsServer
+
+NODE, OTHER = "sidecar/default/client", "sidecar/default/other"
+TOKENS = LocalTokens(bytes(range(32)))
+PLACE = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "backend": "default/web"}
+
+
+def fresh(began=START):
+    return Receiver(Windows(), ABSENCES, clock=lambda: began)
+
+
+async def connections(receiver):
+    return sum(counts.connections for counts in (await receiver.windows.read(30)).flows.values())
+
+
+@pytest.fixture
+async def receiver(tmp_path):
+    """A receiver behind the server that proxies come to."""
+    found = fresh()
+    xds = XdsServer(Fleet(), TOKENS, beside={METHOD: found.export})
+    await xds.start(f"unix:{tmp_path}/xds.sock")
+    yield found
+    await xds.stop()
+
+
+@pytest.fixture
+async def send(receiver, tmp_path):
+    async with grpc.aio.insecure_channel(f"unix:{tmp_path}/xds.sock") as channel:
+
+        async def call(data, token):
+            metadata = [("authorization", f"Bearer {token}")] if token else []
+            return await channel.unary_unary(METHOD)(data, metadata=metadata, timeout=20)
+
+        yield call
+
+
+async def test_a_proxy_reports_with_its_own_token(receiver, send):
+    report = message(counter("mesh.requests", 4, **PLACE, code="200-"))
+    assert await send(report, TOKENS.issue(NODE)) == b""
+    ((flow, counts),) = (await receiver.windows.read(30)).flows.items()
+    assert (flow.source.pod, flow.destination.pod, counts.success) == ("default/client", "default/web-0", 4)
+
+
+@pytest.mark.parametrize("token", ["", "abc", TOKENS.issue(OTHER), LocalTokens(bytes(32)).issue(NODE)])
+async def test_nobody_reports_in_the_name_of_another(receiver, send, token):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await send(message(counter("mesh.connections", 4, **PLACE)), token)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    assert (await receiver.windows.read(30)).flows == {}
+
+
+async def test_a_report_that_is_none_is_told_and_said(receiver, send):
+    for data in (b"junk", message(nodes=())):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await send(data, TOKENS.issue(NODE))
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert (await receiver.windows.read(30)).cut == (f"{UNREADABLE}: 2",)
+
+
+async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
+    receiver, proxy = fresh(), Proxy()
+    waiting = asyncio.create_task(receiver.heard(NODE, START + 3))
+    await asyncio.sleep(0)
+    receiver.take(proxy.flush())
+    receiver.take(Proxy(OTHER, number=5).flush())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    receiver.take(proxy.flush())
+    await waiting
+
+
+async def test_what_is_missing_or_odd_is_said():
+    receiver, proxy = fresh(), Proxy()
+    receiver.take(Report(NODE, START, START + 2, [Sample(("server.stats_overflow.counter",), 3)]))
+    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(("mesh.sent",), 9)]))
+    for _ in range(10):
+        proxy.count("a")
+        report = proxy.flush()
+    receiver.take(report)
+    assert set((await receiver.windows.read(30)).cut) == {f"{LATE}: 1", f"{LOST}: 3", f"{UNKNOWN}: 1"}
+
+
+async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
+    """What is on disk is of one moment: what came after it comes again with the next report, and counts once."""
+    monkeypatch.setattr(kept, "EVERY", 0)
+    monkeypatch.setattr(kept, "REST", 0)
+    receiver, proxy = fresh(), Proxy()
+    path = tmp_path / FILE
+    receiver.take(proxy.flush())
+    async with asyncio.timeout(20), running(keep(receiver, path)):
+        for number in range(1, 6):
+            proxy.count("a", 10)
+            receiver.take(proxy.flush())
+            while await counted(read_kept(path)) != number * 10:
+                await asyncio.sleep(0)
+        lost = read_kept(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    proxy.count("a", 7)
+    receiver.take(proxy.flush())
+    proxy.count("a", 1)
+    again = fresh(START + 100)
+    again.restore(lost)
+    again.take(proxy.flush())
+    assert await connections(again) == 58
+
+
+async def counted(found):
+    again = fresh()
+    if found:
+        again.restore(found)
+    return await connections(again)
+
+
+@contextlib.asynccontextmanager
+async def running(work):
+    task = asyncio.create_task(work)
+    yield
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_end_writes_what_is_known(tmp_path):
+    receiver, proxy = fresh(), Proxy()
+    async with running(keep(receiver, tmp_path / FILE)):
+        await asyncio.sleep(0)
+        proxy.count("a", 3)
+        receiver.take(proxy.flush())
+    assert await counted(read_kept(tmp_path / FILE)) == 3
+
+
+def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
+    assert read_kept(tmp_path / FILE) is None
+    assert caplog.text == ""
+    for content in (b"", b"junk", b"\x81\xa7version\x02"):
+        (tmp_path / FILE).write_bytes(content)
+        assert read_kept(tmp_path / FILE) is None
+    assert "the counts of traffic begin anew" in caplog.text
+
+
+async def test_a_disk_that_fails_is_told_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(kept, "EVERY", 0)
+    monkeypatch.setattr(kept, "REST", 0)
+    receiver, proxy = fresh(), Proxy()
+    async with running(keep(receiver, tmp_path / "missing" / FILE)):
+        for _ in range(3):
+            proxy.count("a")
+            receiver.take(proxy.flush())
+            async with asyncio.timeout(20):
+                while "can't be kept" not in caplog.text:
+                    await asyncio.sleep(0)
+    assert caplog.text.count("can't be kept") == 1

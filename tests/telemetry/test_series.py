@@ -1,0 +1,101 @@
+"""What the proxies' series mean: between whom, and what counts."""
+
+import pytest
+
+from headgate.telemetry.flows import NOBODY, Flow, Peer
+from headgate.telemetry.growth import Grown
+from headgate.telemetry.series import counted
+from headgate.telemetry.tally import counts
+
+CLIENT = Peer(pod="default/client")
+WEB = Peer(pod="default/web-0")
+
+
+def told(
+    name, *, node="sidecar/default/client", value=3, buckets=None, callers=lambda address: Peer(outside=address), **tags
+):
+    series = (f"mesh.{name}", *(text for pair in tags.items() for text in pair))
+    return counted(node, Grown(series, value, buckets or {}), callers)
+
+
+def requests(**tags):
+    flow, tally = told("requests", **{"backend": "", "cluster": "", "code": "200-", "grpc": "", "pod": "", **tags})
+    return flow, counts(tally)
+
+
+def test_a_request_is_from_the_pod_that_reports_to_the_pod_that_answered():
+    flow, found = requests(backend="default/v2", cluster="outbound/default/web/8080", pod="default/web-0")
+    assert flow == Flow(source=CLIENT, destination=WEB, service="default/web", port=8080, backend="default/v2")
+    assert (found.success, found.failure, found.classes) == (3, 0, (("2xx", 3),))
+
+
+def test_what_a_gateway_sends_is_from_the_gateway():
+    flow, _ = requests(node="gateway", cluster="gateway/default/shop/8443/HTTPRoute/default/r/0", pod="default/web-0")
+    assert flow == Flow(source=Peer(outside="gateway"), destination=WEB)
+
+
+def test_a_request_that_reached_nobody_failed():
+    flow, found = requests(cluster="outbound/default/web/8080", code="503UH")
+    assert flow.destination == NOBODY
+    assert (flow.service, found.failure, found.success) == ("default/web", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "grpc", "name", "is_success"),
+    [
+        ("404-", "", "4xx", True),
+        ("503UF,URX", "", "5xx", False),
+        ("0DC", "", "none", False),
+        ("200-", "0", "grpc-0", True),
+        ("200-", "5", "grpc-5", True),
+        ("200-", "14", "grpc-14", False),
+        ("101-", "", "1xx", True),
+        ("nonsense", "", "none", False),
+    ],
+)
+def test_an_answer_has_a_class_and_is_a_success_or_not(code, grpc, name, is_success):
+    _, found = requests(code=code, grpc=grpc)
+    assert found.classes == ((name, 3),)
+    assert bool(found.success) is is_success
+
+
+def test_copies_are_marked():
+    """D22."""
+    flow, _ = told("copies", backend="default/web", cluster="mirror/default/web/8080", code="200-", pod="default/web-0")
+    assert flow.copy
+    assert (flow.service, flow.port) == ("default/web", 8080)
+
+
+def test_connections_and_bytes_are_told_and_are_no_requests():
+    tags = {"cluster": "outbound/default/db/5432", "pod": "default/db-0", "backend": "default/db"}
+    found = {name: counts(told(name, **tags)[1]) for name in ("connections", "sent", "received", "failed")}
+    assert found["connections"].connections == found["sent"].sent == found["received"].received == 3
+    assert found["failed"].failure == 3
+    assert not any(counts.success for counts in found.values())
+
+
+def test_plaintext_at_a_server_is_from_its_callers_address():
+    """R96: who has no proxy is seen all the same."""
+    flow, _ = told("requests", node="sidecar/default/web-0", code="200-", grpc="", port="8080", source="10.1.2.3")
+    assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB)
+
+
+def test_a_caller_whose_own_proxy_has_counted_does_not_count_twice():
+    tags = {"node": "sidecar/default/web-0", "code": "200-", "grpc": "", "port": "8080", "source": "10.1.2.3"}
+    assert told("requests", **tags, callers=lambda _: None) is None
+    flow, _ = told("requests", **tags, callers=lambda _: CLIENT)
+    assert flow == Flow(source=CLIENT, destination=WEB)
+
+
+def test_latencies_are_of_the_same_flow_as_their_requests():
+    tags = {"backend": "default/v2", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
+    flow, tally = told("latency", **tags, buckets={17: 3})
+    assert flow == requests(**tags)[0]
+    found = counts(tally)
+    assert (sum(found.latency), found.latency[17], found.success) == (3, 3, 0)
+
+
+@pytest.mark.parametrize("cluster", ["a/b/c/d", "outbound/default/web/x", "////", "passthrough", ""])
+def test_a_name_that_is_none_of_ours_harms_nobody(cluster):
+    assert told("requests", cluster=cluster, code="200-", pod="") is None or cluster in {"passthrough", ""}
+    assert told("unheard_of", cluster=cluster) is None

@@ -1,0 +1,166 @@
+"""Windows of what happened: exact to a second, coarser when old, gone after a quarter of an hour, never too many (R85, R98)."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.telemetry.flows import Counts, Flow, Peer
+from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.telemetry.slots import COARSE, KEPT, SLOT
+from headgate.telemetry.tally import CONNECTIONS, RECEIVED, SENT, UNREACHED, class_cell
+from headgate.telemetry.windows import TOO_MANY, KeptWindows, Windows
+
+OK = {class_cell(200): 1}
+
+
+def flow(name):
+    return Flow(source=Peer(pod=f"default/{name}"), destination=Peer(pod="default/web-0"))
+
+
+class Clock:
+    """Time that passes when the test says so; the wall clock is far from it."""
+
+    def __init__(self):
+        self.now = 5000.0
+
+    def __call__(self):
+        return self.now
+
+    def wall(self):
+        return self.now + 1e9
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def windows(clock):
+    return Windows(clock=clock, wall=clock.wall)
+
+
+def other(clock, **options):
+    return Windows(clock=clock, wall=clock.wall, **options)
+
+
+async def successes(windows, seconds):
+    reading = await windows.read(seconds)
+    return {found.source.pod.partition("/")[2]: counts.success for found, counts in reading.flows.items()}
+
+
+async def test_a_window_has_what_happened_in_it_and_nothing_else(windows, clock):
+    """R85: thirty seconds, and then it is over."""
+    windows.add(flow("old"), OK)
+    clock.now += 20
+    windows.add(flow("new"), OK)
+    windows.add(flow("new"), OK)
+    assert await successes(windows, 30) == {"old": 1, "new": 2}
+    assert await successes(windows, 10) == {"new": 2}
+    clock.now += 15
+    assert await successes(windows, 30) == {"new": 2}
+    clock.now += 20
+    assert await successes(windows, 30) == {}
+    reading = await windows.read(30)
+    assert (reading.end, reading.window) == (clock.wall(), 30)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 40), st.sampled_from("ab")), max_size=80),
+    st.floats(1, KEPT),
+)
+async def test_every_window_is_exact_to_the_slots_at_its_edge(events, seconds):
+    clock = Clock()
+    windows, happened = other(clock), []
+    for pause, name in events:
+        clock.now += pause
+        windows.add(flow(name), OK)
+        happened.append(clock.now)
+    found = sum((await successes(windows, seconds)).values())
+    edge = SLOT if seconds < 110 else COARSE
+    assert sum(moment > clock.now - seconds + edge for moment in happened) <= found
+    assert found <= sum(moment > clock.now - seconds - edge for moment in happened)
+
+
+async def test_counts_are_told_as_success_and_failure(windows):
+    """D22: below 500 is success; with gRPC, the status OK and what the client did wrong."""
+    tally = {class_cell(status): 1 for status in (200, 302, 404)}
+    tally |= {class_cell(503): 2, class_cell(0): 3, class_cell(200, "0"): 1, class_cell(200, "5"): 1}
+    tally |= {class_cell(200, "14"): 4, class_cell(200, "99"): 1}
+    tally |= {CONNECTIONS: 5, UNREACHED: 6, SENT: 1 << 45, RECEIVED: 7, bucket_of(1000): 2}
+    assert class_cell(700) == class_cell(0)
+    windows.add(flow("a"), tally)
+    windows.add(flow("a"), {SENT: 1 << 45})
+    (found,) = (await windows.read(30)).flows.values()
+    buckets = [0] * (len(BOUNDS_US) + 1)
+    buckets[bucket_of(1000)] = 2
+    assert found == Counts(
+        success=5,
+        failure=2 + 3 + 4 + 1 + 6,
+        latency=tuple(buckets),
+        classes=(
+            ("2xx", 1),
+            ("3xx", 1),
+            ("4xx", 1),
+            ("5xx", 2),
+            ("grpc-0", 1),
+            ("grpc-14", 4),
+            ("grpc-2", 1),
+            ("grpc-5", 1),
+            ("none", 3),
+        ),
+        connections=5,
+        sent=1 << 46,
+        received=7,
+    )
+
+
+async def test_the_next_headgate_reads_the_same_windows(windows, clock):
+    for number in range(200):
+        windows.add(flow(number % 7), OK)
+        clock.now += 3
+    windows.note("odd", 2)
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(windows.kept()), type=KeptWindows)
+    for seconds in (10, 60, 900):
+        clock.now += 5
+        again = other(clock)
+        again.restore(kept)
+        assert await again.read(seconds) == await windows.read(seconds)
+    clock.now += KEPT
+    again = other(clock)
+    again.restore(kept)
+    assert await successes(again, KEPT) == {}
+
+
+async def test_more_flows_than_there_is_room_for_are_cut_and_that_is_said(clock):
+    windows = other(clock, most_flows=10)
+    for number in range(13):
+        windows.add(flow(number), OK)
+    reading = await windows.read(30)
+    assert len(reading.flows) == 10
+    assert reading.cut == (f"{TOO_MANY}: 3",)
+    clock.now += 60
+    windows.add(flow(1), OK)
+    assert (await windows.read(30)).cut == ()
+
+
+async def test_room_of_flows_that_have_ended_is_used_again(clock):
+    windows = other(clock, most_flows=10)
+    for number in range(50):
+        windows.add(flow(number), OK)
+        clock.now += KEPT / 5
+    windows.add(flow("last"), OK)
+    assert await successes(windows, 30) == {"last": 1}
+    assert (await windows.read(KEPT)).cut == ()
+    again = other(clock, most_flows=10)
+    again.restore(windows.kept())
+    assert await again.read(KEPT) == await windows.read(KEPT)
+
+
+async def test_what_is_odd_is_said_in_the_window_in_which_it_happened(windows, clock):
+    windows.note("late reports")
+    windows.note("late reports", 2)
+    assert (await windows.read(30)).cut == ("late reports: 3",)
+    clock.now += 31
+    assert (await windows.read(30)).cut == ()
