@@ -1,0 +1,62 @@
+"""A pod that sends what it is told: each file `N.json` in $PLANS is a list of URLs with the number of requests.
+
+What came of them, in `N.done`, is the number of answers by URL and status, and how long each answer took, by URL.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PLANS = Path(os.environ["PLANS"])
+PROXY = urlsplit(os.environ["http_proxy"])
+AT_ONCE = 10
+POLL_S = 0.02
+
+
+async def ask(url: str) -> int:
+    """Send one request over a connection of its own; return the status, 0 without an answer."""
+    try:
+        reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
+        host = urlsplit(url).netloc
+        writer.write(f"GET {url} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+        head = await reader.read()
+        writer.close()
+    except OSError:
+        return 0
+    return int(head.split(b" ", 2)[1]) if head else 0
+
+
+async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[float]]]:
+    """Send the requests of a plan; those of one URL a few at a time, those of different ones beside each other."""
+    answers: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = defaultdict(list)
+
+    async def send(url: str, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            began = time.perf_counter()
+            answers[f"{url} {await ask(url)}"] += 1
+            seconds[url].append(time.perf_counter() - began)
+
+    turns = {url: asyncio.Semaphore(AT_ONCE) for url in plan}
+    await asyncio.gather(*(send(url, turns[url]) for url, number in plan.items() for _ in range(number)))
+    return answers, seconds
+
+
+async def main() -> None:
+    """Carry out one plan after the other."""
+    for number in count():
+        plan, done = PLANS / f"{number}.json", PLANS / f"{number}.done"
+        while not plan.exists():
+            await asyncio.sleep(POLL_S)
+        if not done.exists():
+            answers, seconds = await carry_out(json.loads(plan.read_text()))
+            done.with_suffix(".new").write_text(json.dumps({"answers": answers, "seconds": seconds}))
+            done.with_suffix(".new").rename(done)
+
+
+asyncio.run(main())
