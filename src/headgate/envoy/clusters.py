@@ -1,5 +1,7 @@
 """Clusters and their endpoints."""
 
+from collections.abc import Iterable
+
 from headgate.envoy import pb
 from headgate.envoy import peers as mutual
 from headgate.envoy.peers import Peer
@@ -97,7 +99,16 @@ def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
     secured = bool(plan.peers)
     found = [_locality(locality, secured=secured) for locality in plan.parted]
+    if plan.copies:
+        _name_pods(found, plan.parted)
     return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found)
+
+
+def _name_pods(found: Iterable[pb.LocalityLbEndpoints], localities: Iterable[Locality]) -> None:
+    """Let Envoy's own counters of endpoints say which pods they are (telemetry.py)."""
+    for message, locality in zip(found, localities, strict=True):
+        for item, endpoint in zip(message.lb_endpoints, locality.endpoints, strict=True):
+            item.endpoint.hostname = endpoint.workload
 
 
 def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:

@@ -104,7 +104,7 @@ def connect(name: str, shares: tuple[WeightedName, ...]) -> pb.Route:
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
     found = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
     if places == NOWHERE:
-        found.name = name
+        found.name = telemetry.where_no_cluster(name)
     return found
 
 

@@ -104,14 +104,15 @@ def _http(
     first: tuple[pb.HttpFilter, ...] = (),
 ) -> pb.HttpConnectionManager:
     """Return an HTTP filter chain that leaves requests as they are and costs little (docs/performance.md)."""
-    router = pb.Router(suppress_envoy_headers=True, upstream_log=[telemetry.copies()])
-    last = pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(router))
+    router = pb.HttpFilter(
+        name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
+    )
     return pb.HttpConnectionManager(
         stat_prefix="mesh",
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, identity_filter(), last],
+        http_filters=[*first, identity_filter(), router],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,

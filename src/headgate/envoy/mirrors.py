@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headgate.envoy import clusters, names, pb, telemetry
+from headgate.envoy import clusters, names, pb
 from headgate.envoy.peers import CONNECTION_SECONDS, Peer
 from headgate.model.filters import Mirror
 from headgate.model.protocols import Protocol
@@ -32,21 +32,16 @@ def fraction(mirror: Mirror) -> Fraction:
 
 
 def policy(mirror: Mirror) -> pb.RouteAction.RequestMirrorPolicy:
-    """Return what copies requests to a mirror; their Host is the one of the request, and a header says what they are."""
+    """Return what copies requests to a mirror; their Host is the one of the request."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
     kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
-    marked = pb.HeaderValueOption(
-        header=pb.HeaderValue(key=telemetry.COPY_HEADER, value="true"),
-        append_action=pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
-    )
     return pb.RouteAction.RequestMirrorPolicy(
         cluster=names.mirror(mirror.ref),
         runtime_fraction=pb.RuntimeFractionalPercent(
             default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
         ),
         disable_shadow_host_suffix_append=True,
-        request_headers_mutations=[pb.HeaderMutationRule(append=marked)],
     )
 
 
@@ -60,6 +55,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = ()) 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=CONNECT_SECONDS))
+    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))  # counts copies (telemetry.py)
     options = clusters.http_options(protocol) or clusters.explicit_http1()
     limit = pb.CommonHttpProtocolOptions(max_stream_duration=pb.Duration(seconds=COPY_SECONDS))
     if peers:

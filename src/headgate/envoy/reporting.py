@@ -21,7 +21,8 @@ OVERFLOW = "server.stats_overflow."
 ALIVE = "server.uptime"
 """Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
 _SENT = (f"{telemetry.PREFIX}.", OVERFLOW, ALIVE)
-_BASE = "envoy.tracers.opentelemetry.resource_detectors.static_config"
+_MIRRORS = "cluster.mirror/"  # and the rest of what `names.mirror` says
+_DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
 def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
@@ -46,7 +47,7 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
         ),
         resource_detectors=[
             pb.TypedExtensionConfig(
-                name=_BASE, typed_config=pb.pack(pb.StaticResourceDetector(attributes={NODE: node}))
+                name=_DETECTOR, typed_config=pb.pack(pb.StaticResourceDetector(attributes={NODE: node}))
             )
         ],
         report_counters_as_deltas=False,
@@ -54,21 +55,56 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
         emit_tags_as_attributes=pb.BoolValue(value=True),
         use_tag_extracted_name=pb.BoolValue(value=True),
         max_data_points_per_request=POINTS,
-        custom_metric_conversions=_nothing_else(),
+        custom_metric_conversions=_chosen(),
     )
 
 
-def _nothing_else() -> pb.XdsMatcher:
-    """Return what leaves out the statistics that are only for the admin page."""
-    parts = pb.XdsMatcher.MatcherList
-    name = pb.XdsTypedExtension(name="name", typed_config=pb.pack(pb.StatNameInput()))
-    wanted = [
-        parts.Predicate(
-            single_predicate=parts.Predicate.SinglePredicate(input=name, value_match=pb.XdsStringMatcher(prefix=prefix))
-        )
-        for prefix in _SENT
+def _chosen() -> pb.XdsMatcher:
+    """Return what gives Envoy's counters of copies their names, and leaves out what is for the admin page only."""
+    rules = [
+        (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(telemetry.COPIES)),
+        (_all(_prefix(_MIRRORS), _suffix(".rq_error")), _renamed(telemetry.COPIES_FAILED)),
+        (
+            pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
+            pb.OpenTelemetrySink.DropAction(),
+        ),
     ]
-    others = parts.Predicate(not_matcher=parts.Predicate(or_matcher=parts.Predicate.PredicateList(predicate=wanted)))
-    drop = pb.XdsTypedExtension(name="drop", typed_config=pb.pack(pb.OpenTelemetrySink.DropAction()))
-    rule = parts.FieldMatcher(predicate=others, on_match=pb.XdsMatcher.OnMatch(action=drop))
-    return pb.XdsMatcher(matcher_list=parts(matchers=[rule]))
+    matchers = [
+        pb.XdsMatcher.MatcherList.FieldMatcher(
+            predicate=predicate,
+            on_match=pb.XdsMatcher.OnMatch(action=pb.XdsTypedExtension(name="do", typed_config=pb.pack(action))),
+        )
+        for predicate, action in rules
+    ]
+    return pb.XdsMatcher(matcher_list=pb.XdsMatcher.MatcherList(matchers=matchers))
+
+
+def _renamed(name: str) -> pb.OpenTelemetrySink.ConversionAction:
+    return pb.OpenTelemetrySink.ConversionAction(metric_name=f"{telemetry.PREFIX}.{name}")
+
+
+def _prefix(text: str) -> pb.XdsMatcher.MatcherList.Predicate:
+    return _named(pb.XdsStringMatcher(prefix=text))
+
+
+def _suffix(text: str) -> pb.XdsMatcher.MatcherList.Predicate:
+    return _named(pb.XdsStringMatcher(suffix=text))
+
+
+def _named(match: pb.XdsStringMatcher) -> pb.XdsMatcher.MatcherList.Predicate:
+    name = pb.XdsTypedExtension(name="name", typed_config=pb.pack(pb.StatNameInput()))
+    return pb.XdsMatcher.MatcherList.Predicate(
+        single_predicate=pb.XdsMatcher.MatcherList.Predicate.SinglePredicate(input=name, value_match=match)
+    )
+
+
+def _all(*several: pb.XdsMatcher.MatcherList.Predicate) -> pb.XdsMatcher.MatcherList.Predicate:
+    return pb.XdsMatcher.MatcherList.Predicate(
+        and_matcher=pb.XdsMatcher.MatcherList.Predicate.PredicateList(predicate=several)
+    )
+
+
+def _any(*several: pb.XdsMatcher.MatcherList.Predicate) -> pb.XdsMatcher.MatcherList.Predicate:
+    return pb.XdsMatcher.MatcherList.Predicate(
+        or_matcher=pb.XdsMatcher.MatcherList.Predicate.PredicateList(predicate=several)
+    )

@@ -9,6 +9,7 @@ from headgate.envoy.names import MISSING
 from headgate.envoy.peers import UNREACHED
 from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
+from headgate.envoy.telemetry import where_no_cluster
 from headgate.model.filters import NO_FILTERS, Filters, PathEdit
 from headgate.model.matching import Header, Match, Text
 
@@ -40,7 +41,7 @@ def virtual_host(name: str, domain: str, draws: Iterable[Draw], *, place: str) -
 def _route(draw: Draw, place: str) -> pb.Route:
     found = pb.Route(match=_match(draw.match), **header_fields(_whole(draw)))
     if not draw.clusters or any(item.cluster == MISSING for item in draw.clusters):
-        found.name = place  # what has no cluster is counted by that (telemetry.py)
+        found.name = where_no_cluster(place)
     if draw.redirect:
         found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
     elif draw.clusters:

@@ -10,13 +10,20 @@ mesh.connections  cluster, pod, backend               connections that reached a
 mesh.failed       cluster, pod, backend               those that reached none
 mesh.sent         cluster, pod, backend               bytes from client to server, when a connection ends
 mesh.received     cluster, pod, backend               bytes back
-mesh.copies       cluster, pod, backend, code         copies of requests, one for each attempt
 
 At a server, `port` (of the pod, or `other` where no Service leads to it) and `source` (an address) stand in the place of
-cluster, pod and backend. `cluster` is a name of `names`, which tells the Service and its port; where there was none, it is
-what else is named like that: the routes or the listener that the client had come to. It is empty where no Service was
-meant. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
+cluster, pod and backend. `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
+port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
+(`where_no_cluster`). It is empty where no Service was meant, and `tunnel` where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
 An attribute without a value is empty, or not there. `code` is for `parse_code`.
+
+Copies of requests (D22) are counted by Envoy itself, for each endpoint of a mirror's cluster: a router would count them
+only with a logger for what it sends to anybody, which costs every request as much as all else that is counted here.
+
+mesh.copies       envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
+mesh.copies_failed  the same                                    those that were not: 500 and above, or no answer
+
+Their cluster is a mirror's, and the hostname is the pod.
 
 All of them are in one scope, which the bootstrap holds (`anchor`): by itself it would end with the last listener that
 counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
@@ -31,10 +38,9 @@ from headgate.envoy import pb
 from headgate.envoy.clusters import METADATA
 
 PREFIX = "mesh"
-REQUESTS, LATENCY, COPIES = "requests", "latency", "copies"
+REQUESTS, LATENCY = "requests", "latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
-COPY_HEADER = "x-headgate-copy"
-"""A header of copies of requests, by which they are known for copies."""
+COPIES, COPIES_FAILED = "copies", "copies_failed"
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
 MOST_HISTOGRAMS = 5_000
@@ -45,7 +51,8 @@ Place: TypeAlias = tuple[tuple[str, str], ...]
 _POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
-_CLUSTER_OR_ROUTE = ("cluster", '%COALESCE({"operators":["UPSTREAM_CLUSTER","ROUTE_NAME"]})%')
+_ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
+_UPSTREAM: Place = (_ROUTE_AND_CLUSTER, _POD, _BACKEND)
 _CODE = ("code", "%RESPONSE_CODE%%RESPONSE_FLAGS%")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
@@ -70,12 +77,20 @@ def parse_code(text: str) -> Code:
     return Code(int(status or 0), frozenset(flag for flag in flags.split(",") if flag.strip("-")))
 
 
+def where_no_cluster(place: str) -> str:
+    """Return the name of a route that may find no cluster, so that its requests are counted by the `place` of its routes.
+
+    It comes before the cluster's name where there is one.
+    """
+    return f"{place}/"
+
+
 # --- a client's side
 
 
 def requests() -> list[pb.AccessLog]:
     """Return the loggers of a connection manager."""
-    return _requests((_CLUSTER_OR_ROUTE, _POD, _BACKEND))
+    return _requests(_UPSTREAM)
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
@@ -83,15 +98,14 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
 
     What is in a tunnel is a connection.
     """
-    place = (_CLUSTER_OR_ROUTE, _POD, _BACKEND)
     tunnel, kinds = _method_is_connect(), pb.AccessLogType
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
     ended = _of_kind(kinds.DownstreamEnd)
     return [
-        *_requests(place, _method_is_connect(inverted=True)),
-        _logger([_one(CONNECTIONS, place)], tunnel, established),
-        _logger(_bytes(place), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
-        _logger([_one(FAILED, place)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
+        *_requests(_UPSTREAM, _method_is_connect(inverted=True)),
+        _logger([_one(CONNECTIONS, _UPSTREAM)], tunnel, established),
+        _logger(_bytes(_UPSTREAM), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
+        _logger([_one(FAILED, _UPSTREAM)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
     ]
 
 
@@ -113,13 +127,6 @@ def count(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
     if proxy.access_log:
         options = pb.TcpProxy.TcpAccessLogOptions(flush_access_log_on_connected=True)
         proxy.access_log_options.CopyFrom(options)
-
-
-def copies() -> pb.AccessLog:
-    """Return the logger of a router, which makes the copies: they have no connection manager of their own."""
-    copy = pb.HeaderMatcher(name=COPY_HEADER, present_match=True)
-    is_copy = pb.AccessLogFilter(header_filter=pb.HeaderFilter(header=copy))
-    return _logger([_one(COPIES, (_CLUSTER, _POD, _BACKEND, _CODE))], is_copy)
 
 
 # --- a server's side
