@@ -4,6 +4,7 @@ First the columns, then the lines. Each box has two unknowns in each direction, 
 if it were moved keeps its order and a gap, and the smallest solution is the longest path (one-dimensional compaction).
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 
@@ -109,7 +110,8 @@ class _Cells:
 
     def picture(self) -> Picture:
         self._columns = solved(self._column_gaps())
-        self._lines = solved(self._line_gaps())
+        gaps = list(self._line_gaps())
+        self._lines = self._gathered(solved(gaps), gaps)
         boxes = {node: self._box(place) for node, place in self._layout.places.items()}
         return Picture(boxes=boxes, wires=tuple(self._wire(number, boxes) for number in range(len(self._runs))))
 
@@ -218,6 +220,27 @@ class _Cells:
 
     def _sides(self, place: Place) -> tuple[int, int]:
         return self._columns["left", _layer(place)], self._columns["right", _layer(place)]
+
+    def _gathered(self, lines: dict[Unknown, int], gaps: Iterable[Gap]) -> dict[Unknown, int]:
+        """Move lines that turn beside their box down to those that can't: it need not be higher than they."""
+        after: dict[Unknown, list[tuple[Unknown, int]]] = defaultdict(list)
+        for low, high, gap in gaps:
+            after[low].append((high, gap))
+        lowest: dict[Peer, int] = defaultdict(int)
+        turning: dict[Unknown, Peer] = {}
+        for piece in self._pieces:
+            boxes = [
+                place.node for place in self._layout.places.values() if piece.level and self._is_port(piece, place)
+            ]
+            for node in boxes:
+                lowest[node] = max(lowest[node], lines[piece.key])
+            if len(boxes) == 1:
+                turning[piece.key] = boxes[0]
+        for key in sorted(turning, key=lambda key: -lines[key]):
+            node = turning[key]
+            limits = [lines[high] - gap for high, gap in after[key] if high != ("bottom", node)]
+            lines[key] = max(lines[key], min([lowest[node], *limits]))
+        return lines
 
     # What comes of it
 

@@ -1,6 +1,7 @@
 """Who calls whom: a graph out of one list and the edges of each of its items (R105, R107)."""
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -119,18 +120,17 @@ def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
 
 def splits_of(listed: Document) -> Iterator[Edge]:
     """Yield an edge for each backend of each TrafficSplit in a list: from the Service that is called to its own."""
-    legs = [(name_of(item)[0], item.get("backend") or {}, item) for item in items(listed)]
-    for namespace, backend, item in legs:
-        apex = str(backend.get("apex") or "")
-        total = sum(
-            int(one.get("weight") or 0) for space, one, _ in legs if (space, one.get("apex")) == (namespace, apex)
-        )
+    legs = [(name_of(item), item.get("backend") or {}, item) for item in items(listed)]
+    totals: Counter[tuple[str, str]] = Counter()
+    for split, backend, _ in legs:
+        totals[split] += int(backend.get("weight") or 0)
+    for split, backend, item in legs:
         yield Edge(
-            source=_service(apex, namespace),
-            target=_service(str(backend.get("name") or ""), namespace),
+            source=_service(str(backend.get("apex") or ""), split[0]),
+            target=_service(str(backend.get("name") or ""), split[0]),
             numbers=numbers_of(item),
             style="split",
-            weight=(int(backend.get("weight") or 0), total),
+            weight=(int(backend.get("weight") or 0), totals[split]),
         )
 
 

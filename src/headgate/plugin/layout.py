@@ -11,16 +11,11 @@ import msgspec
 from headgate.plugin.edges import Peer
 from headgate.plugin.graph import Link
 
-LINE = 20.0
-"""Height of a line of text, in pixels."""
-CHARACTER = 8.5
-"""Width of a character, in pixels."""
-_PADDING = 24.0
+_LINE, _CHARACTER, _PADDING = 20.0, 8.5, 24.0
 _PORT_GAP = 18.0
 _OPTIONS: Mapping[str, Any] = {
     "direction": "leftright",
     "routing": {"port_sides": "long_edges_any", "bundle_parallel": False},
-    "labels": {"placement": "gap_centre", "reservation": "always"},
     "spacing": {"isolated_gap": 30.0},
 }
 
@@ -49,11 +44,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """How the line of a link runs from box to box: level and upright pieces in turn. `label` is the middle of its text."""
+    """How the line of a link runs from box to box: level and upright pieces in turn."""
 
     link: Link
     points: tuple[Point, ...]
-    label: Point | None = None
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,28 +57,25 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...]
 
 
-def laid_out(names: Mapping[Peer, str], links: Sequence[Link], labels: Sequence[Sequence[str]] = ()) -> Layout:
-    """Lay a graph out. `names` are the texts of the boxes, `labels` the lines of text of each link."""
-    drawing = graphlay.layout(_graph(names, links, labels), options=_OPTIONS)
+def laid_out(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
+    """Lay a graph out. `names` are the texts of the boxes; runs come in the order of the links."""
+    drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
     places = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
     runs = [_run(link, edge) for link, edge in zip(links, drawing.edges, strict=True)]
     found = Layout(places=places, runs=tuple(runs))
     return _from_the_top(_mirrored(found) if _hangs_low(drawing.edges) else found)
 
 
-def _graph(names: Mapping[Peer, str], links: Sequence[Link], labels: Sequence[Sequence[str]]) -> graphlay.Graph:
+def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
     graph = graphlay.Graph()
-    width = max(map(len, names.values()), default=0) * CHARACTER + _PADDING  # one for all: a layer is a column
+    width = max(map(len, names.values()), default=0) * _CHARACTER + _PADDING  # one for all: a layer is a column
     out = Counter(link.edge.source for link in links)
     into = Counter(link.edge.target for link in links)
     for node in names:
         ports = max(out[node], into[node], 1)
-        graph.node(node, width=width, height=2 * LINE + (ports - 1) * _PORT_GAP)
-    for number, link in enumerate(links):
-        text = labels[number] if labels else ()
-        size = {"width": max(map(len, text)) * CHARACTER, "height": len(text) * LINE} if text else None
-        fields: Mapping[str, Any] = {"label_size": size} if size else {}
-        graph.edge(link.edge.source, link.edge.target, **fields)
+        graph.node(node, width=width, height=2 * _LINE + (ports - 1) * _PORT_GAP)
+    for link in links:
+        graph.edge(link.edge.source, link.edge.target)
     return graph
 
 
@@ -101,12 +92,8 @@ def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> Place:
 
 
 def _run(link: Link, edge: Mapping[str, Any]) -> Run:
-    anchor = edge["label_anchor"]
-    return Run(
-        link=link,
-        points=tuple(_corners([Point(point["x"], point["y"]) for point in edge["points"]])),
-        label=Point(anchor["x"], anchor["y"]) if anchor else None,
-    )
+    points = [Point(point["x"], point["y"]) for point in edge["points"]]
+    return Run(link=link, points=tuple(_corners(points)))
 
 
 def _corners(points: Sequence[Point]) -> Iterator[Point]:
@@ -131,39 +118,31 @@ def _mirrored(layout: Layout) -> Layout:
         node: msgspec.structs.replace(place, top=-place.bottom, bottom=-place.top)
         for node, place in layout.places.items()
     }
-    runs = [
-        msgspec.structs.replace(
-            run,
-            points=tuple(Point(x, -y) for x, y in run.points),
-            label=Point(run.label.x, -run.label.y) if run.label else None,
-        )
-        for run in layout.runs
-    ]
+    runs = [msgspec.structs.replace(run, points=tuple(Point(x, -y) for x, y in run.points)) for run in layout.runs]
     return Layout(places=places, runs=tuple(runs))
 
 
 def _from_the_top(layout: Layout) -> Layout:
-    """Let a line that goes up and over everything leave its box at the top, as in 004, not at the side."""
+    """Let a line that comes down on its target leave its box at the top too, as in 004, where nothing is in the way."""
     runs = list(layout.runs)
     for number, run in enumerate(runs):
         place = layout.places[run.link.edge.source]
-        if len(run.points) < 4 or not _goes_over(run, place) or _is_taken(place, number, runs, layout):
-            continue
-        port = place.left + CHARACTER
-        runs[number] = msgspec.structs.replace(
-            run, points=(Point(port, place.top), Point(port, run.points[2].y), *run.points[3:])
-        )
+        if len(run.points) == 5 and _comes_down(run, place) and not _is_taken(place, number, runs, layout):
+            port, lane = place.left + _CHARACTER, run.points[2].y
+            points = (Point(port, place.top), Point(port, lane), *run.points[3:])
+            runs[number] = msgspec.structs.replace(run, points=points)
     return Layout(places=layout.places, runs=tuple(runs))
 
 
-def _goes_over(run: Run, place: Place) -> bool:
-    """Say whether a line leaves to the right, and turns up and to the right above its box."""
-    start, corner, turn, lane = run.points[:4]
-    return start.y == corner.y and corner.x == turn.x > place.right and turn.y == lane.y < place.top and lane.x > turn.x
+def _comes_down(run: Run, place: Place) -> bool:
+    """Say whether a line leaves to the right, goes up beside its box and then right, and comes down."""
+    start, corner, turn, lane, end = run.points
+    right_and_up = start.y == corner.y and corner.x == turn.x > place.right and turn.y < place.top
+    return right_and_up and turn.y == lane.y and lane.x == end.x > turn.x and end.y > lane.y
 
 
 def _is_taken(place: Place, number: int, runs: Sequence[Run], layout: Layout) -> bool:
-    """Say whether something stands above a box, or in the way of a lane that is made longer to reach above it."""
+    """Say whether something is between the top of a box and a lane, or in the way of one that is made longer to there."""
     _, corner, lane, *_ = runs[number].points
     above = (
         other.center == place.center and lane.y < other.bottom and other.top < place.top
@@ -171,9 +150,11 @@ def _is_taken(place: Place, number: int, runs: Sequence[Run], layout: Layout) ->
     )
     others = (pairwise(run.points) for other, run in enumerate(runs) if other != number)
     met = (
-        min(a.x, b.x) <= corner.x and max(a.x, b.x) >= place.left and lane.y - _PORT_GAP <= min(a.y, b.y) <= place.top
+        min(a.x, b.x) <= corner.x
+        and max(a.x, b.x) >= place.left
+        and max(a.y, b.y) >= lane.y - _PORT_GAP
+        and min(a.y, b.y) <= place.top
         for ends in others
         for a, b in ends
-        if max(a.x, b.x) >= place.left
     )
     return any(above) or any(met)

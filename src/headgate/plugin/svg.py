@@ -1,16 +1,20 @@
-"""A topology as an SVG document: the same layout, with room for numbers."""
+"""A topology as an SVG document: the picture of the terminal with numbers, drawn with a pen."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import dist
 from xml.sax.saxutils import escape
 
-from headgate.plugin.graph import Graph, Link, links_of
+from headgate.plugin.cells import Box, Picture, Wire, in_cells
+from headgate.plugin.edges import Peer
+from headgate.plugin.graph import Graph, links_of
 from headgate.plugin.kinds import OUTSIDE
-from headgate.plugin.layout import LINE, Layout, Place, Point, Run, laid_out
+from headgate.plugin.layout import Point, Run, laid_out
 
+_CELL = Point(8.5, 18.0)  # pixels of a character
+_LABEL_SCALE = 0.86
 _MARGIN = 24.0
-_CORNER = 8.0
+_CORNER = 6.0
 _STYLE = (
     "text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #1f2933 }"
     " .box { fill: #f5f7fa; stroke: #52606d; stroke-width: 1.5 } .outside { stroke-dasharray: 5 3 }"
@@ -20,27 +24,26 @@ _STYLE = (
 
 
 def svg(graph: Graph) -> str:
-    """Return a graph as SVG. Arrows with failures are red, those of copies dotted, those of splits thick."""
+    """Return a graph as SVG. Arrows with failures are red, those of copies dotted, those of splits thick.
+
+    Raises TooEntangled.
+    """
     links = list(links_of(graph))
-    labels = [_texts(link) for link in links]
-    nodes = graph.nodes  # those without traffic too: a picture has room
-    layout = laid_out({node: graph.name(node) for node in nodes}, links, labels)
-    low, high = _bounds(layout)
+    layout = laid_out({node: graph.name(node) for node in graph.nodes}, links)  # a drawing has room for idle ones too
+    picture = in_cells(layout, [_label(run) for run in layout.runs])
+    low, high = _bounds(picture)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN
-    corner = Point(low.x - _MARGIN, low.y - _MARGIN)
+    box = f"{low.x - _MARGIN:g} {low.y - _MARGIN:g} {width:g} {height:g}"
     parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}" height="{height:.0f}"'
-            f' viewBox="{corner.x:.1f} {corner.y:.1f} {width:.1f} {height:.1f}">'
-        ),
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:g}" height="{height:g}" viewBox="{box}">',
         f"<title>{escape(_title(graph))}</title>",
         f"<style>{_STYLE}</style>",
         _marker("head", "#52606d"),
         _marker("failing-head", "#c81e1e"),
-        f'<rect class="paper" x="{corner.x:.1f}" y="{corner.y:.1f}" width="{width:.1f}" height="{height:.1f}"/>',
-        *(_line(run) for run in layout.runs),
-        *(_box(place) for place in layout.places.values()),
-        *(text for run, lines in zip(layout.runs, labels, strict=True) for text in _label(run, lines)),
+        f'<rect class="paper" x="{low.x - _MARGIN:g}" y="{low.y - _MARGIN:g}" width="{width:g}" height="{height:g}"/>',
+        *map(_line, picture.wires),
+        *(_box(node, box) for node, box in picture.boxes.items()),
+        *map(_text, (wire for wire in picture.wires if wire.label)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -51,11 +54,13 @@ def _title(graph: Graph) -> str:
     return f"Traffic between resources of the kind {graph.kind}{where}"
 
 
-def _texts(link: Link) -> Sequence[str]:
-    """Return a label's lines; where a line has two heads, each way has its own."""
+def _label(run: Run) -> str:
+    """Return a line's numbers; where it has two heads, each has its own on its side."""
+    link = run.link
     if link.back is None:
-        return (link.edge.label,)
-    return (f"→ {link.edge.label}", f"← {link.back.label}")
+        return link.edge.label
+    ends = (link.back.label, link.edge.label)
+    return " ↔ ".join(ends if run.points[0].x <= run.points[-1].x else ends[::-1])
 
 
 def _marker(name: str, color: str) -> str:
@@ -65,27 +70,25 @@ def _marker(name: str, color: str) -> str:
     )
 
 
-def _bounds(layout: Layout) -> tuple[Point, Point]:
-    points = [point for run in layout.runs for point in run.points]
-    for place in layout.places.values():
-        points += [Point(place.left, place.top), Point(place.right, place.bottom)]
-    for run, lines in ((run, _texts(run.link)) for run in layout.runs if run.label):
-        half = max(map(len, lines)) * 4
-        if run.label:
-            points += [Point(run.label.x - half, run.label.y - LINE), Point(run.label.x + half, run.label.y + LINE)]
-    points = points or [Point(0, 0)]
-    return Point(min(point.x for point in points), min(point.y for point in points)), Point(
-        max(point.x for point in points), max(point.y for point in points)
-    )
+def _at(column: float, line: float) -> Point:
+    return Point(column * _CELL.x, line * _CELL.y)
 
 
-def _line(run: Run) -> str:
-    link = run.link
+def _bounds(picture: Picture) -> tuple[Point, Point]:
+    cells = [point for wire in picture.wires for point in wire.points]
+    for box in picture.boxes.values():
+        cells += [(box.left, box.top), (box.right, box.bottom)]
+    columns, lines = [x for x, _ in cells] or [0], [y for _, y in cells] or [0]
+    return _at(min(columns), min(lines)), _at(max(columns), max(lines))
+
+
+def _line(wire: Wire) -> str:
+    link = wire.link
     failing = any(edge and edge.numbers.failure for edge in (link.edge, link.back))
     head = "url(#failing-head)" if failing else "url(#head)"
     classes = f"line {link.edge.style}{' failing' if failing else ''}"
     back = f' marker-start="{head}"' if link.back else ""
-    return f'<path class="{classes}" d="{_path(run.points)}" marker-end="{head}"{back}/>'
+    return f'<path class="{classes}" d="{_path([_at(*point) for point in wire.points])}" marker-end="{head}"{back}/>'
 
 
 def _path(points: Sequence[Point]) -> str:
@@ -103,26 +106,23 @@ def _toward(corner: Point, other: Point) -> Point:
     return Point(corner.x + (other.x - corner.x) * part, corner.y + (other.y - corner.y) * part)
 
 
-def _box(place: Place) -> str:
-    outside = " outside" if place.node.kind == OUTSIDE else ""
-    middle = (place.top + place.bottom) / 2
+def _box(node: Peer, box: Box) -> str:
+    low, high = _at(box.left, box.top), _at(box.right, box.bottom)
+    outside = " outside" if node.kind == OUTSIDE else ""
     return (
-        f'<g><rect class="box{outside}" x="{place.left:.1f}" y="{place.top:.1f}" width="{place.right - place.left:.1f}"'
-        f' height="{place.bottom - place.top:.1f}" rx="6"/>'
-        f'<text x="{place.center:.1f}" y="{middle:.1f}" text-anchor="middle" dominant-baseline="central">'
-        f"{escape(place.text)}</text></g>"
+        f'<rect class="box{outside}" x="{low.x:g}" y="{low.y:g}" width="{high.x - low.x:g}"'
+        f' height="{high.y - low.y:g}" rx="6"/>'
+    ) + _centered((low.x + high.x) / 2, (low.y + high.y) / 2, box.text)
+
+
+def _text(wire: Wire) -> str:
+    middle = _at(sum(wire.label_span) / 2, wire.label_line)
+    half = (len(wire.label) / 2 + 1) * _CELL.x * _LABEL_SCALE
+    paper = f'<rect class="paper" x="{middle.x - half:g}" y="{middle.y - 8:g}" width="{2 * half:g}" height="16"/>'
+    return paper + _centered(middle.x, middle.y, wire.label, ' class="label"')
+
+
+def _centered(x: float, y: float, text: str, attributes: str = "") -> str:
+    return (
+        f'<text{attributes} x="{x:g}" y="{y:g}" text-anchor="middle" dominant-baseline="central">{escape(text)}</text>'
     )
-
-
-def _label(run: Run, lines: Sequence[str]) -> Iterator[str]:
-    if run.label is None:
-        return
-    half, height = max(map(len, lines)) * 3.8, LINE * 0.8 * len(lines)
-    top = run.label.y - height / 2
-    yield f'<rect class="paper" x="{run.label.x - half:.1f}" y="{top:.1f}" width="{2 * half:.1f}" height="{height:.1f}"/>'
-    for number, line in enumerate(lines):
-        y = top + (number + 0.5) * height / len(lines)
-        yield (
-            f'<text class="label" x="{run.label.x:.1f}" y="{y:.1f}" text-anchor="middle" dominant-baseline="central">'
-            f"{escape(line)}</text>"
-        )

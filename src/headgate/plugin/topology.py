@@ -19,7 +19,7 @@ def topology(api: Api, asked: Asked) -> Graph:
     Services have the shares of TrafficSplits besides, where the API tells of them; of TrafficSplits there is nothing else.
     """
     if asked.kind is SPLITS:
-        return graph_of(SERVICES.kind, asked.namespace, {}, {}, splits_of(api.list(asked)))
+        return graph_of(SERVICES.kind, asked.namespace, {"items": []}, {}, splits_of(api.list(asked)))
     listed = api.list(asked)
     nodes = nodes_of(asked.kind.kind, listed)
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
