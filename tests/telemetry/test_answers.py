@@ -229,7 +229,7 @@ def test_a_split_has_a_row_for_each_backend() -> None:
         if row.backend
     ]
     assert rows == [("web.default", "web-v1", 90, 9), ("web.default", "web-v2", 0, 0)]
-    assert not list(found.splits("default", "another"))
+    assert not list(found.splits("default", lambda thing: thing.ref.name == "another"))
 
 
 def test_copies_are_counted_apart() -> None:

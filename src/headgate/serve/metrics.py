@@ -4,7 +4,8 @@ Nothing is stored here and nothing can be changed. The same objects answer on on
 and in a cluster, behind an APIService (`metrics_server`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -27,11 +28,13 @@ from headgate.serve.metrics_tables import partial, table
 from headgate.serve.selectors import field_selector, label_selector, written_selector
 from headgate.serve.status import ApiError
 from headgate.settings import Settings
-from headgate.telemetry.answers import Answers, Row, Traffic
+from headgate.telemetry.answers import Answers, Grouping, Row, Selects, Traffic, everything
 from headgate.telemetry.flows import Reading, Source
+from headgate.telemetry.owners import Thing
 
 _SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")
+_BREATH = 500  # rows that are added up before others get their turn
 _WINDOWS = 4  # that are kept at a time, each with its indexes
 
 
@@ -67,20 +70,20 @@ class MetricsApi:
         return media.answer(body, warnings=found.reading.cut)
 
     async def _found(self, query: Mapping[str, str], asked: Question) -> _Found:
-        selects = _selection(query)
         seconds = window(query)
         reading = await self._read(seconds)
         answers = await self._answers_on(self._indexed(seconds, reading), asked.ref.kind)
-        rows = _rows(answers, asked, query)
-        if asked.ref.name and not asked.edges and asked.plural != SPLITS:
-            return _Found(question=asked, rows=rows, reading=reading, many=False)
+        alone = bool(asked.ref.name) and not asked.edges and asked.plural != SPLITS
+        rows = await _all(_rows(answers, asked, _selection(query), grouping(query)))
+        if not rows and asked.ref.name and not asked.edges:
+            raise _missing(asked)
         labels = query.get("labelSelector")
         return _Found(
             question=asked,
-            rows=[row for row in rows if selects(row)],
+            rows=rows,
             reading=reading,
-            many=True,
-            selector=written_selector(labels) if labels else {},
+            many=not alone,
+            selector=written_selector(labels) if labels and not alone else {},
         )
 
     async def _read(self, seconds: float) -> Reading:
@@ -111,41 +114,44 @@ class MetricsApi:
         return before[2]
 
 
-def _rows(answers: Answers, asked: Question, query: Mapping[str, str]) -> Sequence[Row]:
-    """Return the rows that answer a question. Raises ApiError 404, 400."""
+def _rows(answers: Answers, asked: Question, selects: Selects, grouping: Grouping) -> Iterable[Row]:
+    """Return the rows that answer a question. Raises ApiError 404."""
     ref = asked.ref
     if asked.plural == SPLITS:
-        return (
-            _or_missing(answers.splits(ref.namespace, ref.name), asked)
-            if ref.name
-            else list(answers.splits(ref.namespace))
-        )
+        return answers.splits(ref.namespace, lambda thing: ref.name in ("", thing.ref.name) and selects(thing))
     if not ref.name:
-        return list(answers.all(ref.kind, ref.namespace))
+        return answers.all(ref.kind, ref.namespace, selects)
     row = answers.one(ref)
-    found = _or_missing([row] if row else (), asked)
-    return list(answers.edges(ref, grouping(query))) if asked.edges else found
+    if row is None:
+        raise _missing(asked)
+    return answers.edges(ref, grouping, selects) if asked.edges else [row]
 
 
-def _or_missing(rows: Iterable[Row], asked: Question) -> Sequence[Row]:
-    found = list(rows)
-    if not found:
-        details = {"name": asked.ref.name, "group": asked.face.group, "kind": asked.plural}
-        raise ApiError(404, f'{asked.plural}.{asked.face.group} "{asked.ref.name}" not found', details=details)
+async def _all(rows: Iterable[Row]) -> Sequence[Row]:
+    """Return all rows; while many are added up, others get their turn."""
+    found: list[Row] = []
+    for row in rows:
+        found.append(row)
+        if not len(found) % _BREATH:
+            await asyncio.sleep(0)
     return found
 
 
-def _selection(query: Mapping[str, str]) -> Callable[[Row], bool]:
-    """Read the selectors: they choose items, and change no number (R94); of edges, by the peer's labels. Raises ApiError 400."""
+def _missing(asked: Question) -> ApiError:
+    details = {"name": asked.ref.name, "group": asked.face.group, "kind": asked.plural}
+    return ApiError(404, f'{asked.plural}.{asked.face.group} "{asked.ref.name}" not found', details=details)
+
+
+def _selection(query: Mapping[str, str]) -> Selects:
+    """Read the selectors: they choose items, and change no number (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 
-    def selects(row: Row) -> bool:
-        ref = row.about
-        obj = {"metadata": {"name": ref.name, "namespace": ref.namespace, "labels": row.labels}}
+    def selects(thing: Thing) -> bool:
+        obj = {"metadata": {"name": thing.ref.name, "namespace": thing.ref.namespace, "labels": thing.labels}}
         return all(test(obj) for test in tests)
 
-    return selects if tests else lambda _: True
+    return selects if tests else everything
 
 
 def _items(found: _Found) -> tuple[TrafficMetrics, ...]:

@@ -11,7 +11,6 @@ from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Row, Sum
 from headgate.telemetry.flows import Counts, Reading
-from headgate.telemetry.histogram import percentiles
 from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
 
 KINDS: Mapping[str, str] = {
@@ -29,7 +28,6 @@ KINDS: Mapping[str, str] = {
 """The resources of every face (R82): plural and kind."""
 SPLITS = "trafficsplits"
 EDGES = "edges"
-SHARES = (0.99, 0.9, 0.5)
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
 _DIGITS = 3  # that a latency is worth: the buckets are 5 % to 10 % wide
 _EXACT = 1e-6
@@ -155,12 +153,11 @@ def _received(face: Face, *, of_split: bool) -> MetricsEdge:
 def metrics_of(face: Face, total: Sum) -> tuple[Metric, ...]:
     """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
     counts = total.counts
-    found = percentiles(counts.latency, SHARES) or (0.0,) * len(SHARES)
+    p50, p90, p99 = total.latencies or (0.0, 0.0, 0.0)
     return (
-        *(
-            _latency(name, seconds, face)
-            for name, seconds in zip((shapes.P99, shapes.P90, shapes.P50), found, strict=True)
-        ),
+        _latency(shapes.P99, p99, face),
+        _latency(shapes.P90, p90, face),
+        _latency(shapes.P50, p50, face),
         Metric(name=shapes.SUCCESS, value=str(counts.success)),
         Metric(name=shapes.FAILURE, value=str(counts.failure)),
         *_beyond(counts, total.copies),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from operator import is_
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from headgate.compiler.references import service_name
 from headgate.resources.meta import Object
@@ -35,7 +35,7 @@ class Census:
     def __init__(self, objects: Objects, domain: str) -> None:
         self._objects = objects
         self._domain = domain
-        self._known: dict[str, Mapping[Ref, tuple[Object, Thing]]] = {}
+        self._known: dict[str, _Known] = {}
         self._worlds: dict[str, tuple[Sequence[Thing], World]] = {}
 
     async def world(self, kind: str) -> World:
@@ -49,16 +49,25 @@ class Census:
         return before[1]
 
     async def _all(self, kind: str) -> Sequence[Thing]:
-        listing = await self._objects.list(_GROUPS.get(kind, ""), kind)
-        before = self._known.get(kind, {})
-        now: dict[Ref, tuple[Object, Thing]] = {}
-        for obj in listing.items:
-            metadata = obj["metadata"]
-            ref = Ref(kind, "" if kind in CLUSTER_SCOPED else metadata["namespace"], metadata["name"])
-            known = before.get(ref)
-            now[ref] = known if known and known[0] is obj else (obj, thing_of(ref, obj, self._domain))
-        self._known[kind] = now
-        return [thing for _, thing in now.values()]
+        objects = (await self._objects.list(_GROUPS.get(kind, ""), kind)).items
+        before = self._known.get(kind)
+        if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
+            known = {id(obj): thing for obj, thing in zip(before.objects, before.things, strict=True)} if before else {}
+            things = [known.get(id(obj)) or thing_of(_ref(kind, obj), obj, self._domain) for obj in objects]
+            before = self._known[kind] = _Known(objects, things)
+        return before.things
+
+
+class _Known(NamedTuple):
+    """What was made of a kind's objects. They are kept with it, so that none becomes another one of the same identity."""
+
+    objects: Sequence[Object]
+    things: Sequence[Thing]
+
+
+def _ref(kind: str, obj: Object) -> Ref:
+    metadata = obj["metadata"]
+    return Ref(kind, "" if kind in CLUSTER_SCOPED else metadata["namespace"], metadata["name"])
 
 
 def thing_of(ref: Ref, obj: Object, domain: str) -> Thing:

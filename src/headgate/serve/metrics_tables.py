@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from headgate.resources.metrics import TrafficMetrics
-from headgate.serve.metrics_faces import SHARES
-from headgate.telemetry.answers import Row
-from headgate.telemetry.histogram import percentiles
+from headgate.telemetry.answers import SHARES, Row
 
 _NONE = "-"
 
@@ -61,9 +59,8 @@ def _column(name: str, description: str) -> dict[str, Any]:
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
-    counts = row.sum.copies if row.edge.copy else row.sum.counts
+    counts, found = (row.sum.copies, row.sum.copy_latencies) if row.edge.copy else (row.sum.counts, row.sum.latencies)
     requests = counts.success + counts.failure
-    found = percentiles(counts.latency, SHARES[::-1])
     cells: list[str | int] = [row.about.name]
     if edges:
         peer = row.edge.peer
@@ -73,7 +70,7 @@ def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str 
     cells += [
         f"{100 * counts.success / requests:.2f}%" if requests else _NONE,
         f"{requests / window:.1f}rps" if window else _NONE,
-        *(f"{seconds * 1000:.3g}ms" for seconds in found or ()),
+        *(f"{seconds * 1000:.3g}ms" for seconds in found),
         *([_NONE] * (len(SHARES) - len(found))),
         requests,
     ]

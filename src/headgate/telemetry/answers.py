@@ -8,22 +8,32 @@ has received what was called by its name, whichever pod or backend answered, and
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
 from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
-from headgate.telemetry.histogram import merged
+from headgate.telemetry.histogram import merged, percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
 NOTHING = Counts()
 UNKNOWN = "unknown"
+SHARES = (0.5, 0.9, 0.99)
+"""The percentiles that are told (R84)."""
 
 
 class Sum(Value, frozen=True, kw_only=True):
-    """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22)."""
+    """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22).
+
+    `latencies` and `copy_latencies` are those of `SHARES` in seconds; empty without requests.
+    """
 
     counts: Counts = NOTHING
     copies: Counts = NOTHING
+    latencies: tuple[float, ...] = ()
+    copy_latencies: tuple[float, ...] = ()
+
+
+NO_TRAFFIC = Sum()
 
 
 class Edge(Value, frozen=True, kw_only=True, order=True):
@@ -49,15 +59,18 @@ class Row(Value, frozen=True, kw_only=True):
     backend: Backend | None = None
 
 
+Selects: TypeAlias = Callable[[Thing], bool]
 Grouping = Literal["", "namespace", "kind"]
 """How peers are told apart: each by itself, or only by namespace or by kind (R88)."""
 
 
-class Passage(NamedTuple):
-    """A flow and what it came to."""
+Passage: TypeAlias = tuple[Flow, Counts]
+"""A flow and what it came to."""
 
-    flow: Flow
-    counts: Counts
+
+def everything(_: Thing) -> bool:
+    """Select everything."""
+    return True
 
 
 class Traffic:
@@ -65,7 +78,6 @@ class Traffic:
 
     def __init__(self, flows: Mapping[Flow, Counts]) -> None:
         self.flows = flows
-        self._passages = [Passage(flow, counts) for flow, counts in flows.items() if _any(counts)]
         self._sums: dict[Hashable, Sum] = {}
 
     def received(self, pod: str) -> Sum:
@@ -79,7 +91,7 @@ class Traffic:
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
         passages = self.to_service.get(apex, ())
-        return self._kept((apex, backend), lambda: (one for one in passages if one.flow.backend == backend))
+        return self._kept((apex, backend), lambda: (one for one in passages if one[0].backend == backend))
 
     def _kept(self, key: Hashable, passages: Callable[[], Iterable[Passage]]) -> Sum:
         if key not in self._sums:
@@ -89,17 +101,17 @@ class Traffic:
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
         """By the pod that received."""
-        return _indexed(self._passages, lambda flow: flow.destination.pod)
+        return _indexed(self.flows, lambda flow: flow.destination.pod)
 
     @cached_property
     def out_of(self) -> Mapping[str, Sequence[Passage]]:
         """By the pod that sent."""
-        return _indexed(self._passages, lambda flow: flow.source.pod)
+        return _indexed(self.flows, lambda flow: flow.source.pod)
 
     @cached_property
     def to_service(self) -> Mapping[str, Sequence[Passage]]:
         """By the Service that was called; copies by the one that they went to."""
-        return _indexed(self._passages, lambda flow: (flow.copy and flow.backend) or flow.service)
+        return _indexed(self.flows, lambda flow: (flow.copy and flow.backend) or flow.service)
 
 
 def _any(counts: Counts) -> bool:
@@ -107,20 +119,26 @@ def _any(counts: Counts) -> bool:
     return bool(counts.success or counts.failure or counts.connections or counts.sent or counts.received)
 
 
-def _indexed(passages: Iterable[Passage], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
-    found: dict[str, list[Passage]] = defaultdict(list)
-    for passage in passages:
-        found[name(passage.flow)].append(passage)
-    found.pop("", None)
-    return dict(found)
+def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
+    found: dict[str, list[Passage]] = {}
+    for passage in flows.items():
+        if (key := name(passage[0])) and _any(passage[1]):
+            found.setdefault(key, []).append(passage)
+    return found
 
 
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
     several = list(passages)
+    if not several:
+        return NO_TRAFFIC
+    counts = _total([counts for flow, counts in several if not flow.copy])
+    copies = _total([counts for flow, counts in several if flow.copy])
     return Sum(
-        counts=_total([counts for flow, counts in several if not flow.copy]),
-        copies=_total([counts for flow, counts in several if flow.copy]),
+        counts=counts,
+        copies=copies,
+        latencies=percentiles(counts.latency, SHARES),
+        copy_latencies=percentiles(copies.latency, SHARES),
     )
 
 
@@ -143,47 +161,50 @@ class Answers:
         self._traffic = traffic
         self._world = world
         self._members: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
         """Return what a resource received; None when there is no such resource."""
         thing = self._world.find(ref)
         return self._row(thing) if thing else None
 
-    def all(self, kind: str, namespace: str = "") -> Iterator[Row]:
-        """Yield what each resource of a kind received, by namespace and name."""
-        return (self._row(thing) for thing in self._world.of(kind, namespace))
+    def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
+        """Yield what each resource of a kind received, by namespace and name. Who is not selected costs nothing."""
+        return (self._row(thing) for thing in self._world.of(kind, namespace) if selects(thing))
 
-    def splits(self, namespace: str = "", name: str = "") -> Iterator[Row]:
+    def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield a row for each backend of each TrafficSplit: what it answered of what was called as the apex."""
-        for split in self._world.of(SPLIT, namespace):
+        for split in filter(selects, self._world.of(SPLIT, namespace)):
             service, apex = split.apex
-            for backend in split.backends if name in ("", split.ref.name) else ():
+            for backend in split.backends:
                 what = self._traffic.answered(service, backend.service)
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
-    def edges(self, ref: Ref, grouping: Grouping = "") -> Iterator[Row]:
-        """Yield with whom a resource exchanged traffic, by direction and peer; `labels` are the peer's."""
+    def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
+        """Yield with whom a resource exchanged traffic, by direction and peer. It is peers that are selected."""
         found: dict[Edge, list[Passage]] = defaultdict(list)
-        for passage in self._sent(ref):
-            for peer in self._destinations(passage.flow, ref.kind):
-                found[Edge(direction="to", peer=_only(peer, grouping), copy=passage.flow.copy)].append(passage)
-        for passage in self._taken(ref):
-            for peer in self._homes_of(passage.flow.source, ref.kind):
-                found[Edge(direction="from", peer=_only(peer, grouping), copy=passage.flow.copy)].append(passage)
+        for flow, counts in self._sent(ref):
+            for peer in self._destinations(flow, ref.kind):
+                found[Edge(direction="to", peer=_only(peer, grouping), copy=flow.copy)].append((flow, counts))
+        for flow, counts in self._taken(ref):
+            for peer in self._homes_of(flow.source, ref.kind):
+                found[Edge(direction="from", peer=_only(peer, grouping), copy=flow.copy)].append((flow, counts))
         for edge in sorted(found):
-            thing = self._world.find(edge.peer) if edge.peer else None
-            yield Row(about=ref, edge=edge, sum=summed(found[edge]), labels=thing.labels if thing else {})
+            peer = edge.peer or ref
+            if selects(self._world.find(peer) or Thing(ref=peer)):
+                yield Row(about=ref, edge=edge, sum=summed(found[edge]))
 
     def _row(self, thing: Thing) -> Row:
-        return Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+        if thing.ref not in self._rows:
+            self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+        return self._rows[thing.ref]
 
     def _received(self, ref: Ref) -> Sum:
         if ref.kind == SERVICE:
             return self._traffic.called(str(ref))
         if ref.kind == POD:
             return self._traffic.received(str(ref))
-        sums = [self._traffic.received(pod) for pod in self._pods(ref)]
-        return Sum(counts=_total([one.counts for one in sums]), copies=_total([one.copies for one in sums]))
+        return summed(self._taken(ref))
 
     def _pods(self, ref: Ref) -> Sequence[str]:
         """Return the pods that received or sent something and belong to a resource."""

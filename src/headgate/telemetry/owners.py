@@ -57,6 +57,7 @@ class World:
     def __init__(self, things: Iterable[Thing]) -> None:
         self._things = {thing.ref: thing for thing in things}
         self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
+        self._sorted: dict[str, Sequence[Thing]] = {}
 
     def find(self, ref: Ref) -> Thing | None:
         """Return a thing; one that only pods name has no labels. None when nothing tells of it."""
@@ -64,9 +65,11 @@ class World:
 
     def of(self, kind: str, namespace: str = "") -> Sequence[Thing]:
         """Return the things of a kind, of one namespace when it is given, by namespace and name."""
-        known = {**self._named_by_pods, **self._things} if kind != POD else self._things
-        found = (ref for ref in known if ref.kind == kind and namespace in ("", ref.namespace))
-        return [known[ref] for ref in sorted(found)]
+        if kind not in self._sorted:
+            known = {**self._named_by_pods, **self._things} if kind != POD else self._things
+            self._sorted[kind] = sorted((one for ref, one in known.items() if ref.kind == kind), key=_place)
+        found = self._sorted[kind]
+        return [one for one in found if one.ref.namespace == namespace] if namespace else found
 
     def homes(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
         """Return what a pod belongs to of one kind: one, several Services, or nothing."""
@@ -129,3 +132,7 @@ class World:
                 for ref in (*self._owners(thing), *((Ref(NODE, "", thing.node),) if thing.node else ())):
                     found.setdefault(ref, Thing(ref=ref))
         return found
+
+
+def _place(thing: Thing) -> tuple[str, str]:
+    return thing.ref.namespace, thing.ref.name
