@@ -14,11 +14,11 @@ import pytest
 from msgspec import structs
 
 from headgate.errors import ProxyError
-from headgate.latest import Latest
+from headgate.latest import Latest, until
 from headgate.serve.certificate import Certificate
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_front import FrontProxy, Permissions, front_proxy, user_of
-from headgate.serve.metrics_server import create_metrics_app, serve_metrics
+from headgate.serve.metrics_server import create_metrics_app, keep_front_proxy, serve_metrics
 from headgate.serve.status import ApiError
 
 from .conftest import Client
@@ -249,8 +249,10 @@ class Config:
 
     def __init__(self, data: dict[str, str]) -> None:
         self.data = data
+        self.asked = 0
 
     async def read(self, path: str) -> dict[str, Any]:
+        self.asked += 1
         assert path == "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
         return {"kind": "ConfigMap", "data": self.data}
 
@@ -284,6 +286,19 @@ async def test_without_a_ca_in_the_configmap_nobody_is_believed(data: dict[str, 
     """Never the CA of ordinary client certificates, whose holders may not speak for others."""
     with pytest.raises(ProxyError, match=said):
         await front_proxy(Config(data))
+
+
+async def test_a_change_of_the_configmap_is_noticed_and_a_failure_forgets_nothing() -> None:
+    config = Config({"requestheader-client-ca-file": "old"})
+    front = Latest(await front_proxy(config))
+    config.data = {}
+    following = asyncio.create_task(keep_front_proxy(config, front, every=0))
+    while config.asked < 3:
+        await asyncio.sleep(0)
+    assert front.get().authority == "old"
+    config.data = {"requestheader-client-ca-file": "new"}
+    await until(lambda: front.get().authority == "new", front)
+    following.cancel()
 
 
 @contextlib.asynccontextmanager

@@ -162,10 +162,13 @@ async def _replaced(front: Latest[FrontProxy], authority: str) -> None:
             return
 
 
-async def keep_front_proxy(api: Api, front: Latest[FrontProxy]) -> None:
-    """Look again and again by what the API server in front is known; what was known last holds while it can't be read."""
+async def keep_front_proxy(api: Api, front: Latest[FrontProxy], *, every: float = _REFRESH_SECONDS) -> None:
+    """Look again, `every` so many seconds, by what the API server in front is known.
+
+    What was known last holds while it can't be read.
+    """
     while True:
-        await asyncio.sleep(_REFRESH_SECONDS)
+        await asyncio.sleep(every)
         try:
             front.set(await front_proxy(api))
         except ProxyError as error:
