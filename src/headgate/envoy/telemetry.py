@@ -14,7 +14,8 @@ mesh.received     cluster, pod, backend               bytes back
 At a server, `port` (of the pod, or `other` where no Service leads to it) and `source` (an address) stand in the place of
 cluster, pod and backend. `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
 port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
-(`where_no_cluster`). It is empty where no Service was meant, and `tunnel` where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
+(`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
+where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
 An attribute without a value is empty, or not there. `code` is for `parse_code`.
 
 Copies of requests (D22) are counted by Envoy itself, for each endpoint of a mirror's cluster: a router would count them
@@ -61,6 +62,10 @@ _NOWHERE = ("UH", "URX", "UO", "NC")
 """Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
 _FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
 _FIRST_REFUSAL = 300
+
+
+BROKEN_OFF = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
+"""Flags of a response that has not come to its end, and not because its client went away (`DC`)."""
 
 
 class Code(NamedTuple):

@@ -1,7 +1,6 @@
 """Latencies as counts in log-spaced buckets: they add up across proxies, pods and time, which percentiles do not (R89).
 
-The bounds have two significant digits, because that is how finely Envoy itself keeps latencies: any other bounds would be
-interpolated. Two neighbours differ by at most a tenth, so a percentile is off by at most 5 %.
+A percentile is off by at most 5 % (`model.latency`).
 """
 
 from bisect import bisect_left
@@ -9,45 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from math import sqrt
 
-_STEPS = (
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-    17,
-    18,
-    19,
-    20,
-    22,
-    24,
-    26,
-    28,
-    30,
-    33,
-    36,
-    39,
-    42,
-    46,
-    50,
-    55,
-    60,
-    66,
-    72,
-    79,
-    86,
-    94,
-)
-_DECADES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
-_LONGEST_US = 60_000_000
-_LEAST = 1e-9  # of a request: the share 0 is the first one
+from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
 
-BOUNDS_US: tuple[int, ...] = tuple(
-    bound for decade in _DECADES for step in _STEPS if (bound := step * decade) <= _LONGEST_US
-)
-"""Upper bounds of the buckets in microseconds, 100 to 60 000 000; one more bucket is for what is longer."""
+_LEAST = 1e-9  # of a request: the share 0 is the first one
 
 Buckets = tuple[int, ...]
 """Counts, one for each of `BOUNDS_US` and one for what is longer; or nothing, which is no latency at all."""

@@ -1,0 +1,145 @@
+"""What proxies report, as a test reads it: a receiver beside the xDS server, and a Rig and a Sidecar that report to it."""
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.e2e.inbound_rig import Sidecar
+from tests.e2e.rig import Rig
+from tests.e2e.wire import DEADLINE_S
+from tests.e2e.world import until
+
+from headgate.envoy import pb
+from headgate.envoy.config import LISTENER, Encoded
+from headgate.envoy.encode import encode_resource
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.telemetry.otlp import METHOD
+from headgate.xds.server import Prove, XdsServer
+
+FLUSH_S = 0.1  # instead of seconds, so that tests need not wait
+Series = tuple[str, frozenset[tuple[str, str]]]
+"""A name, and the attributes that are not empty."""
+
+
+class Report(NamedTuple):
+    """All values at one moment (nanoseconds, by the proxy's clock); histograms by how many they have counted."""
+
+    time: int
+    values: Mapping[Series, int]
+    message: pb.ExportMetricsServiceRequest
+
+
+def read(message: pb.ExportMetricsServiceRequest) -> Report:
+    """Read a message."""
+    time, values = 0, {}
+    for part in message.resource_metrics:
+        for metric in (metric for scope in part.scope_metrics for metric in scope.metrics):
+            kind = metric.WhichOneof("data")
+            for point in getattr(metric, kind).data_points:
+                tags = frozenset(
+                    (tag.key, tag.value.string_value) for tag in point.attributes if tag.value.string_value
+                )
+                values[metric.name, tags] = point.count if kind == "histogram" else point.as_int
+                time = max(time, point.time_unix_nano)
+    return Report(time, values, message)
+
+
+class Reports:
+    """Everything that a proxy reported. While it is `deaf`, reports are refused."""
+
+    def __init__(self) -> None:
+        self.all: list[Report] = []
+        self.deaf = False
+        self.refused = 0
+        self._news = threading.Condition()
+
+    async def take(self, data: bytes, _prove: Prove) -> bytes:
+        """Take a report as the server hands it on."""
+        if self.deaf:
+            self.refused += 1
+            raise ConnectionError("nobody listens")
+        with self._news:
+            self.all.append(read(pb.ExportMetricsServiceRequest.FromString(data)))
+            self._news.notify_all()
+        return b""
+
+    def next(self, wanted: Callable[[Report], bool] = lambda _: True) -> Report:
+        """Wait for a report that comes from now on."""
+        with self._news:
+            mark = len(self.all)
+            assert self._news.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no such report"
+            return next(filter(wanted, self.all[mark:]))
+
+    def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
+        """Return the last values of a series by an attribute, or by some; only with the attributes that are given."""
+        found: Counter[Any] = Counter()
+        for (series, pairs), value in self.all[-1].values.items() if self.all else ():
+            tags = dict(pairs)
+            if series == name and having.items() <= tags.items():
+                key = tuple(tags.get(tag, "") for tag in by)
+                found[key[0] if len(key) == 1 else key] += value
+        return found
+
+    def total(self, name: str, **having: str) -> int:
+        """Return the sum of the last values."""
+        return self.counts(name, **having).total()
+
+    def settle(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
+        """Wait until these are the counts; they must be so in the two reports after it, too: nothing counts twice."""
+        until(lambda: self.counts(name, *by, **having) == wanted or self._differs(name, wanted, *by, **having), name)
+        for _ in range(2):
+            self.next()
+            assert self.counts(name, *by, **having) == wanted
+
+    def _differs(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> bool:
+        raise AssertionError(f"{name}: {dict(self.counts(name, *by, **having))}, not {dict(wanted)}")
+
+
+class Reporting(Rig):
+    """A Rig whose proxy reports all the time; a sweep of unused series is every `sweep_s` seconds."""
+
+    def __init__(self, root: Path, *, sweep_s: float = 3600, flags: EnvoyFlags | None = None) -> None:
+        super().__init__(root)
+        self.reports = Reports()
+        self._server = XdsServer(self._fleet, beside={METHOD: self.reports.take})
+        started = json.loads(self.envoy._bootstrap)
+        started["stats_flush_interval"] = f"{FLUSH_S}s"
+        started["stats_eviction_interval"] = f"{sweep_s}s"
+        self.envoy = EnvoyProcess(
+            find_envoy(os.environ),
+            json.dumps(started).encode(),
+            directory=root / "envoy",
+            admin=root / "admin.sock",
+            flags=flags or EnvoyFlags(drain_s=1),
+        )
+
+    def change_listeners(self, name: str) -> None:
+        """Give every listener another content, as an upgrade of headgate would; wait until the proxy holds that."""
+
+        async def give() -> None:
+            config = self._proxy.config.get() or {}
+            changed = {key: _changed(key, found, name) for key, found in config[LISTENER].items()}
+            self._proxy.config.set({**config, LISTENER: changed})
+
+        self.network.run(give())
+        until(self.settled, "the proxy holds the listeners")
+
+
+def _changed(key: str, encoded: Encoded, name: str) -> Encoded:
+    listener = pb.Listener.FromString(pb.Resource.FromString(encoded.body).resource.value)
+    for chain in listener.filter_chains:
+        chain.name = name
+        for item in chain.filters:
+            if item.typed_config.type_url == pb.type_url(pb.HttpConnectionManager):
+                manager = pb.HttpConnectionManager.FromString(item.typed_config.value)
+                manager.stat_prefix = name
+                item.typed_config.CopyFrom(pb.pack(manager))
+    return encode_resource(key, listener, encoded.needs)
+
+
+class ReportingSidecar(Reporting, Sidecar):
+    """A Sidecar that reports."""

@@ -1,0 +1,424 @@
+"""Every request counts once, in the right series, whatever else happens: the real Envoy's reports against the truth."""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.e2e.counting import Reporting, ReportingSidecar
+from tests.e2e.inbound_rig import ADDRESS, CLIENT
+from tests.e2e.rig import Echo
+from tests.e2e.wire import Load, Request, Where
+from tests.e2e.world import until
+
+from headgate.envoy import telemetry
+from headgate.envoy.names import parse
+from headgate.envoy.telemetry import parse_code
+from headgate.envoy.view import Node
+from headgate.model.filters import Mirror, Redirect
+from headgate.model.latency import BOUNDS_US
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+
+REQUESTS, LATENCY = "mesh.requests", "mesh.latency"
+CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
+COPIES, COPIES_FAILED = "mesh.copies", "mesh.copies_failed"
+DEAD_PORT = 1
+
+
+@pytest.fixture
+def rig() -> Iterator[Reporting]:
+    """A new proxy that has counted nothing yet, and two backends."""
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root)) as rig:
+        for name in ("one", "two"):
+            rig.echo(name)
+        yield rig
+
+
+@pytest.fixture
+def sidecar() -> Iterator[ReportingSidecar]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingSidecar(Path(root)) as sidecar:
+        sidecar.echo("app")
+        yield sidecar
+        sidecar.hang_up()
+
+
+def ready(rig: Reporting, *routes: Route, **more) -> None:
+    """Give the proxy routes and wait until it serves; what that took does not count."""
+    rig.apply(*routes, **more)
+    until(lambda: listens(rig.where), "the listener")
+
+
+def listens(where: Where) -> bool:
+    try:
+        socket.create_connection(where).close()
+    except OSError:
+        return False
+    return True
+
+
+def share(rig: Reporting, name: str, weight: int) -> Target:
+    return Target(ref=rig.ref(name), weight=weight)
+
+
+def split(rig: Reporting, **weights: int) -> Route:
+    return Route(split=Split(targets=tuple(share(rig, name, weight) for name, weight in weights.items())))
+
+
+# --- exactness
+
+
+def test_requests_count_once_through_every_kind_of_change_under_load(rig):
+    """R86, R97: what the reports add up to is what the backends saw."""
+    ready(rig, split(rig, one=9, two=1))
+    flow = Load(rig.network, [Request(rig.where, "/", "web")] * 4)
+    third = rig.echo("three")
+    changes = [
+        lambda: rig.apply(split(rig, one=1, two=9)),
+        lambda: rig.change_listeners("first"),
+        lambda: rig.apply(split(rig, one=1, two=1), places={"three": [third, rig.echoes["one"]]}),
+        lambda: rig.apply(rig.route("two"), rig.route("one")),
+        lambda: rig.change_listeners("second"),
+        lambda: rig.apply(split(rig, one=1, two=1, three=1)),
+    ]
+    for change in changes:
+        change()
+        mark = flow.sent
+        until(lambda mark=mark: flow.sent >= mark + 100, "requests after the change")
+    answered = flow.stop()
+    seen = sum(len(echo.seen) for echo in rig.echoes.values())
+    assert seen >= answered["one"] + answered["two"] + answered["three"] > 0
+    rig.reports.settle(REQUESTS, {f"outbound/default/web/{rig.where.port}": seen}, "cluster")
+    by_backend = {f"default/{name}": len(echo.seen) for name, echo in rig.echoes.items()}
+    assert rig.reports.counts(REQUESTS, "backend") == Counter(by_backend)
+
+
+def test_counts_outlive_the_listener_that_counted(rig):
+    ready(rig, rig.route("one"))
+    rig.load(20)
+    rig.reports.settle(REQUESTS, {"default/one": 20}, "backend")
+    rig.offer(Mesh(domain="cluster.local"))
+    until(lambda: not listens(rig.where), "the listener is gone")
+    ready(rig, rig.route("one"))
+    rig.load(5)
+    rig.reports.settle(REQUESTS, {"default/one": 25}, "backend")
+
+
+def test_nothing_is_lost_while_nobody_listens(rig):
+    ready(rig, rig.route("one"))
+    rig.load(10)
+    rig.reports.settle(REQUESTS, {"default/one": 10}, "backend")
+    rig.reports.deaf = True
+    rig.load(7)
+    mark = rig.reports.refused
+    until(lambda: rig.reports.refused >= mark + 3, "reports that nobody takes")
+    rig.reports.deaf = False
+    rig.reports.settle(REQUESTS, {"default/one": 17}, "backend")
+
+
+# --- what counts as what
+
+
+def test_answers_count_by_their_code(rig):
+    ready(rig, rig.route("one"))
+    for status, times in (("200 OK", 3), ("404 Not Found", 2), ("500 Broken", 1)):
+        rig.echo("one").status = status
+        rig.load(times)
+    rig.reports.settle(REQUESTS, {"200-": 3, "404-": 2, "500-": 1}, "code", backend="default/one")
+    rig.reports.settle(LATENCY, {"default/one": 6}, "backend")
+
+
+def test_a_request_that_is_tried_again_counts_once(rig):
+    dead = Echo(rig.network, "dead")
+    dead.close()
+    until(lambda: not listens(Where(ADDRESS, dead.port)), "nobody listens")
+    ready(rig, rig.route("one"), places={"one": [dead, rig.echoes["one"]]})
+    assert rig.load(10) == {"one": 10}
+    rig.reports.settle(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
+
+
+def test_what_never_reached_a_server_is_a_failure_of_the_service(rig):
+    ready(rig, rig.route("nobody"))
+    assert rig.load(4) == {"503": 4}
+    place = f"outbound/default/web/{rig.where.port}"
+    rig.reports.settle(REQUESTS, {(place, "503UH", "", ""): 4}, "cluster", "code", "pod", "backend")
+
+
+def test_a_share_that_must_fail_is_of_the_service_too(rig):
+    """D11: half of the requests are answered with 500, by no cluster at all."""
+    broken = Split(targets=(share(rig, "one", 1),), broken=(Broken(weight=1, status=500, reason="why"),))
+    ready(rig, Route(split=broken))
+    answered = rig.load(40)
+    rig.reports.settle(REQUESTS, {"200-": answered["one"], "500NC": answered["500"]}, "code")
+    found = rig.reports.counts(REQUESTS, "cluster", "backend")
+    assert {parse(cluster) for cluster, _ in found} == {PortRef("default/web", rig.where.port)}
+    assert {backend for _, backend in found} == {"", "default/one"}
+
+
+def test_an_answer_of_the_mesh_itself_is_of_the_service(rig):
+    redirect = Route(split=Split(targets=()), redirect=Redirect(status=302, scheme="https"))
+    ready(rig, redirect)
+    assert rig.load(3) == {"302": 3}
+    rig.reports.settle(REQUESTS, {"302-": 3}, "code")
+    assert {parse(name) for name in rig.reports.counts(REQUESTS, "cluster")} == {PortRef("default/web", rig.where.port)}
+
+
+def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
+    ready(rig, rig.route("one"))
+    rig.echo("one").hangs = True
+    for _ in range(3):
+        with socket.create_connection(rig.where) as client:
+            client.sendall(b"GET /left HTTP/1.1\r\nhost: web\r\n\r\n")
+            until(lambda: rig.echo_all("one"), "the server has the request")
+    rig.reports.settle(REQUESTS, {"0DC": 3}, "code")
+    short = listening(rig, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
+    rig.apply(rig.route("short"), places={"short": [short]})
+    for _ in range(2):
+        assert rig.ask().body == "IncompleteReadError"
+    rig.reports.settle(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
+    assert parse_code("200UPE").flags & telemetry.BROKEN_OFF
+    assert not parse_code("0DC").flags & telemetry.BROKEN_OFF
+    rig.reports.settle(LATENCY, {}, "backend")  # nobody got a whole response
+
+
+class Backend(NamedTuple):
+    """A port that something listens on."""
+
+    port: int
+
+
+def listening(rig: Reporting, answer: bytes, *, after: bytes = b"\r\n\r\n") -> Backend:
+    """Start a server that says something when it has been asked, and hangs up."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(after)
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    async def start() -> Backend:
+        server = await asyncio.start_server(say, ADDRESS, 0)
+        rig.network.opened.add(server)
+        return Backend(server.sockets[0].getsockname()[1])
+
+    return rig.network.run(start())
+
+
+def test_the_status_of_grpc_counts_beside_the_code(rig):
+    ready(rig, rig.route("one"))
+    for status, times in ((0, 2), (5, 1), (14, 3)):
+        rig.echo("one").status = f"200 OK\r\ncontent-type: application/grpc\r\ngrpc-status: {status}"
+        for _ in range(times):
+            rig.ask(content_type="application/grpc")
+    rig.echo("one")
+    rig.load(1)
+    rig.reports.settle(
+        REQUESTS, {("200-", "0"): 2, ("200-", "5"): 1, ("200-", "14"): 3, ("200-", ""): 1}, "code", "grpc"
+    )
+
+
+def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
+    """R89: counts that add up need the same bounds everywhere."""
+    ready(rig, rig.route("one"))
+    rig.load(30)
+    rig.reports.settle(LATENCY, {"default/one": 30}, "backend")
+    metrics = [
+        metric
+        for part in rig.reports.all[-1].message.resource_metrics
+        for scope in part.scope_metrics
+        for metric in scope.metrics
+        if metric.name == LATENCY
+    ]
+    (point,) = metrics[0].histogram.data_points
+    assert tuple(point.explicit_bounds) == BOUNDS_US
+    assert sum(point.bucket_counts) == 30
+
+
+def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
+    """D22: they are nobody's successes and failures, and the application sees no difference."""
+    mirror = Mirror(ref=rig.ref("two"), numerator=1, denominator=1)
+    pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
+    ready(rig, rig.route("one", mirrors=(mirror,)))
+    rig.offer(named(rig, mirror, pod))
+    rig.load(10)
+    rig.reports.settle(COPIES, {"default/two-1": 10}, "envoy.endpoint_hostname")
+    rig.echo("two").status = "500 Broken"
+    rig.load(3)
+    rig.reports.settle(COPIES_FAILED, {"mirror/default/two/80": 3}, "envoy.cluster_name")
+    rig.reports.settle(REQUESTS, {("default/one", "200-"): 13}, "backend", "code")
+
+
+def named(rig: Reporting, mirror: Mirror, pod: Endpoint) -> Mesh:
+    ref = PortRef("default/web", rig.where.port)
+    one = Endpoint(address=ADDRESS, port=rig.echoes["one"].port)
+    return Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=ref.service, address=ADDRESS, ports=(ref.port,)),),
+        tables=(RouteTable(ref=ref, routes=(rig.route("one", mirrors=(mirror,)),), protocol=Protocol.HTTP),),
+        endpoints=(Endpoints(ref=rig.ref("one"), ready=(one,)), Endpoints(ref=mirror.ref, ready=(pod,))),
+    )
+
+
+# --- connections
+
+
+def database(rig: Reporting, *ports: int, proxy_port: int = 0) -> Where:
+    """Let the Service `default/web` carry connections to pods on these ports; return where the proxy takes them."""
+    ref = PortRef("default/web", rig.where.port)
+    pods = tuple(
+        Endpoint(address=ADDRESS, port=port, workload=f"default/db-{number}") for number, port in enumerate(ports)
+    )
+    mesh = Mesh(
+        domain="cluster.local",
+        frontends=(Frontend(service=ref.service, address=ADDRESS, ports=(ref.port,)),),
+        tables=(
+            RouteTable(
+                ref=ref, routes=(Route(split=Split(targets=(Target(ref=ref, weight=1),))),), protocol=Protocol.TCP
+            ),
+        ),
+        endpoints=(Endpoints(ref=ref, ready=pods),),
+    )
+    rig.offer(mesh, Node(id=rig.node.id, proxy_address=ADDRESS if proxy_port else "", proxy_port=proxy_port))
+    where = Where(ADDRESS, proxy_port or ref.port)
+    until(lambda: listens(where), "the listener")
+    return where
+
+
+def talk(where: Where, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
+    """Say something over a new connection, in a tunnel when its target is given; return all that is answered."""
+    with socket.create_connection(where) as client:
+        if connect:
+            client.sendall(f"CONNECT {connect} HTTP/1.1\r\nhost: {connect}\r\n\r\n".encode())
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                head += client.recv(1)
+            if b" 200 " not in head:
+                return head.split()[1]
+        client.sendall(said)
+        with contextlib.suppress(ConnectionError):
+            return b"".join(iter(lambda: client.recv(4096), b""))
+    return b""
+
+
+def test_connections_count_when_they_reach_a_server_and_their_bytes_when_they_end(rig):
+    where = database(rig, listening(rig, b"welcome\n", after=b"\n").port)
+    rig.reports.next()
+    before = rig.reports.total(CONNECTIONS)  # of those that looked whether somebody listens
+    with socket.create_connection(where) as client:
+        client.sendall(b"no end of line")
+        rig.reports.settle(CONNECTIONS, {"default/db-0": before + 1}, "pod")
+    for _ in range(4):
+        assert talk(where) == b"welcome\n"
+    rig.reports.settle(CONNECTIONS, {"default/db-0": before + 5}, "pod")
+    rig.reports.settle(SENT, {"default/db-0": len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
+    rig.reports.settle(RECEIVED, {"default/db-0": 4 * len(b"welcome\n")}, "pod")
+    assert not rig.reports.total(FAILED)
+
+
+def test_a_connection_that_reached_another_pod_has_not_failed(rig):
+    where = database(rig, DEAD_PORT, listening(rig, b"welcome\n", after=b"\n").port)
+    rig.reports.next()
+    before = rig.reports.total(CONNECTIONS)
+    for _ in range(6):
+        assert talk(where) == b"welcome\n"
+    rig.reports.settle(CONNECTIONS, {"default/db-1": before + 6}, "pod")
+    assert not rig.reports.total(FAILED)
+
+
+@pytest.mark.parametrize(("ports", "pod"), [((DEAD_PORT,), "default/db-0"), ((), "")])
+def test_a_connection_that_reached_nobody_has_failed(rig, ports, pod):
+    where = database(rig, *ports)
+    rig.reports.next()
+    before = rig.reports.total(FAILED)
+    assert [talk(where) for _ in range(3)] == [b""] * 3
+    rig.reports.settle(FAILED, {(f"outbound/default/web/{where.port}", pod): before + 3}, "cluster", "pod")
+    assert not rig.reports.total(CONNECTIONS)
+
+
+def test_what_is_in_a_tunnel_is_a_connection_and_no_request(rig):
+    proxy_port = rig.free().port
+    where = database(rig, listening(rig, b"welcome\n", after=b"\n").port, proxy_port=proxy_port)
+    target = f"web.default:{rig.where.port}"
+    for _ in range(3):
+        assert talk(where, connect=target) == b"welcome\n"
+    rig.reports.settle(CONNECTIONS, {"default/db-0": 3}, "pod")
+    rig.reports.settle(SENT, {"default/db-0": 3 * len(b"hello\n")}, "pod")
+    rig.reports.settle(RECEIVED, {"default/db-0": 3 * len(b"welcome\n")}, "pod")
+    assert not rig.reports.total(REQUESTS)
+    database(rig, proxy_port=proxy_port)
+    assert talk(where, connect=target) == b"503"
+    rig.reports.settle(FAILED, {f"outbound/default/web/{rig.where.port}": 1}, "cluster")
+    assert talk(where, connect="nobody.default:1") == b"404"
+    rig.reports.settle(FAILED, {f"outbound/default/web/{rig.where.port}": 1, "": 1}, "cluster")  # of no Service
+
+
+# --- a server's side
+
+
+def test_a_sidecar_counts_only_who_comes_in_plaintext(sidecar):
+    """Whoever comes by mutual TLS has a proxy of his own, which has counted already."""
+    port = sidecar.port(sidecar.echoes["app"].port)
+    sidecar.serve(port)
+    sidecar.wait_for(port)
+    stranger = sidecar.caller(port)
+    friend = sidecar.caller(port, CLIENT)
+    assert [stranger.get("/", x_forwarded_for="10.1.2.3").status for _ in range(3)] == [200] * 3
+    assert [friend.get().status for _ in range(5)] == [200] * 5
+    sidecar.reports.settle(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
+    sidecar.reports.settle(LATENCY, {ADDRESS: 3}, "source")
+
+
+def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar):
+    server = listening(sidecar, b"welcome\n", after=b"\n")
+    port = sidecar.port(server.port, Protocol.TCP)
+    sidecar.serve(port)
+    sidecar.wait_for(port)
+    where = Where(ADDRESS, port.port)
+    sidecar.reports.next()
+    before = sidecar.reports.total(CONNECTIONS)
+    assert talk(where) == b"welcome\n"
+    sidecar.reports.settle(CONNECTIONS, {(str(port.port), ADDRESS): before + 1}, "port", "source")
+    sidecar.reports.settle(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
+    dead = sidecar.port(DEAD_PORT, Protocol.TCP)
+    sidecar.serve(dead)
+    sidecar.wait_for(dead)
+    assert talk(Where(ADDRESS, dead.port)) == b""
+    until(lambda: sidecar.reports.total(FAILED, port=str(dead.port)) >= 1, "it is counted")
+
+
+# --- limits
+
+
+def test_what_does_not_fit_is_said(monkeypatch):
+    monkeypatch.setattr(telemetry, "MOST_COUNTERS", 2)
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root)) as rig:
+        rig.echo("one")
+        ready(rig, rig.route("one"))
+        for status in ("200 OK", "201 Made", "404 Not Found", "409 Conflict"):
+            rig.echo("one").status = status
+            rig.load(5)
+        rig.reports.settle(REQUESTS, {"200-": 5, "201-": 5}, "code")
+        until(lambda: rig.reports.total("server.stats_overflow.counter") == 10, "what was cut")
+        rig.reports.settle(LATENCY, {"default/one": 20}, "backend")
+
+
+def test_a_series_that_nobody_uses_is_left_out_then_dropped_and_begins_anew():
+    """What a receiver must know: after as many reports without a series as there are between two sweeps, it is gone."""
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root), sweep_s=0.5) as rig:
+        rig.echo("one")
+        ready(rig, rig.route("one"))
+        rig.load(5)
+        rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values))
+        for _ in range(12):  # a proxy without traffic says that it lives
+            rig.reports.next()
+        assert not rig.reports.total(REQUESTS)
+        rig.load(1)
+        found = rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values))
+        assert [value for (name, _), value in found.values.items() if name == REQUESTS] == [1]

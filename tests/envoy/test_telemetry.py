@@ -1,0 +1,125 @@
+"""What proxies are told to count, and to report."""
+
+import json
+
+import pytest
+from google.protobuf import json_format
+
+from headgate.envoy import messages, names, pb
+from headgate.envoy.bootstrap import XdsAddress, bootstrap
+from headgate.envoy.clusters import cluster
+from headgate.envoy.connections import listener, pod_listener
+from headgate.envoy.listeners import edge_listener, proxy_listener, service_listener
+from headgate.envoy.mirrors import mirror_cluster
+from headgate.envoy.names import GatewayRef
+from headgate.envoy.plan import WeightedName
+from headgate.envoy.telemetry import Code, parse_code, where_no_cluster
+from headgate.model import latency
+from headgate.model.protocols import Protocol
+from headgate.model.refs import PortRef
+from headgate.telemetry import histogram
+
+REF = PortRef("default/web", 80)
+NAME = names.outbound(REF)
+SHARE = WeightedName(cluster=NAME, weight=1)
+XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.headgate", roots="/etc/headgate/roots.json")
+
+
+def started(**where):
+    text = bootstrap(node_id="sidecar/default/web-1", admin_socket="/run/admin.sock", **where)
+    return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=messages.pool())
+
+
+def loggers(rendered):
+    """Yield what a listener's filters log."""
+    for chain in rendered.filter_chains:
+        for item in chain.filters:
+            kind = pb.TcpProxy if item.typed_config.type_url == pb.type_url(pb.TcpProxy) else pb.HttpConnectionManager
+            yield from kind.FromString(item.typed_config.value).access_log
+
+
+def scope(logger):
+    return pb.StatsAccessLog.FromString(logger.typed_config.value).stats_scope
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("200-", Code(200)),
+        ("503UF,URX", Code(503, frozenset({"UF", "URX"}))),
+        ("0DC", Code(0, frozenset({"DC"}))),
+        ("404", Code(404)),
+        ("", Code(0)),
+        ("-", Code(0)),
+    ],
+)
+def test_a_code_is_the_status_and_what_went_wrong(text, code):
+    assert parse_code(text) == code
+
+
+@pytest.mark.parametrize(
+    "rendered",
+    [
+        service_listener(NAME, "10.0.0.1", 80),
+        proxy_listener("127.0.0.1", 15001),
+        edge_listener(names.gateway(GatewayRef("default/edge", 80)), "10.0.0.2", 80),
+        listener(NAME, "10.0.0.1", 80, (SHARE,)),
+        pod_listener(names.pod(REF, "10.1.1.1", 8080), "10.1.1.1", 8080, SHARE, "default/web-1"),
+    ],
+)
+def test_all_that_is_counted_is_in_the_scope_that_the_bootstrap_holds(rendered):
+    """Or the values would end with the last listener that counts in it."""
+    (anchor,) = started(xds_socket="/run/xds.sock").admin.access_log
+    found = list(loggers(rendered))
+    assert found
+    assert all(scope(logger) == scope(anchor) for logger in found)
+    assert scope(anchor).sharing_name
+
+
+def test_a_route_without_a_cluster_is_known_by_its_place_and_one_with_a_cluster_still_is():
+    gateway = GatewayRef("default/edge", 443)
+    for place, found in ((NAME, names.backend(REF, "default/v1")), (NAME, "")):
+        assert names.parse(where_no_cluster(place) + found) == REF
+    for found in (names.gateway(gateway) + "/HTTPRoute/default/shop/0", ""):
+        assert names.parse_gateway(where_no_cluster(names.gateway(gateway)) + found) == gateway
+
+
+def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing():
+    name = names.pod(REF, "10.1.1.1", 8080)
+    first, *_ = loggers(pod_listener(name, "10.1.1.1", 8080, SHARE, "default/web-1"))
+    (counter,) = pb.StatsAccessLog.FromString(first.typed_config.value).counters
+    tags = {tag.name: tag.value_format for tag in counter.stat.tags}
+    assert tags == {"cluster": name, "pod": "default/web-1", "backend": "default/web"}
+    assert names.parse(tags["cluster"]) == REF
+
+
+def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets():
+    (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
+    assert tuple(setting.buckets) == histogram.BOUNDS_US == latency.BOUNDS_US
+
+
+@pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])
+def test_reports_come_every_few_seconds_and_less_often_where_there_are_thousands(where, seconds):
+    message = started(**where)
+    assert message.stats_flush_interval.seconds == seconds
+    assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy wants that
+
+
+def test_reports_go_where_the_configuration_comes_from_and_say_whose_they_are():
+    message = started(xds=XDS, token="/run/hg/token.json")
+    (cluster,) = message.static_resources.clusters
+    (sink,) = message.stats_sinks
+    config = pb.OpenTelemetrySink.FromString(sink.typed_config.value)
+    assert config.grpc_service.envoy_grpc.cluster_name == cluster.name
+    (detector,) = config.resource_detectors
+    said = pb.StaticResourceDetector.FromString(detector.typed_config.value)
+    assert dict(said.attributes) == {"node": "sidecar/default/web-1"}
+    assert not config.report_counters_as_deltas
+    assert not config.report_histograms_as_deltas
+    assert 0 < config.max_data_points_per_request * 4096 < 4 << 20  # gRPC's limit
+
+
+def test_a_cluster_of_copies_counts_them_for_each_endpoint():
+    found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
+    assert found.track_cluster_stats.per_endpoint_stats
+    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # it would cost memory for nothing
