@@ -126,12 +126,12 @@ class _Cells:
         for before, after in pairwise(layers):
             yield ("right", before), ("left", after), _COLUMN_GAP
         for one, other in combinations(upright, 2):
-            if _meet(one, other) and one.at != other.at:
-                nearer, farther = sorted((one, other), key=lambda piece: piece.at)
+            if _meet(one, other) and (one.at != other.at or one.run != other.run):
+                nearer, farther = sorted((one, other), key=_order)
                 yield nearer.key, farther.key, _APART
         for piece in upright:
             for place in self._layout.places.values():
-                yield from _beside(piece, place)
+                yield from self._beside(piece, place)
         for span in self._spans.values():
             yield span.start, span.end, span.room
         for piece in self._pieces:
@@ -139,6 +139,18 @@ class _Cells:
             if piece.level and len(run.points) == 2:
                 low, high = (self._end(run, piece, x) for x in (piece.low, piece.high))
                 yield low, high, _COLUMN_GAP + (run.link.back is not None)
+
+    def _beside(self, piece: _Piece, place: Place) -> Iterator[Gap]:
+        """Yield what keeps an upright piece beside a box, or on it where the piece ends at its top or bottom."""
+        layer = _layer(place)
+        if self._is_port(piece, place):
+            yield ("left", layer), piece.key, 2
+            yield piece.key, ("right", layer), 2
+        elif place.top - _NEAR <= piece.high and piece.low <= place.bottom + _NEAR:
+            if piece.at < place.center:
+                yield piece.key, ("left", layer), _BESIDE
+            else:
+                yield ("right", layer), piece.key, _BESIDE
 
     def _span(self, run: int, label: str) -> _Span:
         """Choose where a label stands: on the longest part of a level piece that nothing crosses."""
@@ -187,8 +199,8 @@ class _Cells:
                 yield ("bottom", low.node), ("top", high.node), 2
         for a, b in combinations(level, 2):
             shared = min(reach[a.key][1], reach[b.key][1]) - max(reach[a.key][0], reach[b.key][0])
-            if shared >= -1 and a.at != b.at:
-                low_piece, high_piece = sorted((a, b), key=lambda piece: piece.at)
+            if shared >= -1 and (a.at != b.at or a.run != b.run):
+                low_piece, high_piece = sorted((a, b), key=_order)
                 yield low_piece.key, high_piece.key, 1 if shared > 1 or a.run == b.run else 2
         for piece in level:
             for place in self._layout.places.values():
@@ -205,13 +217,13 @@ class _Cells:
             yield ("top", place.node), piece.key, 1
             yield piece.key, ("bottom", place.node), 1
         elif reach[0] <= right + 1 and reach[1] >= left - 1:
-            if piece.at <= place.top:
+            if piece.at < (place.top + place.bottom) / 2:  # nearly always above it; at times a hair below its border
                 yield piece.key, ("top", place.node), 2
-            elif piece.at >= place.bottom:
+            else:
                 yield ("bottom", place.node), piece.key, 2
 
     def _is_port(self, piece: _Piece, place: Place) -> bool:
-        """Say whether a level piece begins or ends at a side of a box."""
+        """Say whether a piece begins or ends at a box."""
         run = self._runs[piece.run]
         edge = run.link.edge
         return (piece.number == 0 and edge.source == place.node) or (
@@ -296,22 +308,13 @@ def _is_border(key: Unknown) -> bool:
     return isinstance(key, tuple) and key[0] in ("left", "right")
 
 
+def _order(piece: _Piece) -> tuple[float, int, int]:
+    """Say what is before what; of two that are on each other, which must not be, one is made the first."""
+    return piece.at, piece.run, piece.number
+
+
 def _meet(one: _Piece, other: _Piece) -> bool:
     return one.low - _NEAR <= other.high and other.low - _NEAR <= one.high
-
-
-def _beside(piece: _Piece, place: Place) -> Iterator[Gap]:
-    """Yield what keeps an upright piece beside a box, or on it where the piece ends at its top or bottom."""
-    layer = _layer(place)
-    if piece.high < place.top - _NEAR or piece.low > place.bottom + _NEAR:
-        return
-    if piece.at <= place.left:
-        yield piece.key, ("left", layer), _BESIDE
-    elif piece.at >= place.right:
-        yield ("right", layer), piece.key, _BESIDE
-    else:
-        yield ("left", layer), piece.key, 2
-        yield piece.key, ("right", layer), 2
 
 
 def solved(gaps: Iterable[Gap]) -> dict[Unknown, int]:

@@ -13,6 +13,7 @@ from headgate.plugin.graph import Link
 
 _LINE, _CHARACTER, _PADDING = 20.0, 8.5, 24.0
 _PORT_GAP = 18.0
+_ASKEW = 2.0
 _OPTIONS: Mapping[str, Any] = {
     "direction": "leftright",
     "routing": {"port_sides": "long_edges_any", "bundle_parallel": False},
@@ -61,7 +62,7 @@ def laid_out(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
     """Lay a graph out. `names` are the texts of the boxes; runs come in the order of the links."""
     drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
     places = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
-    runs = [_run(link, edge) for link, edge in zip(links, drawing.edges, strict=True)]
+    runs = [_run(link, edge, places) for link, edge in zip(links, drawing.edges, strict=True)]
     found = Layout(places=places, runs=tuple(runs))
     return _from_the_top(_mirrored(found) if _hangs_low(drawing.edges) else found)
 
@@ -91,9 +92,36 @@ def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> Place:
     )
 
 
-def _run(link: Link, edge: Mapping[str, Any]) -> Run:
-    points = [Point(point["x"], point["y"]) for point in edge["points"]]
-    return Run(link=link, points=tuple(_corners(points)))
+def _run(link: Link, edge: Mapping[str, Any], places: Mapping[Peer, Place]) -> Run:
+    points = list(_corners(list(_square([Point(point["x"], point["y"]) for point in edge["points"]]))))
+    points[0] = _docked(points[0], points[1], places[link.edge.source])
+    points[-1] = _docked(points[-1], points[-2], places[link.edge.target])
+    return Run(link=link, points=tuple(points))
+
+
+def _docked(end: Point, before: Point, place: Place) -> Point:
+    """Let a line end where it meets its box, not at the far side."""
+    if end.x == before.x:
+        return Point(end.x, place.bottom if before.y > place.bottom else place.top if before.y < place.top else end.y)
+    return Point(place.right if before.x > place.right else place.left if before.x < place.left else end.x, end.y)
+
+
+def _square(points: Sequence[Point]) -> Iterator[Point]:
+    """Yield points between which all is level or upright: what is askew by a hair goes on straight, else it has a corner."""
+    before = points[0]
+    yield before
+    shift = Point(0.0, 0.0)
+    for x, y in points[1:]:
+        point = Point(x + shift.x, y + shift.y)
+        wide, high = point.x - before.x, point.y - before.y
+        if 0 < abs(high) < _ASKEW <= abs(wide):
+            shift, point = Point(shift.x, shift.y - high), Point(point.x, before.y)
+        elif 0 < abs(wide) < _ASKEW <= abs(high):
+            shift, point = Point(shift.x - wide, shift.y), Point(before.x, point.y)
+        elif wide and high:
+            yield Point(point.x, before.y)
+        yield point
+        before = point
 
 
 def _corners(points: Sequence[Point]) -> Iterator[Point]:

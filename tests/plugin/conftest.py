@@ -1,0 +1,196 @@
+"""`kubectl traffic` as a user runs it: kubectl finds the plugin on PATH, and an API answers what was recorded."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.plugin.app import NAME, app
+from headgate.plugin.transport import Answer
+from headgate.serve.certificate import Certificate, certificate_in
+
+BIN = Path(sys.executable).parent
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def answer(answers: Mapping[str, Any], target: str) -> tuple[int, bytes]:
+    """Return status and body of what was recorded for a path; a text stands for who is no API server."""
+    found = answers.get(urlsplit(target).path, (404, "404 page not found"))
+    status, body = found if isinstance(found, tuple) else (200, found)
+    return status, body.encode() if isinstance(body, str) else json.dumps(body).encode()
+
+
+class Told:
+    """The plugin in this process, and answers by their paths in place of kubectl; `asked` is what was asked, in order."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    def namespace(self) -> str:
+        return "default"
+
+    @contextlib.contextmanager
+    def proxy(self) -> Iterator["Told"]:
+        yield self
+
+    def get(self, target: str) -> Answer:
+        self.asked.append(target)
+        return Answer(*answer(self.answers, target))
+
+    def run(self, *arguments: str) -> Ran:
+        result = CliRunner().invoke(app, list(arguments), prog_name=NAME, obj=self)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    def ok(self, *arguments: str) -> str:
+        """Run a command that must succeed without a remark, and return what it printed."""
+        ran = self.run(*arguments)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+class Recorded:
+    """An API server with answers by their paths; `asked` is what it was asked, with queries, in order."""
+
+    def __init__(self, directory: Path, certificate: Certificate) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.kubeconfig = directory / "kubeconfig"
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._answering())
+        self._server.daemon_threads = True
+        self._pem = certificate.pem
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.path, certificate.key_path)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"https://127.0.0.1:{self._server.server_port}"
+        self.write_kubeconfig()
+
+    def write_kubeconfig(self, **context: str) -> None:
+        trusted = {"server": self.url, "certificate-authority-data": base64.b64encode(self._pem).decode()}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "clusters": [{"name": "here", "cluster": trusted}],
+            "users": [{"name": "me", "user": {"token": "a-token"}}],
+            "contexts": [
+                {"name": "here", "context": {"cluster": "here", "user": "me", **context}},
+                {"name": "shop", "context": {"cluster": "here", "user": "me", "namespace": "shop"}},
+            ],
+        }
+        self.kubeconfig.write_text(json.dumps(config))
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def command(self, *arguments: str) -> list[str]:
+        return [str(BIN / "kubectl"), "traffic", *arguments]
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "KUBECONFIG": str(self.kubeconfig)}
+
+    def run(self, *arguments: str) -> Ran:
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, env=self.environment(), check=False
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *arguments: str) -> str:
+        """Run a command that must succeed without a remark, and return what it printed."""
+        ran = self.run(*arguments)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+    def _answering(recorded: "Recorded") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler has a self of its own
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                recorded.asked.append(self.path)
+                recorded.headers.append({name.lower(): value for name, value in self.headers.items()})
+                status, content = answer(recorded.answers, self.path)
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        return Answering
+
+
+def refusal(code: int, message: str, reason: str) -> tuple[int, Any]:
+    return code, {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate_in(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def api(tmp_path: Path, certificate: Certificate) -> Iterator[Recorded]:
+    if not (BIN / "kubectl").exists() or not (BIN / "kubectl-traffic").exists():
+        pytest.skip("kubectl, or kubectl-traffic, is not beside Python: install the package and its dev group")
+    recorded = Recorded(tmp_path, certificate)
+    yield recorded
+    recorded.close()
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the file of that name, or write it anew."""
+
+    def compare(name: str, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            (GOLDEN / name).write_text(text)
+        assert text == (GOLDEN / name).read_text()
+
+    return compare
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} on this machine")
+    return found

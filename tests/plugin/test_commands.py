@@ -1,0 +1,184 @@
+"""The commands: what they ask the API, what they make of its answers, and of its refusals (R99 to R107)."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from tests.plugin.answers import API, RELEASED, SEED, deployments, leg, listed, metrics
+from tests.plugin.conftest import Told, refusal
+
+BASE = f"/apis/{API}"
+PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace="default")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (["top", "deploy"], "/namespaces/default/deployments"),
+        (["top", "pods", "-n", "shop"], "/namespaces/shop/pods"),
+        (["top", "pods", "-A"], "/pods"),
+        (["top", "namespaces"], "/namespaces"),
+        (["top", "nodes", "-n", "shop"], "/nodes"),
+        (["top", "pods", "-l", "app=foo,tier!=db"], "/namespaces/default/pods?labelSelector=app%3Dfoo%2Ctier%21%3Ddb"),
+        (["top", "pods", "--window", "5m"], "/namespaces/default/pods?t=5m"),
+        (["top", "pod/foo"], "/namespaces/default/pods/foo"),
+        (["top", "pods", "foo"], "/namespaces/default/pods/foo"),
+        (["edges", "svc/foo", "--window=1m"], "/namespaces/default/services/foo/edges?t=1m"),
+    ],
+)
+def test_what_is_typed_is_what_is_asked(told: Told, arguments: list[str], path: str):
+    # R104: kinds, -n, -A, -l
+    told.answers = {BASE + path.partition("?")[0]: listed(metrics("foo", 1))}
+    ran = told.run(*arguments)
+    assert ran.code == 0, ran.err
+    assert told.asked == [BASE + path]
+
+
+def test_all_namespaces_are_told_apart_by_a_column(told: Told):
+    told.answers[f"{BASE}/pods"] = listed(metrics("foo", 30, namespace="shop"))
+    assert told.ok("top", "pods", "-A").splitlines()[1].split() == ["shop", "foo", "100.00%", "1.0rps", "1ms"]
+
+
+def test_json_and_yaml_are_what_the_api_said(told: Told):
+    told.answers[f"{BASE}/namespaces/default/pods"] = PODS
+    assert json.loads(told.ok("top", "pods", "-o", "json")) == PODS
+    assert yaml.safe_load(told.ok("top", "pods", "-o", "yaml")) == PODS
+
+
+def test_edges_show_both_directions(told: Told):
+    told.answers = deployments(SEED, failures={("foo", "bar"): 9})
+    base = f"{BASE}/namespaces/default/deployments/foo/edges"
+    more = {"kind": "Deployment", "direction": "from"}
+    told.answers[base]["items"] += [
+        metrics("foo", 3, peer=("Outside", "", "gateway"), **more),
+        metrics("foo", 3, peer=("Pod", "shop", "job-x"), **more),
+        metrics("foo", 30, peer=("Deployment", "default", "shadow"), copy=True, kind="Deployment"),
+    ]
+    assert told.ok("edges", "deployment/foo") == (
+        "DIRECTION   PEER             SUCCESS      RPS   LATENCY_P99\n"
+        "from        traffic          100.00%   1.8rps           1ms\n"
+        "from        (gateway)        100.00%   0.1rps           1ms\n"
+        "from        pod/shop/job-x   100.00%   0.1rps           1ms\n"
+        "to          bar               75.00%   1.2rps           1ms\n"
+        "to          baz              100.00%   0.9rps           1ms\n"
+        "to          shadow copies    100.00%   1.0rps           1ms\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "json", "yaml", "wide"])
+def test_a_topology_in_each_form_names_everybody(told: Told, form: str):
+    # R106
+    told.answers = deployments(SEED)
+    text = told.ok("topology", "-o", form)
+    assert all(name in text for name in ("traffic", "foo", "bar", "baz"))
+
+
+def test_a_topology_for_scripts(told: Told):
+    told.answers = deployments({("a", "b"): 27}, failures={("a", "b"): 3})
+    found = json.loads(told.ok("topology", "-o", "json"))
+    assert [node["name"] for node in found["nodes"]] == ["a", "b"]
+    (edge,) = found["edges"]
+    assert (edge["from"]["name"], edge["to"]["name"], edge["style"]) == ("a", "b", "calls")
+    assert (edge["success"], edge["failure"], edge["successRate"], edge["requestsPerSecond"]) == (27, 3, 0.9, 1.0)
+
+
+def test_services_have_the_shares_of_their_splits(told: Told):
+    base = f"{BASE}/namespaces/default/services"
+    call: dict[str, Any] = {"kind": "Service", "peer": ("Service", "default", "web")}
+    told.answers = {
+        base: listed(metrics("client", 0, kind="Service"), metrics("web", 100, kind="Service")),
+        f"{base}/client/edges": listed(metrics("client", 100, **call)),
+        f"{base}/web/edges": listed(),
+        f"/apis/{RELEASED}/namespaces/default/trafficsplits": listed(
+            leg("canary", "web", "web-v1", 90, 90), leg("canary", "web", "web-v2.default.svc.cluster.local", 10, 10)
+        ),
+    }
+    text = told.ok("topology", "services")
+    assert "= 90% =" in text
+    assert "= 10% =" in text
+    del told.answers[f"/apis/{RELEASED}/namespaces/default/trafficsplits"]  # an implementation of 004 alone has none
+    assert "| client | --> | web |" in told.ok("topology", "services")
+
+
+def test_what_went_away_since_it_was_listed_has_no_edges(told: Told):
+    told.answers = deployments({("a", "b"): 27}, "gone")
+    told.answers[BASE] = {"kind": "APIResourceList", "resources": [{"name": "deployments"}]}
+    told.answers[f"{BASE}/namespaces/default/deployments/gone/edges"] = refusal(404, "no such Deployment", "NotFound")
+    assert "| a | --> | b |" in told.ok("topology")
+
+
+def test_nothing_to_show_is_said_beside_the_output(told: Told):
+    base = f"{BASE}/namespaces/default"
+    told.answers = {f"{base}/pods": listed(), f"{base}/deployments": listed(), f"{base}/pods/foo/edges": listed()}
+    assert told.run("top", "pods") == (0, "", "No pods found in the namespace default.\n")
+    assert told.run("topology") == (0, "", "No traffic between deployments in the namespace default in the last 30s.\n")
+    assert told.run("edges", "pod/foo") == (0, "", "pod/foo exchanged nothing in the last 30s.\n")
+
+
+def test_a_cluster_without_the_api_says_what_to_do(told: Told):
+    ran = told.run("top", "pods")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"no metrics API ({API})" in ran.err
+    assert "`headgate up`" in ran.err
+    assert "APIService v1beta1.traffic.metrics.k8s.io" in ran.err
+
+
+def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_there(told: Told):
+    told.answers[BASE] = {"kind": "APIResourceList", "resources": [{"name": "pods"}, {"name": "deployments"}]}
+    assert "no metrics of jobs here; it has deployments, pods" in told.run("top", "jobs").err
+    told.answers[f"{BASE}/namespaces/default/pods/foo"] = refusal(404, 'pods "foo" not found', "NotFound")
+    assert told.run("top", "pod/foo") == (1, "", 'error: pods "foo" not found\n')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "rule"),
+    [
+        (["top", "pods"], "pods", "resources: [pods], verbs: [list]"),
+        (["edges", "pod/foo"], "pods/foo/edges", "resources: [pods/edges], verbs: [get]"),
+        (["topology", "pods"], "pods", "resources: [pods], verbs: [list]"),
+    ],
+)
+def test_who_may_not_is_told_which_rule_allows_it(told: Told, arguments: list[str], path: str, rule: str):
+    # R99, R100
+    told.answers[f"{BASE}/namespaces/default/{path}"] = refusal(403, 'User "me" cannot do that', "Forbidden")
+    ran = told.run(*arguments)
+    assert ran.code == 1
+    assert 'User "me" cannot do that' in ran.err
+    assert f"apiGroups: [traffic.metrics.k8s.io], {rule}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (refusal(401, "Unauthorized", "Unauthorized"), "does not know you"),
+        (refusal(503, "no proxy has reported yet", "ServiceUnavailable"), "no proxy has reported yet"),
+        ((503, "service unavailable\n"), "`kubectl get apiservice v1beta1.traffic.metrics.k8s.io`"),
+        (refusal(500, "it broke", "InternalError"), "answers with 500: it broke"),
+        ((200, "[]"), "no JSON object"),
+    ],
+)
+def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
+    told.answers[f"{BASE}/namespaces/default/pods"] = answer
+    ran = told.run("top", "pods")
+    assert ran.code in (1, 3)
+    assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["top", "cats"], "nobody counts traffic of 'cats'; ask for one of pods, deployments"),
+        (["top", "pods", "--sort-by", "speed"], "no column 'speed'"),
+        (["top", "pods", "--window", "soon"], "--window: 'soon' is not a duration"),
+        (["top", "pod/foo", "bar"], "write KIND/NAME"),
+        (["edges", "deployments"], "Write deployment/NAME"),
+        (["top"], "Missing argument"),
+        (["top", "pods", "-o", "dot"], "'dot' is not one of"),
+    ],
+)
+def test_wrong_usage_is_2_and_asks_nobody(told: Told, arguments: list[str], words: str):
+    ran = told.run(*arguments)
+    assert ran.code == 2
+    assert words in ran.err
+    assert told.asked == []

@@ -1,0 +1,147 @@
+"""`kubectl traffic` itself: a real kubectl finds it and carries its questions to an API that answers what was recorded."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from tests.plugin.answers import API, SEED, deployments, listed, metrics
+from tests.plugin.conftest import Recorded
+
+BASE = f"/apis/{API}"
+PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace="default")
+
+
+def test_top_pods(api: Recorded):
+    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+    assert api.ok("top", "pods") == (
+        "NAME   SUCCESS      RPS   LATENCY_P99\n"
+        "foo    100.00%   1.8rps           1ms\n"
+        "bar     50.00%   1.8rps           1ms\n"
+    )
+    assert api.asked == [f"{BASE}/namespaces/default/pods"]
+    assert api.headers[0]["authorization"] == "Bearer a-token"
+
+
+@pytest.mark.parametrize("arguments", [["top", "pods", "--context", "shop"], ["--context=shop", "top", "pods"]])
+def test_the_namespace_of_the_context_counts_wherever_kubectls_options_stand(api: Recorded, arguments: list[str]):
+    api.answers[f"{BASE}/namespaces/shop/pods"] = PODS
+    api.ok(*arguments)
+
+
+def test_an_option_without_its_value_is_wrong_usage(api: Recorded):
+    assert api.run("top", "pods", "--context") == (2, "", "error: --context needs a value\n")
+
+
+def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: Recorded):
+    # R105, R107
+    api.answers = deployments(SEED, "idle")
+    assert api.ok("topology", "deployment") == (
+        "                  +------------------------+\n"
+        "                  |                        v\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+        "| traffic | --> | foo | --> | bar | <--> | baz |\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+        "\n"
+        "no traffic: idle\n"
+    )
+    base = f"{BASE}/namespaces/default/deployments"
+    assert api.asked[0] == base
+    assert sorted(api.asked[1:]) == [f"{base}/{name}/edges" for name in ("bar", "baz", "foo", "idle", "traffic")]
+
+
+def test_no_api_server_is_no_metrics_but_another_error(api: Recorded):
+    ran = api.run("top", "pods", "--server", "http://127.0.0.1:1")
+    assert ran.code == 3
+    assert "no API answers (dial tcp 127.0.0.1:1: connect: connection refused)" in ran.err
+
+
+def test_a_context_that_is_none_is_kubectls_error(api: Recorded):
+    assert api.run("top", "pods", "--context", "nowhere") == (1, "", 'error: context "nowhere" does not exist\n')
+
+
+def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: Recorded, tmp_path: Path):
+    # exec plugins of clouds take a second each: 40 resources must not run 41 of them
+    runs, program = tmp_path / "runs", tmp_path / "log-in"
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-a-program"},
+    }
+    program.write_text(f"#!/bin/sh\necho >> {runs}\necho To log in, look here. >&2\necho '{json.dumps(credential)}'\n")
+    program.chmod(0o700)
+    config = json.loads(api.kubeconfig.read_text())
+    asks = {"apiVersion": credential["apiVersion"], "command": str(program), "interactiveMode": "Never"}
+    config["users"][0]["user"] = {"exec": asks}
+    api.kubeconfig.write_text(json.dumps(config))
+    api.answers = deployments({(f"a{number}", f"b{number}"): 1 for number in range(10)})
+    ran = api.run("topology")
+    assert ran.code == 0
+    assert ran.err == "To log in, look here.\n"  # what the program says to the user reaches them
+    assert {headers["authorization"] for headers in api.headers} == {"Bearer from-a-program"}
+    assert len(runs.read_text().splitlines()) == 1
+
+
+def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded):
+    api.answers = deployments(SEED)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with subprocess.Popen(
+        api.command("topology"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=api.environment()
+    ) as process:
+        _, note = process.communicate()
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert shown == "bar\n  <--> baz\nfoo\n  -->  bar\n  -->  baz\ntraffic\n  -->  foo\n"
+    assert note.decode().startswith("The picture needs 48 columns")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
+    api: Recorded, tmp_path: Path, number: signal.Signals, code: int
+):
+    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+    with subprocess.Popen(
+        [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
+        stdout=subprocess.PIPE,
+        env={**api.environment(), "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"NAME   SUCCESS      RPS   LATENCY_P99\n"
+        (directory,) = tmp_path.glob("kubectl-traffic-*")
+        assert (directory / "api").stat().st_mode & 0o077 == 0  # nobody else may use the user's rights
+        assert directory.stat().st_mode & 0o077 == 0
+        process.send_signal(number)
+        process.communicate()
+    assert process.returncode == code
+    assert list(tmp_path.glob("kubectl-traffic-*")) == []
+
+
+def test_nothing_can_be_changed_through_the_socket(api: Recorded, tmp_path: Path):
+    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+    with subprocess.Popen(
+        [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
+        stdout=subprocess.PIPE,
+        env={**api.environment(), "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        (socket,) = tmp_path.glob("kubectl-traffic-*/api")
+        code = (
+            "import http.client as h, socket, sys\n"
+            "c = h.HTTPConnection('localhost'); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])\n"
+            "c.request('DELETE', '/api/v1/namespaces/default'); print(c.getresponse().status)"
+        )
+        done = subprocess.run([sys.executable, "-c", code, str(socket)], capture_output=True, text=True, check=True)
+        process.terminate()
+        process.communicate()
+    assert done.stdout == "403\n"
+    assert all(path.startswith(BASE) for path in api.asked)

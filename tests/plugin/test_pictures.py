@@ -1,0 +1,235 @@
+"""Pictures of who calls whom: as 004 draws them, and without lines that lie (R105, R106)."""
+
+import random
+import re
+import subprocess
+from itertools import combinations, pairwise
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from tests.plugin.conftest import program
+from tests.plugin.graphs import graph, peer, shop
+
+from headgate.plugin.cells import Box, Picture, in_cells
+from headgate.plugin.graph import Graph, links_of
+from headgate.plugin.kinds import OUTSIDE
+from headgate.plugin.layout import laid_out
+from headgate.plugin.notations import dot, mermaid
+from headgate.plugin.svg import svg
+from headgate.plugin.terminal import drawn
+
+SEED = [("traffic", "foo"), ("foo", "bar"), ("foo", "baz"), ("bar", "baz"), ("baz", "bar")]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_the_example_of_004_is_drawn_as_there():
+    # R105: `-->` one way, `<-->` both, and the call that goes over a box
+    assert drawn(graph(SEED)).text == (
+        "                  +------------------------+\n"
+        "                  |                        v\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+        "| traffic | --> | foo | --> | bar | <--> | baz |\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+    )
+
+
+def test_wide_writes_the_numbers_on_the_lines():
+    text = drawn(graph([("foo", "bar")]), wide=True).text
+    assert text.splitlines()[1] == "| foo | ---- 100.00% 1.8rps ----> | bar |"
+
+
+def test_where_a_line_has_two_heads_each_has_its_numbers_beside_it():
+    both = graph([("foo", "bar"), ("bar", "foo")])
+    slow = msgspec.structs.replace(both.edges[1], numbers=msgspec.structs.replace(both.edges[1].numbers, success=27))
+    text = drawn(msgspec.structs.replace(both, edges=(both.edges[0], slow)), wide=True).text
+    # what comes to foo stands at foo, what comes to bar at bar; the line begins where more does
+    assert text.splitlines()[1] == "| foo | <--- 100.00% 0.9rps --- 100.00% 1.8rps ----> | bar |"
+
+
+def test_copies_are_dotted_and_shares_of_a_split_doubled_with_their_weights(golden):
+    # D22, R103 to R107: a mirror and a split look like what they are
+    shown = graph(
+        [("(gateway)", "web")], copies=[("(gateway)", "shadow")], shares=[("web", "v1", 80), ("web", "v2", 20)]
+    )
+    text = drawn(shown).text
+    golden("split-and-mirror.txt", text)
+    assert re.search(r"\.> \| shadow", text)
+    assert re.search(r"= 80% =+> \| v1", text)
+    assert re.search(r"= 20% =+> \| v2", text)
+    assert "..> copies of requests" in text
+    assert "==> shares of a TrafficSplit" in text
+    assert "(gateway)" in text
+
+
+def test_who_calls_itself_has_a_line_to_itself(golden):
+    golden("self.txt", drawn(graph([("foo", "foo"), ("foo", "bar"), ("bar", "foo")])).text)
+
+
+def test_a_circle_of_three_ends_where_it_began(golden):
+    golden("circle.txt", drawn(graph([("a", "b"), ("b", "c"), ("c", "a")])).text)
+
+
+def test_what_has_no_traffic_is_named_beneath():
+    assert drawn(graph(SEED, idle=["cron", "batch"])).text.splitlines()[-1] == "no traffic: batch, cron"
+
+
+def test_forty_deployments_fit_on_a_wide_screen(golden):
+    text = drawn(shop()).text
+    golden("shop.txt", text)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 200
+    assert len(lines) <= 100
+    for node in shop().connected:
+        assert len(re.findall(rf"\| {re.escape(node.name)} +\|", text)) == 1, node
+
+
+def test_a_terminal_that_is_too_narrow_gets_a_list():
+    drawing = drawn(graph(SEED, copies=[("foo", "shadow")]), wide=True, width=60)
+    assert drawing.needs > 60
+    assert drawing.text == (
+        "bar\n"
+        "  <--> baz  100.00% 1.8rps --- 100.00% 1.8rps\n"
+        "foo\n"
+        "  -->  bar     100.00% 1.8rps\n"
+        "  -->  baz     100.00% 1.8rps\n"
+        "  ..>  shadow  100.00% 1.8rps\n"
+        "traffic\n"
+        "  -->  foo  100.00% 1.8rps\n"
+        "\n"
+        "..> copies of requests\n"
+    )
+
+
+def test_the_same_graph_is_the_same_picture_in_any_order():
+    other = shop()
+    edges = list(other.edges)
+    random.Random(1).shuffle(edges)
+    assert drawn(msgspec.structs.replace(other, edges=tuple(edges))).text == drawn(shop()).text
+
+
+def random_graph(seed: int) -> Graph:
+    chance = random.Random(seed)
+    names = [f"{'service' * chance.randrange(2)}-{number}" for number in range(chance.randrange(2, 22))]
+    calls = {(chance.choice(names), chance.choice(names)) for _ in range(chance.randrange(1, 2 * len(names)))}
+    copies = {(chance.choice(names), chance.choice(names)) for _ in range(chance.randrange(3))}
+    return graph(sorted(calls), copies=sorted(copies))
+
+
+def inside(box: Box, x: int, y: int) -> bool:
+    return box.left <= x <= box.right and box.top <= y <= box.bottom
+
+
+def cells_of(points: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
+    """Return the cells of a line between its ends, with whether it runs level there."""
+    return [
+        (x, y, ay == by)
+        for (ax, ay), (bx, by) in pairwise(points)
+        for x in range(min(ax, bx), max(ax, bx) + 1)
+        for y in range(min(ay, by), max(ay, by) + 1)
+    ]
+
+
+def faults(picture: Picture) -> list[str]:
+    """Say what is not as it should be: boxes that overlap, lines through boxes, on other lines, or off their boxes."""
+    found = [
+        f"{one.text} and {other.text} overlap"
+        for one, other in combinations(picture.boxes.values(), 2)
+        if one.left <= other.right and other.left <= one.right and one.top <= other.bottom and other.top <= one.bottom
+    ]
+    drawn_by: dict[tuple[int, int, bool], int] = {}
+    corners = [(point, number) for number, wire in enumerate(picture.wires) for point in wire.points[1:-1]]
+    for number, wire in enumerate(picture.wires):
+        edge = wire.link.edge
+        for end, node in ((wire.points[0], edge.source), (wire.points[-1], edge.target)):
+            found += [] if inside(picture.boxes[node], *end) else [f"a line ends beside {node.name}"]
+        for cell in cells_of(wire.points):
+            if (cell[0], cell[1]) in (wire.points[0], wire.points[-1]):
+                continue
+            found += [f"a line runs through {box.text}" for box in picture.boxes.values() if inside(box, *cell[:2])]
+            if drawn_by.setdefault(cell, number) != number:
+                found.append(f"two lines are one at {cell}")
+    on = {(x, y): number for (x, y, _), number in drawn_by.items()}
+    found += [
+        f"a corner is on another line at {point}" for point, number in corners if on.get(point) not in (number, None)
+    ]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_line_runs_through_a_box_or_on_another_line(seed: int):
+    shown = random_graph(seed)
+    links = list(links_of(shown))
+    layout = laid_out({node: shown.name(node) for node in shown.nodes}, links)
+    labels = [link.edge.label for link in links]
+    for texts in ((), labels):
+        picture = in_cells(layout, texts)
+        assert faults(picture) == []
+        for wire in picture.wires if texts else ():
+            assert wire.label_span[1] - wire.label_span[0] >= len(wire.label) + 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_label_is_whole_in_the_picture(seed: int):
+    text = drawn(random_graph(seed), wide=True).text
+    arrows = sum(1 + (link.back is not None) for link in links_of(random_graph(seed)))
+    assert text.count("100.00% 1.8rps") == arrows
+
+
+def awkward() -> Graph:
+    """Names that mean something to those who read what we write."""
+    return graph([('say "hi"', "back\\slash"), ("<b>&amp;</b>", "a;b->c"), ("end", "subgraph"), ("(10.0.0.1)", "#1")])
+
+
+def test_dot_is_read_by_graphviz():
+    # R106
+    shown = awkward()
+    done = subprocess.run([program("dot"), "-Tjson"], input=dot(shown), capture_output=True, text=True, check=True)
+    read = msgspec.json.decode(done.stdout)
+    names = [node["name"] for node in read["objects"]]
+    # graphviz keeps the backslash before another character, and before itself
+    assert sorted(name.replace("\\\\", "\\") for name in names) == sorted(shown.name(node) for node in shown.nodes)
+    assert len(read["edges"]) == len(shown.edges)
+    assert {edge["label"] for edge in read["edges"]} == {"100.00% 1.8rps"}
+
+
+def test_mermaid_has_each_node_and_each_arrow():
+    shown = graph([("a", 'b "c"')], copies=[("a", "d")], shares=[("d", "e", 1)])
+    assert mermaid(shown) == (
+        "flowchart LR\n"
+        '  n0["a"]\n'
+        '  n1["b #quot;c#quot;"]\n'
+        '  n2["d"]\n'
+        '  n3["e"]\n'
+        '  n0 -->|"100.00% 1.8rps"| n1\n'
+        '  n0 -.->|"100.00% 1.8rps"| n2\n'
+        '  n2 ==>|"100%: 100.00% 1.8rps"| n3\n'
+    )
+
+
+@pytest.mark.parametrize("shown", [awkward(), shop(), graph([]), graph(SEED)])
+def test_svg_is_xml_with_a_box_for_each_node_and_an_arrow_for_each_line(shown: Graph):
+    root = ET.fromstring(svg(shown))
+    boxes = [one for one in root.iter(SVG + "rect") if "box" in (one.get("class") or "").split()]
+    assert len(boxes) == len(shown.nodes)
+    texts = [one.text for one in root.iter(SVG + "text")]
+    assert sorted(text for text in texts if text and "rps" not in text) == sorted(map(shown.name, shown.nodes))
+    arrows = [one for one in root.iter(SVG + "path") if one.get("marker-end")]
+    assert len(arrows) == len(list(links_of(shown)))
+    assert sum("outside" in (box.get("class") or "") for box in boxes) == sum(n.kind == OUTSIDE for n in shown.nodes)
+
+
+def test_a_line_with_failures_is_red_in_svg():
+    fine = graph([("a", "b")])
+    failing = msgspec.structs.replace(fine.edges[0].numbers, failure=1)
+    broken = msgspec.structs.replace(fine, edges=(msgspec.structs.replace(fine.edges[0], numbers=failing),))
+    assert 'class="line calls failing"' in svg(broken)
+    assert "failing" not in re.sub(r"<style>.*</style>|<marker.*</marker>", "", svg(fine))
+
+
+def test_a_peer_of_another_namespace_or_kind_says_so():
+    shown = graph([])
+    assert shown.name(peer("foo")) == "foo"
+    other = msgspec.structs.replace(peer("foo"), namespace="shop")
+    assert shown.name(other) == "shop/foo"
+    assert shown.name(msgspec.structs.replace(other, kind="Pod")) == "pod/shop/foo"

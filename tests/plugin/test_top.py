@@ -1,0 +1,148 @@
+"""`kubectl traffic top`: a list of TrafficMetrics as the table of 004 (R103, R104)."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.plugin.answers import leg, listed, metrics
+
+from headgate.errors import HeadgateError
+from headgate.plugin.errors import WrongUsage
+from headgate.plugin.kinds import kind_named
+from headgate.plugin.numbers import Numbers, latency, numbers_of, percent, rate, seconds
+from headgate.plugin.top import in_order, lines_of, table
+
+PODS = listed(
+    metrics("foo-6846bf6b-gjmvz", 108, window="60s"),
+    metrics("bar-f84f44b5b-dk4g9", 40, 13, window="1m0s"),
+    metrics("baz-69c8bb6d5b-gn5rt-longer", 91, 14, p99="2m", window="1m"),
+    kind="Pod",
+)
+
+
+def test_top_is_the_table_of_004():
+    # R103: the header and the rows of 004, right-aligned; rps = (s+f)/window, success = s/(s+f)
+    assert table(lines_of(PODS)) == (
+        "NAME                          SUCCESS      RPS   LATENCY_P99\n"
+        "foo-6846bf6b-gjmvz            100.00%   1.8rps           1ms\n"
+        "bar-f84f44b5b-dk4g9            75.47%   0.9rps           1ms\n"
+        "baz-69c8bb6d5b-gn5rt-longer    86.67%   1.8rps           2ms\n"
+    )
+
+
+def test_wide_adds_percentiles_and_failures():
+    assert table(lines_of(listed(metrics("foo", 99, 1))), wide=True) == (
+        "NAME   SUCCESS      RPS   LATENCY_P50   LATENCY_P90   LATENCY_P99   FAILURES\n"
+        "foo     99.00%   3.3rps         0.5ms         0.8ms           1ms          1\n"
+    )
+
+
+def test_a_pod_without_traffic_has_no_numbers():
+    # latencies of 0 would be a lie: the API writes 0 where there were no requests
+    assert table(lines_of(listed(metrics("idle", 0, p99="0")))) == (
+        "NAME   SUCCESS   RPS   LATENCY_P99\nidle         -     -             -\n"
+    )
+
+
+def test_all_namespaces_have_a_column():
+    pods = listed(metrics("foo", 30, namespace="a"), metrics("foo", 60, namespace="b"))
+    assert table(lines_of(pods), namespaces=True) == (
+        "NAMESPACE   NAME   SUCCESS      RPS   LATENCY_P99\n"
+        "a           foo    100.00%   1.0rps           1ms\n"
+        "b           foo    100.00%   2.0rps           1ms\n"
+    )
+
+
+def test_the_backends_of_a_split_have_their_weights_and_latencies_in_milliseconds_are_read():
+    # D20: the released API says ms where 004 says seconds
+    splits = listed(leg("canary", "web", "web-v1", 80, 80), leg("canary", "web", "web-v2", 20, 19, failure=1))
+    assert table(lines_of(splits)) == (
+        "NAME     BACKEND   WEIGHT   SUCCESS      RPS   LATENCY_P99\n"
+        "canary   web-v1        80   100.00%   2.7rps         1.5ms\n"
+        "canary   web-v2        20    95.00%   0.7rps         1.5ms\n"
+    )
+
+
+def test_copies_are_told_apart_when_there_are_any():
+    # D22: never part of success or failure
+    copied = metrics("shadow", 0, beyond=[{"name": "copy_count", "value": "7"}])
+    text = table(lines_of(listed(copied, metrics("foo", 3))), wide=True)
+    assert [line.split()[-1] for line in text.splitlines()] == ["COPIES", "7", "0"]
+    assert text.splitlines()[1].split()[1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [
+        ("name", ["a", "b", "c", "idle"]),
+        ("rps", ["c", "b", "a", "idle"]),
+        ("success", ["b", "a", "c", "idle"]),  # the worst first
+        ("p99", ["a", "b", "c", "idle"]),
+        ("latency_p99", ["a", "b", "c", "idle"]),
+        ("failures", ["b", "a", "c", "idle"]),
+        ("", ["idle", "c", "a", "b"]),
+    ],
+)
+def test_lines_are_sorted_by_a_column_and_what_asks_for_attention_comes_first(by: str, names: list[str]):
+    pods = listed(metrics("idle", 0), metrics("c", 90), metrics("a", 10, p99="5m"), metrics("b", 30, 10, p99="2m"))
+    assert [line.name for line in in_order(lines_of(pods), by)] == names
+
+
+def test_a_column_that_is_none_is_named():
+    with pytest.raises(WrongUsage, match=r"no column 'speed'.*name, .*rps"):
+        in_order([], "speed")
+
+
+@pytest.mark.parametrize(
+    ("success", "failure", "text"),
+    [(100, 0, "100.00%"), (99999, 1, "99.99%"), (0, 5, "0.00%"), (0, 0, "-"), (13, 2, "86.67%")],
+)
+def test_success_is_100_percent_only_when_nothing_failed(success: int, failure: int, text: str):
+    assert percent(Numbers(success=success, failure=failure)) == text
+
+
+@pytest.mark.parametrize(("requests", "text"), [(54, "1.8rps"), (1, "0.033rps"), (0, "-"), (36000, "1200.0rps")])
+def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
+    assert rate(Numbers(success=requests, window=30)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.001, "1ms"), (0.0105, "10.5ms"), (0.00042, "0.42ms"), (1.234, "1.23s"), (None, "-")]
+)
+def test_latencies_have_three_digits(value: float | None, text: str):
+    assert latency(value) == text
+
+
+@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("1.5m", 90)])
+def test_windows_are_durations(text: str, value: float):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-3s", "5 s", "1d"])
+def test_what_is_no_duration_is_refused_with_an_example(text: str):
+    with pytest.raises(HeadgateError, match="30s, 5m or 1m30s"):
+        seconds(text)
+
+
+def test_a_latency_of_10m_seconds_is_10_ms():
+    # R84
+    assert numbers_of(metrics("foo", 1, p99="10m")).p99 == 0.01
+
+
+def test_numbers_that_are_none_name_the_metric():
+    broken: Any = json.loads(json.dumps(metrics("foo", 1)).replace('"1m"', '"fast"'))
+    with pytest.raises(HeadgateError, match=r"p99_response_latency.*'fast' seconds"):
+        numbers_of(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "plural"),
+    [
+        ("po", "pods"), ("Pod", "pods"), ("deploy", "deployments"), ("svc", "services"), ("ns", "namespaces"),
+        ("no", "nodes"), ("rs", "replicasets"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("jobs", "jobs"),
+        ("rc", "replicationcontrollers"), ("ts", "trafficsplits"),
+    ],
+)  # fmt: skip
+def test_kinds_have_the_names_that_kubectl_has(name: str, plural: str):
+    # R82: the ten kinds of 004, and splits
+    assert kind_named(name).plural == plural
