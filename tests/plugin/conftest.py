@@ -80,6 +80,7 @@ class Recorded:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.warning = ""
         self.kubeconfig = directory / "kubeconfig"
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._answering())
         self._server.daemon_threads = True
@@ -139,6 +140,8 @@ class Recorded:
                 status, content = answer(recorded.answers, self.path)
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
+                if recorded.warning:
+                    self.send_header("warning", f'299 - "{recorded.warning}"')
                 self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)

@@ -1,12 +1,17 @@
 """The commands: what they ask the API, what they make of its answers, and of its refusals (R99 to R107)."""
 
+import io
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 from tests.plugin.answers import API, RELEASED, SEED, deployments, leg, listed, metrics
 from tests.plugin.conftest import Told, refusal
+
+from headgate.plugin import commands
 
 BASE = f"/apis/{API}"
 PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace="default")
@@ -182,3 +187,44 @@ def test_wrong_usage_is_2_and_asks_nobody(told: Told, arguments: list[str], word
     assert ran.code == 2
     assert words in ran.err
     assert told.asked == []
+
+
+class Pauses:
+    """Stands for the time between two looks: changes what is answered, and interrupts after the last change."""
+
+    def __init__(self, told: Told, *answers: Any) -> None:
+        self._told = told
+        self._answers = list(answers)
+
+    def __call__(self, _: float) -> None:
+        if not self._answers:
+            raise KeyboardInterrupt
+        self._told.answers[f"{BASE}/namespaces/default/pods"] = self._answers.pop(0)
+
+
+def test_a_watch_shows_each_look(told: Told, monkeypatch: pytest.MonkeyPatch):
+    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
+    monkeypatch.setattr(commands, "pause", Pauses(told, listed(metrics("foo", 60))))
+    ran = told.run("top", "pods", "--watch")
+    assert ran.code == 130
+    assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
+
+
+def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_away(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+):
+    screen = io.StringIO()
+    terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
+    monkeypatch.setattr(commands, "Console", terminal)
+    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
+    away = refusal(503, "no proxy has reported yet", "ServiceUnavailable")
+    monkeypatch.setattr(commands, "pause", Pauses(told, away, listed(metrics("foo", 60))))
+    assert told.run("top", "pods", "--watch").code == 130
+    first, second, third, *_ = screen.getvalue().split("NAME")[1:]
+    assert "1.0rps" in first
+    assert "error" not in first
+    assert "1.0rps" in second  # what was last known stays, with a word why it is old
+    assert "no proxy has reported yet" in second
+    assert "2.0rps" in third
+    assert "error" not in third
+    assert "\x1b[1A" in screen.getvalue()  # the cursor goes up: each look replaces the one before

@@ -145,3 +145,12 @@ def test_nothing_can_be_changed_through_the_socket(api: Recorded, tmp_path: Path
         process.communicate()
     assert done.stdout == "403\n"
     assert all(path.startswith(BASE) for path in api.asked)
+
+
+def test_what_the_api_warns_of_is_said_once(api: Recorded):
+    # the metrics API says with each answer what it could not count
+    api.answers = deployments(SEED)
+    api.warning = r"the proxy of \"shop/foo\" does not report"
+    ran = api.run("topology")
+    assert ran.err == 'Warning: the proxy of "shop/foo" does not report\n'
+    assert "| foo |" in ran.out

@@ -35,10 +35,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Api:
-    """Asks. Every call raises HeadgateError that says what to do about it."""
+    """Asks. Every call raises HeadgateError that says what to do about it. `warnings` are those of all answers, once each."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.warnings: dict[str, None] = {}
 
     def list(self, asked: Asked) -> Document:
         """Return a TrafficMetricsList of a kind. Raises NoMetrics, Forbidden, Unavailable."""
@@ -54,6 +55,7 @@ class Api:
 
     def _read(self, asked: Asked, path: str, *, verb: str, sub: str = "") -> Document:
         answer = self._transport.get(path)
+        self.warnings |= dict.fromkeys(answer.warnings)
         if answer.status == 200:
             return _document(answer)
         raise self._refusal(asked, answer, verb, asked.kind.plural + sub)

@@ -207,7 +207,10 @@ def _asking(kubectl: Kubectl, kind: Kind, scope: Scope) -> Iterator[tuple[Api, A
         _check_window(scope.window)
     with kubectl.proxy() as proxy:
         inside = "" if scope.everywhere or not kind.namespaced else scope.namespace or kubectl.namespace()
-        yield Api(proxy), Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window)
+        api = Api(proxy)
+        yield api, Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window)
+        for warning in api.warnings:  # what was not counted, for example
+            _note(f"Warning: {warning}")
 
 
 def _check_window(window: str) -> None:

@@ -22,14 +22,16 @@ from headgate.errors import HeadgateError, Unavailable
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ANSWER_S = 60.0
 _LOG_LINE = re.compile(rb"[EWI]\d{4} ")  # kubectl's own log: what went wrong is in the answer, too
+_WARNING = re.compile(r'\d{3} \S+ "(.*)"(?: "[^"]*")?')
 _CHANGES = "^(POST|PUT|PATCH|DELETE)$"
 
 
 class Answer(NamedTuple):
-    """A status code and a body."""
+    """A status code and a body, with what the API warns of."""
 
     status: int
     body: bytes
+    warnings: Sequence[str] = ()
 
 
 class Transport(Protocol):
@@ -126,7 +128,8 @@ class Proxy:
             try:
                 connection.request("GET", target, headers={"accept": "application/json"})
                 response = connection.getresponse()
-                return Answer(response.status, response.read())
+                warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
+                return Answer(response.status, response.read(), warnings)
             except (OSError, http.client.HTTPException) as error:
                 raise Unavailable(f"kubectl's proxy does not answer: {str(error) or type(error).__name__}") from error
 
@@ -142,6 +145,12 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+def _warning(header: str) -> str:
+    """Return the text of a Warning header: `299 - "text"`."""
+    found = _WARNING.fullmatch(header)
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else header
 
 
 def _namespace_of_pod() -> str:
