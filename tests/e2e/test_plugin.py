@@ -1,0 +1,103 @@
+"""`kubectl traffic` on traffic that was: 004's example as four Deployments with sidecars (R103 to R107)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.manifests import service
+from tests.e2e.world import BIN, World, until, world_in_a_new_directory
+
+HERE = Path(__file__).parent
+REQUESTS = 30
+CHAIN = {"foo": "bar baz", "bar": "baz", "baz": "bar"}
+KUBECTLS = [
+    program for program in (str(BIN / "kubectl"), shutil.which("kubectl", path="/usr/local/bin:/usr/bin")) if program
+]
+
+
+def deployment(name: str, program: str, **environment: str) -> str:
+    container = {
+        "name": "app",
+        "image": "python:3",
+        "command": [sys.executable, "-I", "-S", str(HERE / program)],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "ports": [{"name": "http", "containerPort": 8080}] if program == "chain.py" else [],
+    }
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A world in which traffic has called foo, which called bar and baz, which called each other."""
+    plans = tmp_path_factory.mktemp("plans")
+    manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
+    for name, calls in CHAIN.items():
+        made = deployment(name, "chain.py", CALLS=calls)
+        manifests[f"{name}.yaml"] = f"{service(name, {'http': 8080}, selector={'app': name})}\n---\n{made}"
+    with world_in_a_new_directory(manifests=manifests) as made_world:
+        made_world.settle()
+        (plans / "new").write_text(json.dumps({"http://foo:8080/2": REQUESTS}))
+        (plans / "new").rename(plans / "0.json")
+        until((plans / "0.done").exists, "the requests", 60)
+        assert json.loads((plans / "0.done").read_text())["answers"] == {"http://foo:8080/2 200": REQUESTS}
+        yield made_world
+
+
+def traffic(world: World, *words: str, program: str = KUBECTLS[0]) -> str:
+    """Run `kubectl traffic` on all that was counted."""
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "KUBECONFIG": str(world.state / "kubeconfig")}
+    command = [program, "traffic", *words, "--window=15m"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def counts(world: World) -> Mapping[str, tuple[str, str]]:
+    def count(item: Any, name: str) -> str:
+        return next(metric["value"] for metric in item["metrics"] if metric["name"] == name)
+
+    items = json.loads(traffic(world, "top", "deployments", "-o", "json"))["items"]
+    return {item["resource"]["name"]: (count(item, "success_count"), count(item, "failure_count")) for item in items}
+
+
+@pytest.mark.parametrize("program", KUBECTLS)
+def test_what_called_each_other_is_drawn_as_in_004(world: World, program: str) -> None:
+    # R105
+    picture = (
+        "                  +------------------------+\n"
+        "                  |                        v\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+        "| traffic | --> | foo | --> | bar | <--> | baz |\n"
+        "+---------+     +-----+     +-----+      +-----+\n"
+    )
+
+    def drawn() -> bool:
+        text = traffic(world, "topology", "deployment", program=program)
+        assert text == picture, text
+        return True
+
+    until(drawn, "the picture")
+
+
+def test_top_and_edges_have_every_request(world: World) -> None:
+    # R86, R103, R104
+    received = {"traffic": 0, "foo": REQUESTS, "bar": 2 * REQUESTS, "baz": 2 * REQUESTS}
+    until(lambda: counts(world) == {name: (str(number), "0") for name, number in received.items()}, str(received))
+    header, *lines = traffic(world, "top", "deployments", "--sort-by", "name").splitlines()
+    assert header.split() == ["NAME", "SUCCESS", "RPS", "LATENCY_P99"]
+    assert [line.split()[:2] for line in lines] == [
+        ["bar", "100.00%"],
+        ["baz", "100.00%"],
+        ["foo", "100.00%"],
+        ["traffic", "-"],
+    ]
+    edges = [line.split()[:3] for line in traffic(world, "edges", "deployment/bar").splitlines()[1:]]
+    assert edges == [["from", "baz", "100.00%"], ["from", "foo", "100.00%"], ["to", "baz", "100.00%"]]
