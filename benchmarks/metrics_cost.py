@@ -119,7 +119,11 @@ def report(counting: Contender, without: Contender) -> None:
     pairs = list(zip(counting.results, without.results, strict=True))
     rate = statistics.median(one.rate / two.rate for one, two in pairs)
     cpu = statistics.median(one.cpu - two.cpu for one, two in pairs)
-    print(f"counting costs, median of rounds: {rate:.3f} of the throughput, {cpu:+.1f} us of CPU per request")
+    saturated = statistics.median(two.cpu / one.cpu for one, two in pairs)
+    print(
+        f"counting costs, medians of rounds: {cpu:+.1f} us of CPU per request, {saturated:.3f} of the requests per CPU,"
+    )
+    print(f"{rate:.3f} of the throughput of these clients")
 
 
 async def compare() -> None:

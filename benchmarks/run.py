@@ -16,7 +16,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code with the tests
 
-from benchmarks import build, changes, issuance, matches, mirror, proxy, spread
+from benchmarks import build, changes, issuance, matches, metrics_cost, mirror, proxy, spread
 
 
 async def _build() -> None:
@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "matches": ("expressions on a header before the route that fits", matches.measure),
     "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
     "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
+    "metrics-cost": ("what counting costs a proxy", metrics_cost.compare),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
 

@@ -15,14 +15,14 @@ At a server, `port` (of the pod, or `other` where no Service leads to it) and `s
 cluster, pod and backend. `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
 port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
 (`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
-where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could not be reached, they are the last tried.
-An attribute without a value is empty, or not there. `code` is for `parse_code`.
+where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
+not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
 
 Copies of requests (D22) are counted by Envoy itself, for each endpoint of a mirror's cluster: a router would count them
 only with a logger for what it sends to anybody, which costs every request as much as all else that is counted here.
 
-mesh.copies       envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
-mesh.copies_failed  the same                                    those that were not: 500 and above, or no answer
+mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
+mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   those that were not: 500 and above, or no answer
 
 Their cluster is a mirror's, and the hostname is the pod.
 
