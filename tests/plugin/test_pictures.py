@@ -101,6 +101,11 @@ def test_a_terminal_that_is_too_narrow_gets_a_list():
     )
 
 
+def test_more_lines_than_the_eye_can_follow_are_a_list():
+    text = drawn(graph([("hub", f"leaf-{number}") for number in range(301)])).text
+    assert text.startswith("hub\n  -->  leaf-0\n")
+
+
 def test_the_same_graph_is_the_same_picture_in_any_order():
     other = shop()
     edges = list(other.edges)

@@ -6,6 +6,7 @@ if it were moved keeps its order and a gap, and the smallest solution is the lon
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations, pairwise
 
 import msgspec
@@ -319,14 +320,15 @@ def _meet(one: _Piece, other: _Piece) -> bool:
 
 def solved(gaps: Iterable[Gap]) -> dict[Unknown, int]:
     """Return the smallest whole numbers of 0 or more that keep all gaps. Raises TooEntangled when there are none."""
-    known = list(gaps)
-    values: dict[Unknown, int] = {key: 0 for one, other, _ in known for key in (one, other)}
-    for _ in range(len(values) + 1):
-        changed = False
-        for low, high, gap in known:
-            if values[high] < values[low] + gap:
-                values[high] = values[low] + gap
-                changed = True
-        if not changed:
-            return values
-    raise TooEntangled("this graph can't be drawn in a terminal: use -o svg, or -o dot")
+    before: dict[Unknown, list[tuple[Unknown, int]]] = defaultdict(list)
+    order: TopologicalSorter[Unknown] = TopologicalSorter()
+    for low, high, gap in gaps:
+        before[high].append((low, gap))
+        order.add(high, low)
+    values: dict[Unknown, int] = {}
+    try:
+        for key in order.static_order():
+            values[key] = max((values[low] + gap for low, gap in before.get(key, ())), default=0)
+    except CycleError as error:
+        raise TooEntangled("this graph can't be drawn in rows and columns: use -o dot, or -o json") from error
+    return values

@@ -9,6 +9,7 @@ from headgate.plugin.errors import TooEntangled
 from headgate.plugin.graph import Graph, Link, Style, links_of
 from headgate.plugin.layout import laid_out
 
+_DRAWABLE = 300  # lines; nobody follows more with the eye, and the time goes with their square
 _LEVEL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
 _UPRIGHT: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
 _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> shares of a TrafficSplit"}
@@ -33,7 +34,7 @@ def drawn(graph: Graph, *, wide: bool = False, width: int | None = None) -> Draw
 
 def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[str]:
     """Return the lines of a picture; none when there is nothing to draw, or no way to."""
-    if not links:
+    if not 0 < len(links) <= _DRAWABLE:
         return []
     try:
         layout = laid_out({node: graph.name(node) for node in graph.connected}, links)
