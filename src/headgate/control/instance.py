@@ -25,7 +25,8 @@ _USUAL_LOWEST = 1024
 class Instance(Value, frozen=True, kw_only=True):
     """A running headgate; kept in the state directory as `instance.json` (0600). Addresses are `host:port`.
 
-    `settings` are what it compiles by: whoever compiles its objects again (`headgate explain`) needs the same.
+    `metrics` is the URL that Prometheus is to read, if there is one. `settings` are what it compiles by: whoever compiles
+    its objects again (`headgate explain`) needs the same.
     """
 
     api: str
@@ -34,6 +35,7 @@ class Instance(Value, frozen=True, kw_only=True):
     probe: str
     admin: str
     pid: int
+    metrics: str = ""
     settings: Settings = Settings()
 
 

@@ -9,6 +9,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.control.staging import Staging
+from headgate.control.timings import Timings
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.identity.credentials import Credentials
@@ -40,6 +41,7 @@ class Loop:
     ) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
         self.failures = 0
+        self.builds = Timings()
         self.memo = Memo()
         self.staging = Staging(fleet)
         self._snapshot = snapshot
@@ -61,7 +63,9 @@ class Loop:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news)
             began = time.monotonic()
             self._attempt()
-            await asyncio.sleep(time.monotonic() - began)
+            took = time.monotonic() - began
+            self.builds.add(took)
+            await asyncio.sleep(took)
 
     def _is_due(self) -> bool:
         snapshot, _ = self._seen

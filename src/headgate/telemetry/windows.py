@@ -16,6 +16,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.flows import Counts, Flow, Reading
 from headgate.telemetry.slots import KEPT, Slot, Slots
 from headgate.telemetry.tally import WORD, Table, Tally, add, counts, flows_in, requests, unpack
+from headgate.telemetry.totals import Totals
 
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between looks for flows that no slot has any more
@@ -62,10 +63,17 @@ class Windows:
         self._slots = Slots(clock())
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
+        self._totals: Totals | None = None
+
+    def count_in(self, totals: Totals) -> None:
+        """Count everything there too, from now on."""
+        self._totals = totals
 
     def add(self, flow: Flow, tally: Tally) -> None:
         """Count growth as of now."""
         self._move()
+        if self._totals:
+            self._totals.add(flow, tally)
         number = self._flows.number(flow)
         if number is None:
             self._slots.current.notes[TOO_MANY] += requests(tally)
@@ -76,6 +84,8 @@ class Windows:
         """Note that something is missing from what is counted now, or lies about its time; `what` is for the reader."""
         self._move()
         self._slots.current.notes[what] += count
+        if self._totals:
+            self._totals.note(what, count)
 
     async def read(self, seconds: float) -> Reading:
         """Return what happened in the last `seconds`, a quarter of an hour at most; older slots are coarser."""

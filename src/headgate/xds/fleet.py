@@ -1,6 +1,7 @@
 """The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from headgate.envoy.config import Encoded, ProxyConfig, TypeUrl
@@ -83,11 +84,15 @@ def _missing(shelf: Shelf, config: Mapping[str, Encoded]) -> Iterator[str]:
 
 
 class Fleet:
-    """All proxies that headgate serves. `news` counts what happened to them: wait for it to change, then look."""
+    """All proxies that headgate serves. `news` counts what happened to them: wait for it to change, then look.
+
+    `counts` are of `streams`, `acks`, `nacks` and answers that were `overdue`, since headgate started.
+    """
 
     def __init__(self) -> None:
         self.proxies: dict[str, Proxy] = {}
         self.news: Latest[int] = Latest(0)
+        self.counts: Counter[str] = Counter()
 
     def expect(self, node_id: str) -> Proxy:
         """Make a proxy known; only known ones are served."""

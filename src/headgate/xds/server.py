@@ -192,6 +192,7 @@ class _Stream:
     async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         """Send until the proxy hangs up. Raises TurnedAway when the stream is ended."""
         self._proxy.attach(self._session, self._drop)
+        self._fleet.counts["streams"] += 1
         self._fleet.bump()
         log.info("proxy %s connected", self._proxy.id)
         self._look_at_clock()
@@ -241,6 +242,7 @@ class _Stream:
         for nonce in [nonce for nonce, due in self._sent.items() if due <= now]:
             log.warning("proxy %s has not answered in %.0f s", proxy.id, ANSWER_SECONDS)
             self._session.lapse(nonce)
+            self._fleet.counts["overdue"] += 1
             del self._sent[nonce]
             self._check_size()
         if now >= self._retry:
@@ -266,6 +268,8 @@ class _Stream:
                 for rejected in self._session.receive(request):
                     log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
                 self._sent.pop(request.nonce, None)
+                if request.nonce:
+                    self._fleet.counts["acks" if request.error is None else "nacks"] += 1
                 self._check_size()
                 self._wake.set()
                 self._fleet.bump()

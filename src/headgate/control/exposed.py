@@ -1,0 +1,54 @@
+"""What headgate tells Prometheus, wired: the traffic's totals, its own health, and where they are read."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from headgate.control.health import Health
+from headgate.control.instance import written
+from headgate.control.machine import Machine
+from headgate.control.places import Peek, Places
+from headgate.latest import Latest
+from headgate.local.envoy import EnvoyState
+from headgate.serve.exposition import PATH, create_exposition, serve_exposition
+from headgate.telemetry.exposition import Family, traffic
+from headgate.telemetry.totals import Totals
+from headgate.telemetry.windows import Windows
+
+By = Literal["workload", "pod"]
+"""What traffic is told apart by, on both ends."""
+
+
+class Exposed(NamedTuple):
+    """Where numbers are read, and in which detail."""
+
+    listener: socket.socket
+    by: By = "workload"
+
+    @property
+    def url(self) -> str:
+        """What Prometheus is to scrape."""
+        return f"http://{written(self.listener)}{PATH}"
+
+
+def count(exposed: Exposed, windows: Windows, machine: Machine, peek: Peek) -> Totals:
+    """Begin to count what is told; `peek` looks at an object."""
+    by_pod = exposed.by == "pod"
+    totals = Totals(Places(peek, machine.loop.compiled, by_pod=by_pod), by_pod=by_pod)
+    windows.count_in(totals)
+    return totals
+
+
+async def expose(exposed: Exposed, totals: Totals, machine: Machine, envoy: Latest[EnvoyState]) -> None:
+    """Tell it, until cancelled."""
+    health = Health(machine, envoy)
+
+    def numbers() -> Iterator[Family]:
+        yield from health.families()
+        yield from traffic(totals)
+
+    app = create_exposition(numbers, exposed.listener.getsockname()[0])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(health.run(), name="health")
+        tasks.create_task(serve_exposition(app, exposed.listener), name="exposition")

@@ -1,0 +1,189 @@
+"""Numbers as Prometheus reads them (its text format 0.0.4), and the mesh's traffic as such numbers.
+
+Names and labels are what users of Linkerd and Istio know (docs/prometheus.md). Values are counted since headgate started,
+never over a window: whoever collects them chooses the window.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate
+from math import inf
+from typing import Literal, NamedTuple, TypeAlias
+
+from headgate.telemetry import tally
+from headgate.telemetry.histogram import BOUNDS_US
+from headgate.telemetry.tally import NO_RESPONSE, Tally, class_cell, counts
+from headgate.telemetry.totals import End, Passage, Totals
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+LE_US: tuple[int, ...] = tuple(step * 10**zeros for zeros in range(1, 7) for step in (10, 20, 30, 50))[:-1]
+"""Upper bounds of the buckets that are shown, in microseconds: some of `BOUNDS_US`, so they are exact too."""
+REQUESTS = "headgate_requests_total"
+LATENCY = "headgate_request_duration_seconds"
+COPIES = "headgate_copies_total"
+OPENED = "headgate_tcp_connections_opened_total"
+FAILED = "headgate_tcp_connections_failed_total"
+SENT = "headgate_tcp_sent_bytes_total"
+RECEIVED = "headgate_tcp_received_bytes_total"
+INCOMPLETE = "headgate_traffic_incomplete_total"
+STARTED = "headgate_traffic_start_time_seconds"
+SUCCESS, FAILURE = "success", "failure"
+_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last cell of each bucket that is shown
+_MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
+_USUAL_CLASSES = ("2xx", "5xx")  # shown as zero too: a series that begins with its first failure hides it from rate()
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+class Line(NamedTuple):
+    """One value of a family; `suffix` is for the parts of a histogram."""
+
+    value: float
+    labels: Labels = ()
+    suffix: str = ""
+
+
+class Family(NamedTuple):
+    """All values of one name."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    lines: Iterable[Line]
+
+
+def written(families: Iterable[Family]) -> Iterator[str]:
+    """Yield the text line by line. A family without values is left out."""
+    for family in families:
+        first = True
+        for line in family.lines:
+            if first:
+                yield f"# HELP {family.name} {_escaped_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
+                first = False
+            yield f"{family.name}{line.suffix}{_braces(line.labels)} {_number(line.value)}\n"
+
+
+def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
+    """Yield a histogram's lines. `buckets` are counts, one for each bound and one for what is above; `total` is their sum."""
+    count = 0
+    for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):
+        yield Line(count, (*labels, ("le", _number(bound))), "_bucket")
+    yield Line(total, labels, "_sum")
+    yield Line(count, labels, "_count")
+
+
+def traffic(totals: Totals) -> Iterator[Family]:
+    """Yield the families of the mesh's traffic."""
+    rows = totals.rows()
+
+    def over(lines: Callable[[Passage, Tally], Iterator[Line]]) -> Iterator[Line]:
+        return (line for passage, cells in rows for line in lines(passage, cells))
+
+    yield Family(REQUESTS, "counter", "Requests, by who sent and who answered them.", over(_requests))
+    yield Family(LATENCY, "histogram", "How long requests took, as their client's side saw it.", over(_latency))
+    yield Family(COPIES, "counter", "Copies of requests that mirrors sent.", over(_copies))
+    for name, cell, text in (
+        (OPENED, tally.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
+        (FAILED, tally.FAILED, "Connections that reached none."),
+        (SENT, tally.SENT, "Bytes from client to server, when a connection has ended."),
+        (RECEIVED, tally.RECEIVED, "Bytes from server to client, when a connection has ended."),
+    ):
+        yield Family(name, "counter", text, over(_of_connections(cell)))
+    notes = (Line(count, (("what", what),)) for what, count in sorted(totals.notes.items()))
+    yield Family(INCOMPLETE, "counter", "What is missing from the counts of traffic, or odd about them.", notes)
+    by = "pod" if totals.by_pod else "workload"
+    yield Family(STARTED, "gauge", "Since when traffic is counted.", [Line(totals.started, (("by", by),))])
+
+
+def cell_of(response_class: str) -> int:
+    """Return the cell of a class of responses, such as 2xx, none or grpc-14."""
+    if response_class.startswith("grpc-"):
+        return class_cell(200, response_class.removeprefix("grpc-"))
+    return class_cell(0 if response_class == NO_RESPONSE else int(response_class[0]) * 100)
+
+
+@lru_cache(64)
+def classification(response_class: str) -> str:
+    """Return whether responses of a class are successes or failures (D22)."""
+    return FAILURE if counts({cell_of(response_class): 1}).failure else SUCCESS
+
+
+def _requests(passage: Passage, cells: Tally) -> Iterator[Line]:
+    if passage.copy:
+        return
+    classes = dict(counts(cells).classes)
+    if classes and not all(name.startswith("grpc-") for name in classes):
+        classes = dict.fromkeys(_USUAL_CLASSES, 0) | classes
+    for name, count in sorted(classes.items()):
+        yield Line(count, (*labels_of(passage), ("response_class", name), ("classification", classification(name))))
+
+
+def _latency(passage: Passage, cells: Tally) -> Iterator[Line]:
+    found = sorted((cell, count) for cell, count in cells.items() if cell < tally.BUCKETS)
+    if passage.copy or not found:
+        return
+    buckets = [0] * (len(LE_US) + 1)
+    for cell, count in found:
+        buckets[bisect_left(_SHOWN, cell)] += count
+    total = sum(_MIDDLE_US[cell] * count for cell, count in found) / 1e6
+    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(total, 6), labels_of(passage))
+
+
+def _copies(passage: Passage, cells: Tally) -> Iterator[Line]:
+    found = counts(cells)
+    if passage.copy and (found.success or found.failure):
+        for name, count in ((SUCCESS, found.success), (FAILURE, found.failure)):
+            yield Line(count, (*labels_of(passage), ("classification", name)))
+
+
+def _of_connections(cell: int) -> Callable[[Passage, Tally], Iterator[Line]]:
+    def lines(passage: Passage, cells: Tally) -> Iterator[Line]:
+        if not passage.copy and cell in cells:
+            yield Line(cells[cell], labels_of(passage))
+
+    return lines
+
+
+@lru_cache(20_000)
+def labels_of(passage: Passage) -> Labels:
+    """Return the labels that tell a passage from others; those without a value are left out, as Prometheus does."""
+    found = (
+        *_end_labels("source", passage.source),
+        *_end_labels("destination", passage.destination),
+        *_service_labels("destination_service", passage.service),
+        ("destination_port", str(passage.port or "")),
+        *_service_labels("backend", passage.backend),
+        ("connection_security_policy", "mutual_tls" if passage.secured else "none"),
+    )
+    return tuple((name, value) for name, value in found if value)
+
+
+def _end_labels(side: str, end: End) -> Labels:
+    return (
+        (f"{side}_workload", end.workload),
+        (f"{side}_workload_namespace", end.namespace),
+        (f"{side}_pod", end.pod),
+        (f"{side}_outside", end.outside),
+    )
+
+
+def _service_labels(what: str, service: str) -> Labels:
+    namespace, _, name = service.partition("/")
+    return (f"{what}_name", name), (f"{what}_namespace", namespace)
+
+
+@lru_cache(20_000)
+def _braces(labels: Labels) -> str:
+    inside = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return f"{{{inside}}}" if inside else ""
+
+
+def _number(value: float) -> str:
+    if value == inf:
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")

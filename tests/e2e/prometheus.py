@@ -1,0 +1,75 @@
+"""A real Prometheus that scrapes what a test tells it to."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.world import until
+
+BINARY = shutil.which("prometheus")
+MISSING = "no prometheus is installed (Debian: prometheus)"
+
+
+class Prometheus:
+    """One that runs; `url` is where it answers."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def ask(self, query: str) -> Sequence[Any]:
+        """Return the instant vector of a query."""
+        return self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["data"]["result"]
+
+    def get(self, path: str) -> Any:
+        """Return what a path of the API answers."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def healthy(self) -> bool:
+        """Say whether it answers."""
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{self.url}/-/ready", timeout=5).close()
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def prometheus(root: Path, *targets: str, rules: Path | None = None) -> Iterator[Prometheus]:
+    """Scrape URLs' hosts every second."""
+    assert BINARY
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "scrape_configs": [{"job_name": "headgate", "static_configs": [{"targets": list(targets)}]}],
+        "rule_files": [str(rules)] if rules else [],
+    }
+    root.mkdir()
+    (root / "prometheus.yml").write_text(json.dumps(config))
+    with (root / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                BINARY,
+                f"--config.file={root / 'prometheus.yml'}",
+                f"--storage.tsdb.path={root / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        found = Prometheus(f"http://127.0.0.1:{port}")
+        until(found.healthy, "Prometheus")
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
