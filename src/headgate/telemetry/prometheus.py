@@ -1,0 +1,259 @@
+"""A Prometheus that scrapes headgate, as the source of the answers about traffic (`flows.Source`).
+
+It is asked for the samples themselves, never for `increase()` or `rate()`: these extrapolate, and do not see what a series
+began with. What is told is exact to a scrape, and latencies to the buckets that are exposed.
+"""
+
+import asyncio
+import http.client
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from headgate.errors import TelemetryError
+from headgate.resources.meta import Value
+from headgate.telemetry import exposition, tally
+from headgate.telemetry.flows import Counts, Flow, Peer, Reading
+from headgate.telemetry.histogram import bucket_of
+from headgate.telemetry.slots import KEPT
+
+BEFORE = 130.0  # seconds before a window in which a sample is looked for; so scrapes may be two minutes apart
+TIMEOUT = 10.0
+MOST_BYTES = 256 << 20  # of an answer
+NEW = "series whose growth before Prometheus first saw them is unknown"
+_BUCKET = f"{exposition.LATENCY}_bucket"
+_CELLS = {
+    exposition.OPENED: tally.CONNECTIONS,
+    exposition.FAILED: tally.FAILED,
+    exposition.SENT: tally.SENT,
+    exposition.RECEIVED: tally.RECEIVED,
+}
+_NAMES = (*_CELLS, exposition.REQUESTS, exposition.COPIES, exposition.INCOMPLETE, exposition.STARTED, _BUCKET)
+_COPY_CELLS = {exposition.SUCCESS: tally.SUCCEEDED, exposition.FAILURE: tally.FAILED}
+
+Ask = Callable[[str, float], Awaitable[bytes]]
+"""Asks a Prometheus a query as of a moment (seconds since the epoch); returns its JSON. Raises TelemetryError."""
+Labels: TypeAlias = Mapping[str, str]
+Samples: TypeAlias = Sequence[tuple[float, str]]
+Scraped: TypeAlias = tuple[str, str]
+"""Who was scraped: `job` and `instance`."""
+
+
+class Series(Value, frozen=True):
+    """What Prometheus has of one series."""
+
+    metric: dict[str, str]
+    values: tuple[tuple[float, str], ...]
+
+
+class _Data(Value, frozen=True, kw_only=True):
+    result: tuple[Series, ...] = ()
+
+
+class _Answer(Value, frozen=True, kw_only=True):
+    status: str
+    data: _Data = _Data()
+    error: str = ""
+
+
+class Prometheus:
+    """Answers about traffic from the Prometheus at a URL. `clock` is in seconds since the epoch."""
+
+    def __init__(self, url: str, *, ask: Ask | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._url = url
+        self._ask = ask or _asks(url)
+        self._clock = clock
+
+    async def read(self, seconds: float) -> Reading:
+        """Return what happened in the last `seconds`. Raises TelemetryError when nothing can be said."""
+        end, window = self._clock(), min(seconds, KEPT)
+        query = f'{{__name__=~"{"|".join(_NAMES)}"}}[{round((window + BEFORE) * 1000)}ms]'
+        series = await asyncio.to_thread(_decoded, await self._ask(query, end), self._url)
+        try:
+            return await asyncio.to_thread(_reading, series, end, window, self._url)
+        except (KeyError, ValueError) as error:
+            raise TelemetryError(
+                f"the Prometheus {self._url} has numbers that are none of headgate's: {error}"
+            ) from error
+
+
+class Life(NamedTuple):
+    """One headgate: when it was first scraped, as far as that was looked for, and since when it counted then.
+
+    `again` are the moments of the first scrapes after it had been started again.
+    """
+
+    scraped: float
+    started: float
+    again: tuple[float, ...] = ()
+
+
+def _reading(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
+    lives = _lives(series, url)
+    tallies: dict[Flow, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    buckets: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
+    notes: dict[str, int] = defaultdict(int)
+    for one in series:
+        name = one.metric["__name__"]
+        life = lives.get(_scraped(one.metric))
+        if name == exposition.STARTED or life is None:
+            continue
+        count, is_known = growth(one.values, end - window, life)
+        notes[NEW] += not is_known
+        if name == _BUCKET:
+            key = tuple(sorted((label, text) for label, text in one.metric.items() if label != "le"))
+            buckets[key][float(one.metric["le"])] = count
+        elif name == exposition.INCOMPLETE:
+            notes[one.metric.get("what", "")] += count
+        elif count:
+            tallies[_flow(name, one.metric)][_cell(name, one.metric)] += count
+    for labels, by_bound in buckets.items():
+        for cell, count in _apart(by_bound):
+            tallies[_flow(_BUCKET, dict(labels))][cell] += count
+    cut = tuple(f"{what}: {count}" for what, count in sorted(notes.items()) if count)
+    return Reading(end=end, window=window, flows=_counts(tallies), cut=cut)
+
+
+def _counts(tallies: Mapping[Flow, Mapping[int, int]]) -> Mapping[Flow, Counts]:
+    return {flow: tally.counts(cells) for flow, cells in tallies.items()}
+
+
+def growth(samples: Samples, since: float, life: Life) -> tuple[int, bool]:
+    """Return by how much a counter grew after a moment, and whether that is all.
+
+    A series that begins later than its headgate was scraped began with zero, and so did everything when a headgate starts.
+    """
+    values = [(moment, int(float(text))) for moment, text in samples]
+    before = [item for item in values if item[0] <= since]
+    after = [(moment, value) for moment, value in values if moment > since]
+    if before:
+        (at, last), is_known = before[-1], True
+    elif not after:
+        return 0, True
+    else:
+        is_known = after[0][0] > life.scraped or life.started >= since
+        at, last = after[0][0], 0 if is_known else after[0][1]
+    total = 0
+    for moment, value in after:
+        is_new = value < last or any(at < one <= moment for one in life.again)
+        total += value if is_new else value - last
+        at, last = moment, value
+    return total, is_known
+
+
+def _lives(series: Iterable[Series], url: str) -> Mapping[Scraped, Life]:
+    found = [one for one in series if one.metric["__name__"] == exposition.STARTED and one.values]
+    if not found:
+        raise TelemetryError(
+            f"the Prometheus {url} has nothing of headgate's in the last minutes: start `headgate up` with"
+            " --metrics-address, and add that address to scrape_configs"
+        )
+    if any(one.metric.get("by") != "pod" for one in found):
+        raise TelemetryError(
+            f"the Prometheus {url} has no pods of headgate's: start `headgate up` with --metrics-by pod"
+        )
+    return {_scraped(one.metric): _life(one.values) for one in found}
+
+
+def _life(samples: Samples) -> Life:
+    again = tuple(moment for (_, before), (moment, text) in pairwise(samples) if text != before)
+    moment, started = samples[0]
+    return Life(moment, float(started), again)
+
+
+def _scraped(labels: Labels) -> Scraped:
+    return labels.get("job", ""), labels.get("instance", "")
+
+
+def _flow(name: str, labels: Labels) -> Flow:
+    return Flow(
+        source=_peer("source", labels),
+        destination=_peer("destination", labels),
+        service=_service("destination_service", labels),
+        port=int(labels.get("destination_port", "0")),
+        backend=_service("backend", labels),
+        copy=name == exposition.COPIES,
+    )
+
+
+def _peer(side: str, labels: Labels) -> Peer:
+    pod = labels.get(f"{side}_pod", "")
+    if pod:
+        return Peer(pod=f"{labels.get(f'{side}_workload_namespace', '')}/{pod}")
+    return Peer(outside=labels.get(f"{side}_outside", ""))
+
+
+def _service(what: str, labels: Labels) -> str:
+    name = labels.get(f"{what}_name", "")
+    return f"{labels.get(f'{what}_namespace', '')}/{name}" if name else ""
+
+
+def _cell(name: str, labels: Labels) -> int:
+    if name == exposition.REQUESTS:
+        return exposition.cell_of(labels.get("response_class", ""))
+    return _COPY_CELLS[labels["classification"]] if name == exposition.COPIES else _CELLS[name]
+
+
+def _apart(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
+    """Yield the counts of a histogram's own buckets, each in the cell that is in its middle."""
+    below, last = 0, 0.0
+    for bound, count in sorted(by_bound.items()):
+        if count > below:
+            middle = (last * bound) ** 0.5 if last else bound
+            yield bucket_of((middle if bound != float("inf") else last * 1.1) * 1e6), count - below
+        below, last = max(below, count), bound
+
+
+def _decoded(content: bytes, url: str) -> Sequence[Series]:
+    try:
+        answer = msgspec.json.decode(content, type=_Answer)
+    except msgspec.DecodeError as error:
+        raise TelemetryError(f"what answers at {url} is no Prometheus: {error}") from error
+    if answer.status != "success":
+        raise TelemetryError(f"the Prometheus {url} can't answer: {answer.error}")
+    return answer.data.result
+
+
+def _asks(url: str) -> Ask:
+    async def ask(query: str, moment: float) -> bytes:
+        return await asyncio.to_thread(_call, url, urlencode({"query": query, "time": f"{moment:.3f}"}))
+
+    return ask
+
+
+def _call(url: str, form: str) -> bytes:
+    where = urlsplit(url)
+    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+    connection = kind(where.hostname or "", where.port, timeout=TIMEOUT)
+    try:
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        connection.request("POST", f"{where.path.rstrip('/')}/api/v1/query", form, headers)
+        answer = connection.getresponse()
+        content = answer.read(MOST_BYTES + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise TelemetryError(f"the Prometheus {url} can't be reached: {error}") from error
+    finally:
+        connection.close()
+    if len(content) > MOST_BYTES:
+        raise TelemetryError(f"the Prometheus {url} answers more than {MOST_BYTES >> 20} MB: ask for a shorter window")
+    if answer.status in {401, 403}:
+        raise TelemetryError(f"the Prometheus {url} does not let headgate ask ({answer.status})")
+    return content
+
+
+def parse_source(text: str) -> Prometheus:
+    """Return the source that `prometheus=URL` means. Raises TelemetryError."""
+    kind, _, url = text.partition("=")
+    where = urlsplit(url)
+    if kind != "prometheus" or where.scheme not in {"http", "https"} or not where.hostname:
+        raise TelemetryError(f"{text!r} is no source of metrics: write prometheus=http://HOST:PORT")
+    if where.username or where.password:
+        raise TelemetryError(
+            "a source of metrics has no password in its URL: other users of this machine could read it"
+        )
+    return Prometheus(url)
