@@ -1,14 +1,28 @@
 """A real Prometheus that scrapes headgate has the clients' own counts."""
 
+import json
+import re
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
-from tests.e2e.test_metrics_exact import PLAN, Shop, shop_in
-from tests.e2e.world import until
+from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
+from tests.e2e.world import until, world_in_a_new_directory
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
+NOT_HERE = re.compile("headgate_tcp_|headgate_traffic_incomplete_")
+SPLIT = json.dumps(
+    {
+        "apiVersion": "split.smi-spec.io/v1alpha2",
+        "kind": "TrafficSplit",
+        "metadata": {"name": "books", "annotations": {"headgate.dev/allow-self-reference": "true"}},
+        "spec": {"service": "books", "backends": [{"service": "books", "weight": 100}]},
+    }
+)
 pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
 
 
@@ -22,7 +36,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 @pytest.fixture(scope="module")
 def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     target = urlsplit(shop.world.ready["metrics"]).netloc
-    with prometheus(tmp_path_factory.mktemp("prometheus") / "p", target) as found:
+    with prometheus(
+        tmp_path_factory.mktemp("prometheus") / "p", target, rules=DEPLOY / "prometheus" / "headgate.rules.yml"
+    ) as found:
         yield found
 
 
@@ -37,11 +53,18 @@ def told(collector: Prometheus) -> Counter[tuple[str, str, str]]:
     return found
 
 
-def test_prometheus_has_the_counts_that_the_clients_have(shop: Shop, collector: Prometheus) -> None:
+def send(shop: Shop, collector: Prometheus) -> None:
+    """Send requests, and wait until Prometheus has counted just them: it may have met an earlier headgate before."""
+    said, true = told(collector), shop.truth.copy()
     shop.send(PLAN)
-    until(lambda: told(collector) == shop.truth, f"{shop.truth}")
-    latencies = collector.ask("sum(headgate_request_duration_seconds_count)")
-    assert int(latencies[0]["value"][1]) == shop.truth.total()
+    until(lambda: told(collector) - said == shop.truth - true, f"{shop.truth - true}")
+
+
+def test_prometheus_has_the_counts_that_the_clients_have(shop: Shop, collector: Prometheus) -> None:
+    """R97, and all of them have a latency."""
+    send(shop, collector)
+    total = "sum(headgate_request_duration_seconds_count) - sum(headgate_requests_total)"
+    assert collector.ask(total)[0]["value"][1] == "0"
 
 
 def test_the_control_plane_says_how_it_is(shop: Shop, collector: Prometheus) -> None:
@@ -57,3 +80,49 @@ def test_the_control_plane_says_how_it_is(shop: Shop, collector: Prometheus) -> 
     assert found["headgate_xds_acks_total"] > proxies
     assert found["headgate_xds_nacks_total"] == 0
     assert found["headgate_build_duration_seconds_count"] > 0
+
+
+def test_rules_and_dashboard_show_something_everywhere(shop: Shop, collector: Prometheus) -> None:
+    """Each query of a panel is answered, and with numbers, where there is what it is about."""
+    shop.world.apply(SPLIT)
+    for _ in range(2):  # a rate is between two scrapes
+        send(shop, collector)
+    dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    for variable in ("namespace", "workload", "job"):
+        queries = [query.replace(f"${variable}", ".*") for query in queries]
+    assert len(queries) > 30
+    assert not [query for query in queries if "$" in query]
+    for query in queries:
+        found = until(lambda query=query: collector.ask(query) or NOT_HERE.search(query), query)
+        assert found
+    shares = collector.ask("backend:headgate_observed:ratio_rate1m")
+    assert {(item["metric"]["destination_service_name"], float(item["value"][1])) for item in shares} == {
+        ("books", 1.0),
+        ("bank", 1.0),
+        ("mail", 1.0),
+    }
+    secured = collector.ask("mesh:headgate_mutual_tls:ratio_rate1m")
+    assert float(secured[0]["value"][1]) == 1.0
+    groups = collector.get("/api/v1/rules")["data"]["groups"]
+    assert not [rule for group in groups for rule in group["rules"] if rule.get("lastError")]
+    assert not [alert for alert in collector.get("/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"]
+
+
+def test_the_metrics_api_can_answer_from_prometheus(shop: Shop, collector: Prometheus) -> None:
+    """R80: the same counts, although headgate itself was started again and asks."""
+    send(shop, collector)
+    shop.world.stop()
+    shop.world.options = (*shop.world.options, "--metrics-source", f"prometheus={collector.url}")
+    shop.world.start()
+    shop.send(PLAN)
+    shop.agrees()
+
+
+def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with world_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as world:
+        refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
+        assert refused.returncode
+        assert f"the Prometheus {url} can't be reached" in refused.stderr

@@ -32,7 +32,8 @@ STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
 _SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last cell of each bucket that is shown
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
-_USUAL_CLASSES = ("2xx", "5xx")  # shown as zero too: a series that begins with its first failure hides it from rate()
+# shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
+_USUAL, _USUAL_GRPC = ("2xx", "5xx"), ("grpc-0", "grpc-14")
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -113,8 +114,9 @@ def _requests(passage: Passage, cells: Tally) -> Iterator[Line]:
     if passage.copy:
         return
     classes = dict(counts(cells).classes)
-    if classes and not all(name.startswith("grpc-") for name in classes):
-        classes = dict.fromkeys(_USUAL_CLASSES, 0) | classes
+    if classes:
+        is_grpc = all(name.startswith("grpc-") for name in classes)
+        classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
     for name, count in sorted(classes.items()):
         yield Line(count, (*labels_of(passage), ("response_class", name), ("classification", classification(name))))
 
