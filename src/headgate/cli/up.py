@@ -19,13 +19,15 @@ from headgate.control.app import Options, Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, TelemetryError
 from headgate.identity.pem import Files
 from headgate.local.injection import Mode
 from headgate.model.identities import parse_id, spiffe_id
 from headgate.settings import Settings
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
+from headgate.telemetry.flows import Source
+from headgate.telemetry.prometheus import parse_source
 
 READY_SECONDS = 30.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -58,6 +60,19 @@ def up(
         Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
     ] = None,
     ca_key: Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none."),
+    ] = "",
+    metrics_by: Annotated[
+        Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
+    ] = "workload",
+    metrics_source: Annotated[
+        str,
+        typer.Option(
+            help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."
+        ),
+    ] = "",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
@@ -83,6 +98,9 @@ def up(
         api_address=api_address,
         proxy_address=proxy_address,
         concurrency=concurrency,
+        metrics_address=metrics_address,
+        metrics_by=metrics_by,
+        metrics_source=_source(metrics_source),
     )
     voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
     _run(_up(directory, options, voice, table=table))
@@ -95,6 +113,13 @@ def _checked(trust_domain: str) -> str:
             param_hint="'--trust-domain'",
         )
     return trust_domain
+
+
+def _source(text: str) -> Source | None:
+    try:
+        return parse_source(text) if text else None
+    except TelemetryError as error:
+        raise typer.BadParameter(str(error), param_hint="'--metrics-source'") from error
 
 
 def _run(work: Any) -> None:

@@ -82,6 +82,8 @@ class TextVoice:
         console.print(Text("headgate is up.", style="bold green"))
         console.print(f"  kubectl     export KUBECONFIG={current.instance.kubeconfig}", soft_wrap=True)
         console.print(f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}", soft_wrap=True)
+        if current.instance.metrics:
+            console.print(f"  metrics     {current.instance.metrics}", soft_wrap=True)
         spoken = current.machine.protocols()
         for service, ports in current.machine.services().items():
             where = ", ".join(place(address, spoken[service][port]) for port, address in ports.items())
@@ -134,6 +136,7 @@ class JsonVoice:
                 "ready": True,
                 "kubeconfig": current.instance.kubeconfig,
                 "proxy": current.instance.proxy,
+                "metrics": current.instance.metrics,
                 "services": current.machine.services(),
                 "protocols": current.machine.protocols(),
                 "gateways": current.machine.gateways(),

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from headgate.control.admission import advice, chain, deny_self_reference
+from headgate.control.exposed import By, Exposed, count, expose
 from headgate.control.feed import Feed
 from headgate.control.instance import (
     LOOPBACK,
@@ -57,6 +59,7 @@ from headgate.store.base import Admit
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
 from headgate.telemetry import otlp
+from headgate.telemetry.flows import Source
 from headgate.telemetry.kept import FILE, keep, read_kept
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.windows import Windows
@@ -79,7 +82,8 @@ GUARDS = "guards.json"
 class Options(Value, frozen=True, kw_only=True):
     """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one.
 
-    `sidecars` says which pods get one; `authority` is the mesh's authority when it is not headgate's own.
+    `sidecars` says which pods get one; `authority` is the mesh's authority when it is not headgate's own. Without a
+    `metrics_address` nothing is exposed; `metrics_source` answers for traffic in the place of headgate's own counts.
     """
 
     state: Path
@@ -90,6 +94,9 @@ class Options(Value, frozen=True, kw_only=True):
     sidecars: Mode = "all"
     settings: Settings = Settings()
     authority: Files | None = None
+    metrics_address: str = ""
+    metrics_by: By = "workload"
+    metrics_source: Source | None = None
 
 
 class Background:
@@ -117,7 +124,7 @@ class Running(NamedTuple):
     instance: Instance
     tasks: Background
     runtime: LocalRuntime
-    metrics: Windows
+    metrics: Source
 
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of every proxy."""
@@ -144,6 +151,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         stack.callback(shutil.rmtree, sockets, ignore_errors=True)  # after all that use them have ended
         before = read_instance(state)
         api = stack.enter_context(listen(options.api_address, before.api.removeprefix("https://") if before else ""))
+        exposed = _exposed(options, stack, before)
         orphan = await _answers(sockets / "admin.sock")
         instance = Instance(
             api=f"https://{written(api)}",
@@ -152,6 +160,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             probe=str(sockets / "probe.sock"),
             admin=str(sockets / "admin.sock"),
             pid=os.getpid(),
+            metrics=exposed.url if exposed else "",
             settings=ground.settings,
         )
         tasks = await stack.enter_async_context(_background())
@@ -163,9 +172,12 @@ async def running(options: Options) -> AsyncIterator[Running]:
             Trust(state, ground.settings.trust_domain, options.authority),
             LocalTokens(secret_in(state / TOKEN_SECRET)),
             _traffic(options, tasks),
+            exposed,
+            options.metrics_source,
         )
         machine = await _control(parts, stack, tasks)
         envoy = _envoy(options, parts)
+        _expose(parts, machine, envoy, tasks)
         tasks.start(_keep_token(parts.tokens, state / GATEWAY), name="the gateway's token")
         await envoy.start()
         stack.push_async_callback(envoy.stop)
@@ -176,7 +188,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         await envoy.ready()
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
-        yield Running(machine, envoy, instance, tasks, runtime, parts.traffic.windows)
+        yield Running(machine, envoy, instance, tasks, runtime, parts.source or parts.traffic.windows)
 
 
 class _Parts(NamedTuple):
@@ -189,6 +201,8 @@ class _Parts(NamedTuple):
     trust: Trust
     tokens: LocalTokens
     traffic: Receiver
+    exposed: Exposed | None
+    source: Source | None
 
 
 def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
@@ -263,6 +277,20 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     return machine
 
 
+def _exposed(options: Options, stack: AsyncExitStack, before: Instance | None) -> Exposed | None:
+    """Return where Prometheus reads, if it is to."""
+    if not options.metrics_address:
+        return None
+    old = urlsplit(before.metrics).netloc if before else ""
+    return Exposed(stack.enter_context(listen(options.metrics_address, old)), options.metrics_by)
+
+
+def _expose(parts: _Parts, machine: Machine, envoy: EnvoyProcess, tasks: Background) -> None:
+    if parts.exposed:
+        totals = count(parts.exposed, parts.traffic.windows, machine, parts.ground.store.peek)
+        tasks.start(expose(parts.exposed, totals, machine, envoy.state), name="exposition")
+
+
 def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
     """Return the runtime, with all that its pods' sidecars need."""
     runtime = LocalRuntime(
@@ -304,7 +332,7 @@ def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socke
         token=read_token(parts.state),
         advise=advise,
         logs=read_logs,
-        traffic=parts.traffic.windows,
+        traffic=parts.source or parts.traffic.windows,
     )
     tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")
 
