@@ -19,6 +19,7 @@ from headgate.control.app import Options, Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
+from headgate.envoy.exporting import Collector
 from headgate.errors import HeadgateError, TelemetryError
 from headgate.identity.pem import Files
 from headgate.local.injection import Mode
@@ -30,6 +31,7 @@ from headgate.telemetry.flows import Source
 from headgate.telemetry.prometheus import parse_source
 
 READY_SECONDS = 30.0
+LAST_PORT = 65535
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -73,6 +75,10 @@ def up(
             help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."
         ),
     ] = "",
+    otlp_collector: Annotated[
+        str,
+        typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
+    ] = "",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
@@ -101,6 +107,7 @@ def up(
         metrics_address=metrics_address,
         metrics_by=metrics_by,
         metrics_source=_source(metrics_source),
+        collector=_collector(otlp_collector),
     )
     voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
     _run(_up(directory, options, voice, table=table))
@@ -120,6 +127,16 @@ def _source(text: str) -> Source | None:
         return parse_source(text) if text else None
     except TelemetryError as error:
         raise typer.BadParameter(str(error), param_hint="'--metrics-source'") from error
+
+
+def _collector(text: str) -> Collector | None:
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isdecimal() and 0 < int(port) <= LAST_PORT):
+        raise typer.BadParameter(
+            f"{text!r} is no place of a collector; write HOST:PORT, such as 127.0.0.1:4317",
+            param_hint="'--otlp-collector'",
+        )
+    return Collector(host=host.strip("[]"), port=int(port)) if text else None
 
 
 def _run(work: Any) -> None:

@@ -35,6 +35,7 @@ from headgate.control.status import StatusWriter
 from headgate.control.trust import Trust
 from headgate.envoy import reporting
 from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.exporting import Collector, exported
 from headgate.envoy.view import Node
 from headgate.identity.pem import Files
 from headgate.local.addresses import Addresses, claim_range
@@ -83,7 +84,8 @@ class Options(Value, frozen=True, kw_only=True):
     """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one.
 
     `sidecars` says which pods get one; `authority` is the mesh's authority when it is not headgate's own. Without a
-    `metrics_address` nothing is exposed; `metrics_source` answers for traffic in the place of headgate's own counts.
+    `metrics_address` nothing is exposed; `metrics_source` answers for traffic in the place of headgate's own counts. Proxies
+    report to the `collector` besides.
     """
 
     state: Path
@@ -97,6 +99,7 @@ class Options(Value, frozen=True, kw_only=True):
     metrics_address: str = ""
     metrics_by: By = "workload"
     metrics_source: Source | None = None
+    collector: Collector | None = None
 
 
 class Background:
@@ -173,7 +176,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             LocalTokens(secret_in(state / TOKEN_SECRET)),
             _traffic(options, tasks),
             exposed,
-            options.metrics_source,
+            options,
         )
         machine = await _control(parts, stack, tasks)
         envoy = _envoy(options, parts)
@@ -188,7 +191,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         await envoy.ready()
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
-        yield Running(machine, envoy, instance, tasks, runtime, parts.source or parts.traffic.windows)
+        yield Running(machine, envoy, instance, tasks, runtime, options.metrics_source or parts.traffic.windows)
 
 
 class _Parts(NamedTuple):
@@ -202,7 +205,7 @@ class _Parts(NamedTuple):
     tokens: LocalTokens
     traffic: Receiver
     exposed: Exposed | None
-    source: Source | None
+    options: Options
 
 
 def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
@@ -311,6 +314,7 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
             refused=machine.refused,
             pass_fds=(parts.ground.guard,),
             heard=parts.traffic.heard,
+            collector=parts.options.collector,
         )
     )
     return runtime
@@ -332,7 +336,7 @@ def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socke
         token=read_token(parts.state),
         advise=advise,
         logs=read_logs,
-        traffic=parts.source or parts.traffic.windows,
+        traffic=parts.options.metrics_source or parts.traffic.windows,
     )
     tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")
 
@@ -344,11 +348,14 @@ def _envoy(options: Options, parts: _Parts) -> EnvoyProcess:
     parts.tokens.write(GATEWAY, directory / TOKEN_FILE)
     return EnvoyProcess(
         find_envoy(os.environ),
-        bootstrap(
-            node_id=GATEWAY,
-            xds_socket=str(parts.sockets / XDS_SOCKET),
-            admin_socket=parts.instance.admin,
-            token=str(directory / TOKEN_SOURCE),
+        exported(
+            bootstrap(
+                node_id=GATEWAY,
+                xds_socket=str(parts.sockets / XDS_SOCKET),
+                admin_socket=parts.instance.admin,
+                token=str(directory / TOKEN_SOURCE),
+            ),
+            options.collector,
         ),
         directory=directory,
         admin=Path(parts.instance.admin),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.exporting import Collector, exported
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -51,7 +52,7 @@ class SidecarSite(NamedTuple):
     `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
     knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
     `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `pass_fds` are
-    inherited by every sidecar.
+    inherited by every sidecar, which reports to the `collector` too, if there is one.
     """
 
     binary: Path
@@ -63,6 +64,7 @@ class SidecarSite(NamedTuple):
     refused: Callable[[str], Sequence[str]]
     pass_fds: tuple[int, ...] = ()
     heard: Callable[[str, float], Awaitable[None]] = _nobody_listens
+    collector: Collector | None = None
 
 
 class Owner(Protocol):
@@ -102,11 +104,14 @@ class Sidecar:
         self._owner = owner
         self._envoy = EnvoyProcess(
             site.binary,
-            bootstrap(
-                node_id=self._node,
-                xds_socket=str(site.xds_socket),
-                admin_socket=str(self._admin),
-                token=str(self._directory / _TOKEN_SOURCE),
+            exported(
+                bootstrap(
+                    node_id=self._node,
+                    xds_socket=str(site.xds_socket),
+                    admin_socket=str(self._admin),
+                    token=str(self._directory / _TOKEN_SOURCE),
+                ),
+                site.collector,
             ),
             directory=self._directory,
             admin=self._admin,

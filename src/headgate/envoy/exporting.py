@@ -1,0 +1,69 @@
+"""Reports to an OpenTelemetry collector of the user's own, beside headgate's: the same series, from the proxy itself."""
+
+import ipaddress
+
+from google.protobuf import json_format
+
+from headgate.envoy import messages, pb
+from headgate.envoy.reporting import NODE
+from headgate.resources.meta import Value
+
+CLUSTER = "collector"
+SERVICE_NAME = "headgate-proxy"
+_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+_CONNECT_SECONDS = 5
+
+
+class Collector(Value, frozen=True, kw_only=True):
+    """Where OTLP over gRPC is taken, in plaintext: a collector on the same machine or node."""
+
+    host: str
+    port: int
+
+
+def exported(bootstrap: bytes, collector: Collector | None) -> bytes:
+    """Return a bootstrap (JSON) whose proxy reports to a collector too; unchanged without one."""
+    if collector is None:
+        return bootstrap
+    message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=messages.pool())
+    message.static_resources.clusters.append(_cluster(collector))
+    own = pb.OpenTelemetrySink.FromString(message.stats_sinks[0].typed_config.value)
+    own.grpc_service.envoy_grpc.cluster_name = CLUSTER
+    for detector in own.resource_detectors:
+        attributes = {
+            NODE: message.node.id,
+            "service.name": SERVICE_NAME,
+            "service.instance.id": message.node.id,
+        }
+        detector.typed_config.CopyFrom(pb.pack(pb.StaticResourceDetector(attributes=attributes)))
+    message.stats_sinks.append(pb.StatsSink(name=message.stats_sinks[0].name, typed_config=pb.pack(own)))
+    return json_format.MessageToJson(
+        message, descriptor_pool=messages.pool(), preserving_proto_field_name=True, sort_keys=True
+    ).encode()
+
+
+def _cluster(collector: Collector) -> pb.Cluster:
+    kind = pb.Cluster.DiscoveryType
+    address = pb.Address(socket_address=pb.SocketAddress(address=collector.host, port_value=collector.port))
+    endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address))
+    cluster = pb.Cluster(
+        name=CLUSTER,
+        type=kind.STATIC if _is_numeric(collector.host) else kind.STRICT_DNS,
+        connect_timeout=pb.Duration(seconds=_CONNECT_SECONDS),
+        load_assignment=pb.ClusterLoadAssignment(
+            cluster_name=CLUSTER, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
+        ),
+    )
+    explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(http2_protocol_options=pb.Http2ProtocolOptions())
+    cluster.typed_extension_protocol_options[_OPTIONS].CopyFrom(
+        pb.pack(pb.HttpProtocolOptions(explicit_http_config=explicit))
+    )
+    return cluster
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

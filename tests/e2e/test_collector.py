@@ -1,0 +1,81 @@
+"""An OpenTelemetry collector of the user's own: every proxy reports there too, and headgate misses nothing by that."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.e2e.test_metrics_exact import PLAN, shop_in
+from tests.e2e.world import until, world_in_a_new_directory
+
+from headgate.envoy import pb
+from headgate.telemetry.otlp import METHOD, Report, Series, read_report
+
+
+class Collector(grpc.GenericRpcHandler):
+    """Takes reports as any collector does; `values` are the last of each proxy."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[Series, int]] = {}
+        self.services: set[str] = set()
+        self._lock = threading.Lock()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        return grpc.unary_unary_rpc_method_handler(self._take) if handler_call_details.method == METHOD else None
+
+    def _take(self, data: bytes, _: grpc.ServicerContext) -> bytes:
+        report: Report = read_report(data)
+        with self._lock:
+            for part in pb.ExportMetricsServiceRequest.FromString(data).resource_metrics:
+                self.services |= {
+                    item.value.string_value for item in part.resource.attributes if item.key == "service.name"
+                }
+            known = self.values.setdefault(report.node, {})
+            known.update({sample.series: sample.value for sample in report.samples})
+        return b""
+
+    def requests(self) -> Mapping[str, int]:
+        """Return the requests that each proxy has counted."""
+        with self._lock:
+            return {
+                node: sum(value for series, value in found.items() if series[0] == "mesh.requests")
+                for node, found in self.values.items()
+            }
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, Collector]]:
+    server, found = grpc.server(ThreadPoolExecutor(4)), Collector()
+    server.add_generic_rpc_handlers((found,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", found
+    server.stop(grace=None).wait()
+
+
+def test_a_collector_has_what_headgate_has(tmp_path: Path, collector: tuple[str, Collector]) -> None:
+    """R97: cumulative values, of each process, from the proxies themselves."""
+    address, found = collector
+    with shop_in(tmp_path, "--otlp-collector", address) as shop:
+        shop.send(PLAN)
+        shop.agrees()
+        until(lambda: sum(found.requests().values()) == shop.truth.total(), f"{shop.truth.total()}")
+        sent = {node.split("/")[-1].partition("-")[0]: count for node, count in found.requests().items() if count}
+        assert sent == {client: sum(paths.values()) for client, paths in PLAN.items()}
+        assert found.services == {"headgate-proxy"}
+
+
+def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
+    with shop_in(tmp_path, "--otlp-collector", "127.0.0.1:9") as shop:
+        shop.send(PLAN)
+        shop.agrees()
+
+
+def test_what_is_no_address_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match="write HOST:PORT, such as"),
+        world_in_a_new_directory("--otlp-collector", "x"),
+    ):
+        pass
