@@ -3,6 +3,9 @@
 import json
 import re
 import socket
+import subprocess
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -126,3 +129,30 @@ def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_pat
         refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
         assert refused.returncode
         assert f"the Prometheus {url} can't be reached" in refused.stderr
+
+
+def test_the_page_is_sound_and_without_secrets_and_for_this_machine(shop: Shop) -> None:
+    """Foreign names that lead here are refused: a web page could read it otherwise."""
+    where = urlsplit(shop.world.ready["metrics"])
+    assert (where.hostname, where.path) == ("127.0.0.1", "/metrics")
+    with urllib.request.urlopen(where.geturl(), timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        page = answer.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+    for secret in ("token", "token-secret"):
+        assert (shop.world.state / secret).read_bytes().strip() not in page
+    assert b"PRIVATE KEY" not in page
+    foreign = urllib.request.Request(where.geturl(), headers={"host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(foreign, timeout=10)
+    assert refused.value.code == 400
+    refused.value.close()
+
+
+def test_metrics_for_the_network_are_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(AssertionError, match="is not a loopback address"),
+        world_in_a_new_directory("--metrics-address", "0.0.0.0:0"),
+    ):
+        pass

@@ -1,0 +1,43 @@
+"""A second place that a proxy reports to: the same report, by another name, and the bootstrap is the same text each time."""
+
+import json
+
+import pytest
+
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.exporting import Collector, exported
+
+PLAIN = bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", xds_socket="/x", token="/t")
+
+
+def test_without_a_collector_nothing_changes():
+    assert exported(PLAIN, None) is PLAIN
+
+
+@pytest.mark.parametrize(("host", "kind"), [("127.0.0.1", "STATIC"), ("::1", "STATIC"), ("collector.otel", "STRICT_DNS")])
+def test_the_collector_gets_what_headgate_gets(host, kind):
+    found = json.loads(exported(PLAIN, Collector(host=host, port=4317)))
+    before = json.loads(PLAIN)
+    assert found["stats_sinks"][0] == before["stats_sinks"][0]
+    own, theirs = (sink["typed_config"] for sink in found["stats_sinks"])
+    assert theirs["grpc_service"]["envoy_grpc"]["cluster_name"] == "collector"
+    (detector,) = theirs["resource_detectors"]
+    assert detector["typed_config"]["attributes"] == {
+        "node": "sidecar/default/web-1",
+        "service.instance.id": "sidecar/default/web-1",
+        "service.name": "headgate-proxy",
+    }
+    for part in ("grpc_service", "resource_detectors"):
+        del own[part], theirs[part]
+    assert own == theirs
+    cluster = found["static_resources"]["clusters"].pop()
+    assert cluster["type"] == kind
+    (place,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert place["endpoint"]["address"]["socket_address"] == {"address": host, "port_value": 4317}
+    del found["stats_sinks"][1]
+    assert {**found, "stats_sinks": before["stats_sinks"]} == before
+
+
+def test_the_text_is_the_same_each_time():
+    """An Envoy is adopted only when its bootstrap is."""
+    assert len({exported(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1
