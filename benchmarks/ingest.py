@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 
 from headgate.envoy import pb
-from headgate.model.latency import BOUNDS_US
+from headgate.envoy.reporting import BOUNDS
 from headgate.telemetry.otlp import METHOD
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.windows import Windows
@@ -41,7 +41,7 @@ class Simulated:
         self.node = f"sidecar/default/client-{number}"
         self.token = LocalTokens(SECRET).issue(self.node)
         self._random = random.Random(number)
-        self._edges = [(f"default/server-{edge}-{number % 50}", [0] * (len(BOUNDS_US) + 1)) for edge in range(edges)]
+        self._edges = [(f"default/server-{edge}-{number % 50}", [0] * (len(BOUNDS) + 1)) for edge in range(edges)]
         self._rounds = 0
 
     def report(self) -> bytes:
@@ -65,7 +65,7 @@ class Simulated:
             )
             histograms.append(
                 pb.HistogramDataPoint(
-                    attributes=tags, count=sum(buckets), bucket_counts=buckets, explicit_bounds=BOUNDS_US, **at
+                    attributes=tags, count=sum(buckets), bucket_counts=buckets, explicit_bounds=BOUNDS, **at
                 )
             )
         metrics = [pb.Metric(name="mesh.requests") for _ in sums] + [pb.Metric(name="mesh.latency") for _ in histograms]

@@ -5,7 +5,7 @@ import json
 import pytest
 from google.protobuf import json_format
 
-from headgate.envoy import messages, names, pb
+from headgate.envoy import messages, names, pb, reporting
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.clusters import cluster
 from headgate.envoy.connections import listener, pod_listener
@@ -95,7 +95,9 @@ def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing()
 
 def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets():
     (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
-    assert tuple(setting.buckets) == histogram.BOUNDS_US == latency.BOUNDS_US
+    assert histogram.BOUNDS_US == latency.BOUNDS_US
+    assert tuple(setting.buckets) == reporting.BOUNDS
+    assert all(0.99 * bound < given < bound for given, bound in zip(reporting.BOUNDS, latency.BOUNDS_US, strict=True))
 
 
 @pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])

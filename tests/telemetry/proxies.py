@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from headgate.envoy import pb
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.envoy.reporting import BOUNDS
+from headgate.telemetry.histogram import bucket_of
 from headgate.telemetry.otlp import Report, Sample, Series
 
 START = 1_800_000_000.0
@@ -30,7 +31,7 @@ class Proxy:
 
     def count(self, name: str, number: int = 1) -> None:
         """Let a counter grow."""
-        series = ("mesh.connections", "pod", name)
+        series = ("mesh.connections", "cluster", "outbound/default/web/8080", "pod", name)
         self._values[series] = self._values.get(series, 0) + number
         self._used.add(series)
         self._seen.add(series)
@@ -56,9 +57,7 @@ def counter(name: str, value: int, **attributes: str) -> pb.Metric:
     return pb.Metric(name=name, sum=pb.Metric(name=name).sum.__class__(data_points=[point]))
 
 
-def histogram(
-    name: str, microseconds: Iterable[int], bounds: Sequence[int] = BOUNDS_US, **attributes: str
-) -> pb.Metric:
+def histogram(name: str, microseconds: Iterable[int], bounds: Sequence[float] = BOUNDS, **attributes: str) -> pb.Metric:
     """Return a histogram as Envoy sends it."""
     counts = [0] * (len(bounds) + 1)
     for latency in microseconds:

@@ -21,6 +21,12 @@ OVERFLOW = "server.stats_overflow."
 ALIVE = "server.uptime"
 """Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
 _SENT = (f"{telemetry.PREFIX}.", OVERFLOW, ALIVE)
+BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
+"""The buckets' bounds as Envoy gets them, in microseconds.
+
+It keeps latencies in bins of two digits (2.0 to 2.1 s), and counts a bin as below a bound that it begins with: at 2 s it
+would count what took 2.09 s. A little below the bound, what counts is what took less than that, and nothing else.
+"""
 _MIRRORS = "cluster.mirror/"  # and the rest of what `names.mirror` says
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
@@ -31,9 +37,7 @@ def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
     message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=SWEEP_SECONDS))
     latency = pb.StringMatcher(prefix=f"{telemetry.PREFIX}.{telemetry.LATENCY}")
-    message.stats_config.histogram_bucket_settings.append(
-        pb.HistogramBucketSettings(match=latency, buckets=map(float, BOUNDS_US))
-    )
+    message.stats_config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=latency, buckets=BOUNDS))
     message.stats_config.stats_matcher.inclusion_list.patterns.append(pb.StringMatcher(prefix=f"{telemetry.PREFIX}."))
     sink = pb.pack(_sink(message.node.id, cluster))
     message.stats_sinks.append(pb.StatsSink(name="envoy.stat_sinks.open_telemetry", typed_config=sink))

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from headgate.envoy import pb
-from headgate.envoy.reporting import NODE, OVERFLOW
+from headgate.envoy.reporting import BOUNDS, NODE, OVERFLOW
 from headgate.envoy.telemetry import PREFIX
 from headgate.errors import TelemetryError
-from headgate.model.latency import BOUNDS_US
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", OVERFLOW
-_BUCKETS = len(BOUNDS_US) + 1
+_BUCKETS = len(BOUNDS) + 1
 _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)
 
 Series: TypeAlias = tuple[str, ...]
@@ -28,7 +27,7 @@ A process has the attributes of a series in one order, always.
 
 
 class Sample(NamedTuple):
-    """A series as it is. A histogram has `buckets` too, as many as `BOUNDS_US` and one; they are read when needed."""
+    """A series as it is. A histogram has `buckets` too, one more than `BOUNDS`; they are read when needed."""
 
     series: Series
     value: int
@@ -93,6 +92,6 @@ def _sample(name: str, kind: str, point: Any) -> Sample | None:
     if kind == "histogram":
         buckets = point.bucket_counts
         bounds = point.explicit_bounds
-        if len(buckets) == _BUCKETS and len(bounds) == len(BOUNDS_US) and bounds[-1] == BOUNDS_US[-1]:
+        if len(buckets) == _BUCKETS and len(bounds) == len(BOUNDS) and bounds[-1] == BOUNDS[-1]:
             return Sample(tuple(series), point.count, buckets)
     return None
