@@ -12,14 +12,23 @@ WEB = Peer(pod="default/web-0")
 
 
 def told(
-    name, *, node="sidecar/default/client", value=3, buckets=None, callers=lambda address: Peer(outside=address), **tags
+    name,
+    *,
+    node="sidecar/default/client",
+    value=3,
+    buckets=None,
+    callers=lambda _, address: Peer(outside=address),
+    **tags,
 ):
     series = (f"mesh.{name}", *(text for pair in tags.items() for text in pair))
     return counted(node, Grown(series, value, buckets or {}), callers)
 
 
 def requests(**tags):
-    flow, tally = told("requests", **{"backend": "", "cluster": "", "code": "200-", "grpc": "", "pod": "", **tags})
+    flow, tally = told(
+        "requests",
+        **{"backend": "", "cluster": "outbound/default/web/8080", "code": "200-", "grpc": "", "pod": "", **tags},
+    )
     return flow, counts(tally)
 
 
@@ -61,9 +70,27 @@ def test_an_answer_has_a_class_and_is_a_success_or_not(code, grpc, name, is_succ
 
 def test_copies_are_marked():
     """D22."""
-    flow, _ = told("copies", backend="default/web", cluster="mirror/default/web/8080", code="200-", pod="default/web-0")
-    assert flow.copy
+    tags = {"envoy.cluster_name": "mirror/default/web/8080", "envoy.endpoint_hostname": "default/web-0"}
+    for name, outcome in {"copies": (3, 0), "copies_failed": (0, 3)}.items():
+        flow, tally = told(name, **tags)
+        assert flow.copy
+        assert (flow.service, flow.port, flow.destination) == ("default/web", 8080, WEB)
+        assert (counts(tally).success, counts(tally).failure) == outcome
+
+
+def test_where_the_cluster_comes_after_the_routes_they_tell_what_was_called():
+    flow, _ = requests(cluster="outbound/default/web/8080/split/default/web/8080/default/v2", pod="default/web-0")
     assert (flow.service, flow.port) == ("default/web", 8080)
+
+
+def test_what_is_no_services_and_what_is_counted_twice_is_left_out():
+    assert told("requests", cluster="", pod="", code="404NR") is None
+    assert told("connections", cluster="tunnel", pod="") is None
+
+
+def test_connections_to_addresses_outside_the_mesh_go_elsewhere():
+    flow, _ = told("connections", cluster="passthrough")
+    assert flow == Flow(source=CLIENT, destination=Peer(outside="elsewhere"))
 
 
 def test_connections_and_bytes_are_told_and_are_no_requests():
@@ -82,8 +109,8 @@ def test_plaintext_at_a_server_is_from_its_callers_address():
 
 def test_a_caller_whose_own_proxy_has_counted_does_not_count_twice():
     tags = {"node": "sidecar/default/web-0", "code": "200-", "grpc": "", "port": "8080", "source": "10.1.2.3"}
-    assert told("requests", **tags, callers=lambda _: None) is None
-    flow, _ = told("requests", **tags, callers=lambda _: CLIENT)
+    assert told("requests", **tags, callers=lambda *_: None) is None
+    flow, _ = told("requests", **tags, callers=lambda *_: CLIENT)
     assert flow == Flow(source=CLIENT, destination=WEB)
 
 
@@ -95,7 +122,9 @@ def test_latencies_are_of_the_same_flow_as_their_requests():
     assert (sum(found.latency), found.latency[17], found.success) == (3, 3, 0)
 
 
-@pytest.mark.parametrize("cluster", ["a/b/c/d", "outbound/default/web/x", "////", "passthrough", ""])
+@pytest.mark.parametrize("cluster", ["a/b/c/d", "outbound/default/web/x", "////"])
 def test_a_name_that_is_none_of_ours_harms_nobody(cluster):
-    assert told("requests", cluster=cluster, code="200-", pod="") is None or cluster in {"passthrough", ""}
+    flow, _ = requests(cluster=cluster)
+    assert (flow.service, flow.port) == ("", 0)
+    assert told("copies", **{"envoy.cluster_name": cluster}) is None
     assert told("unheard_of", cluster=cluster) is None

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from headgate.control.admission import advice, chain, deny_self_reference
+from headgate.control.callers import Callers
 from headgate.control.exposed import By, Exposed, count, expose
 from headgate.control.feed import Feed
 from headgate.control.instance import (
@@ -274,6 +275,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(loop.run(), name="loop")
     tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
+    parts.traffic.tell_by(Callers(loop.compiled))
     xds = XdsServer(fleet, parts.tokens, beside={otlp.METHOD: parts.traffic.export})
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)

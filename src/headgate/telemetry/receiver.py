@@ -36,7 +36,7 @@ class Kept(Value, frozen=True, kw_only=True):
     windows: KeptWindows
 
 
-def by_address(address: str) -> Peer | None:
+def by_address(_node_id: str, address: str) -> Peer | None:
     """Return a caller of whom only the address is known."""
     return Peer(outside=address)
 
@@ -52,16 +52,19 @@ class Receiver:
         windows: Windows,
         absences: int,
         *,
-        callers: Callers = by_address,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.windows = windows
         self.changed = 0
         self._growth = Growth(absences, clock())
-        self._callers = callers
+        self._callers: Callers = by_address
         self._clock = clock
         self._forgot = clock()
         self._waiting: dict[str, list[tuple[float, asyncio.Future[None]]]] = defaultdict(list)
+
+    def tell_by(self, callers: Callers) -> None:
+        """Name those who come in plaintext by more than their address from now on."""
+        self._callers = callers
 
     async def export(self, data: bytes, prove: Prove) -> bytes:
         """Answer `otlp.METHOD`. Raises TurnedAway when the report is none, or somebody else's than it says."""

@@ -3,7 +3,7 @@
 The series are those of `envoy.telemetry`; nothing else knows both them and flows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from headgate.envoy import names
 from headgate.envoy.telemetry import (
     CONNECTIONS,
     COPIES,
+    COPIES_FAILED,
     FAILED,
     LATENCY,
     PREFIX,
@@ -20,6 +21,7 @@ from headgate.envoy.telemetry import (
     parse_code,
 )
 from headgate.envoy.view import SIDECAR
+from headgate.model.refs import PortRef
 from headgate.telemetry import tally
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
@@ -27,15 +29,20 @@ from headgate.telemetry.otlp import Series
 from headgate.telemetry.tally import Tally, class_cell
 
 GATEWAY = Peer(outside="gateway")
-Callers = Callable[[str], Peer | None]
-"""Tells who has an address; None when that is somebody whose own proxy has counted."""
+ELSEWHERE = Peer(outside="elsewhere")
+"""Addresses that are no Service's, which a transparent sidecar lets through."""
+Callers = Callable[[str, str], Peer | None]
+"""Tells who came to the proxy of a node id from an address; None when that is somebody whose own proxy has counted."""
 _CELLS = {
     f"{PREFIX}.{CONNECTIONS}": tally.CONNECTIONS,
-    f"{PREFIX}.{FAILED}": tally.UNREACHED,
+    f"{PREFIX}.{FAILED}": tally.FAILED,
     f"{PREFIX}.{SENT}": tally.SENT,
     f"{PREFIX}.{RECEIVED}": tally.RECEIVED,
+    f"{PREFIX}.{COPIES}": tally.SUCCEEDED,
+    f"{PREFIX}.{COPIES_FAILED}": tally.FAILED,
 }
-_REQUESTS, _COPIES, _LATENCY = (f"{PREFIX}.{name}" for name in (REQUESTS, COPIES, LATENCY))
+_REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
+_COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
 _REMEMBERED = 200_000  # meanings; without them each growth costs four times as much
 
 
@@ -54,7 +61,7 @@ def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Tally] | N
         return None
     flow, cell, caller = meaning
     if caller:
-        source = callers(caller)
+        source = callers(node, caller)
         if source is None:
             return None
         flow = Flow(source=source, destination=flow.destination)
@@ -73,7 +80,7 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
     found = dict(zip(pairs[::2], pairs[1::2], strict=True))
     if name == _LATENCY:
         cell = None
-    elif name in (_REQUESTS, _COPIES):
+    elif name == _REQUESTS:
         cell = class_cell(parse_code(found.get("code", "")).status, found.get("grpc", ""))
     elif name in _CELLS:
         cell = _CELLS[name]
@@ -81,17 +88,39 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
         return None
     if caller := found.get("source", ""):
         return _Meaning(Flow(source=NOBODY, destination=peer(node)), cell, caller)
-    try:
-        ref = names.parse(found.get("cluster", ""))
-    except ValueError:  # no name of ours
+    flow = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
+    return _Meaning(flow, cell) if flow else None
+
+
+def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
+    """Return what a client's side says; None for what is no Service's, and what is counted in the tunnel that it is in."""
+    cluster = found.get("cluster", "")
+    if cluster in ("", names.TUNNEL):
         return None
+    ref = _ref(cluster)
     pod = found.get("pod", "")
-    flow = Flow(
+    return Flow(
         source=peer(node),
-        destination=Peer(pod=pod) if pod else NOBODY,
+        destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NOBODY,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
         backend=found.get("backend", ""),
-        copy=name == _COPIES,
     )
-    return _Meaning(flow, cell)
+
+
+def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
+    ref = _ref(found[_COPY_CLUSTER])
+    pod = found.get(_COPY_POD, "")
+    if ref is None:
+        return None
+    destination = Peer(pod=pod) if pod else NOBODY
+    return Flow(
+        source=peer(node), destination=destination, service=ref.service, port=ref.port, backend=ref.service, copy=True
+    )
+
+
+def _ref(cluster: str) -> PortRef | None:
+    try:
+        return names.parse(cluster)
+    except ValueError:  # no name of ours
+        return None

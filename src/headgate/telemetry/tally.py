@@ -17,7 +17,7 @@ Table: TypeAlias = dict[int, dict[int, int]]
 """Tallies by the number of their flow."""
 
 BUCKETS = len(BOUNDS_US) + 1  # the first cells are the latencies' buckets
-CONNECTIONS, SENT, RECEIVED, UNREACHED = range(BUCKETS, BUCKETS + 4)
+CONNECTIONS, SENT, RECEIVED, SUCCEEDED, FAILED = range(BUCKETS, BUCKETS + 5)  # the last two have no class
 NO_RESPONSE = "none"
 _GRPC_CODES = 17
 _UNKNOWN = 2  # what a status outside of them is by gRPC's own rule
@@ -27,7 +27,7 @@ _CLASSES = (
     NO_RESPONSE,
     *(f"grpc-{status}" for status in range(_GRPC_CODES)),
 )
-_CLASS_CELLS = {name: cell for cell, name in enumerate(_CLASSES, UNREACHED + 1)}
+_CLASS_CELLS = {name: cell for cell, name in enumerate(_CLASSES, FAILED + 1)}
 _FAILURES = frozenset(
     _CLASS_CELLS[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _SERVERS_FAULT))
 )
@@ -45,7 +45,7 @@ def class_cell(status: int, grpc: str = "") -> int:
 
 def requests(tally: Tally) -> int:
     """Return how many requests there are in a tally."""
-    return sum(count for cell, count in tally.items() if cell > UNREACHED)
+    return sum(count for cell, count in tally.items() if cell > FAILED)
 
 
 def counts(tally: Tally) -> Counts:
@@ -56,13 +56,13 @@ def counts(tally: Tally) -> Counts:
     for cell, count in tally.items():
         if cell < BUCKETS:
             latency[cell] = count
-        elif cell > UNREACHED:
-            classes.append((_CLASSES[cell - UNREACHED - 1], count))
+        elif cell > FAILED:
+            classes.append((_CLASSES[cell - FAILED - 1], count))
             total += count
             failure += count if cell in _FAILURES else 0
     return Counts(
-        success=total - failure,
-        failure=failure + tally.get(UNREACHED, 0),
+        success=total - failure + tally.get(SUCCEEDED, 0),
+        failure=failure + tally.get(FAILED, 0),
         latency=tuple(latency) if any(latency) else (),
         classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),

@@ -1,0 +1,63 @@
+"""Who calls a pod in plaintext: somebody without a proxy, whom nobody else has counted (R96)."""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.compiler.report import Compiled
+from headgate.envoy.view import SIDECAR
+from headgate.latest import Latest
+from headgate.model.workloads import Workload
+from headgate.telemetry.flows import Peer
+
+
+class _Known(NamedTuple):
+    """The workloads with a proxy, and the pods without one, that have addresses now."""
+
+    compiled: Compiled | None = None
+    proxied: frozenset[str] = frozenset()
+    pods: Mapping[str, str] = {}
+    workloads: Mapping[str, Workload] = {}
+
+
+class Callers:
+    """Tells callers apart by what is compiled now (`telemetry.series.Callers`)."""
+
+    def __init__(self, compiled: Latest[Compiled | None]) -> None:
+        self._compiled = compiled
+        self._known = _Known()
+
+    def __call__(self, node_id: str, address: str) -> Peer | None:
+        """Return who calls the pod of a proxy from an address; None when his own proxy has counted.
+
+        A proxy that is not transparent calls from the machine's own address, as everybody there does. As long as it
+        calls a pod in plaintext, it can't be told from others, and what comes like that is left out: most of it has been
+        counted.
+        """
+        known = self._now()
+        if address in known.proxied:
+            return None
+        called = known.workloads.get(node_id.removeprefix(f"{SIDECAR}/"))
+        if called and not called.stage.is_sent_tls and called.capture == "explicit" and _is_loopback(address):
+            return None
+        pod = known.pods.get(address, "")
+        return Peer(pod=pod) if pod else Peer(outside=address)
+
+    def _now(self) -> _Known:
+        compiled = self._compiled.get()
+        if compiled is not self._known.compiled and compiled:
+            mesh = compiled.mesh
+            self._known = _Known(
+                compiled,
+                frozenset(workload.address for workload in mesh.workloads),
+                {place.address: place.workload for entry in mesh.endpoints for place in entry.ready if place.workload},
+                {workload.name: workload for workload in mesh.workloads},
+            )
+        return self._known
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
