@@ -64,7 +64,7 @@ class Scraped:
     def scrape(self):
         for family in traffic(self.totals):
             for line in family.lines:
-                labels = (("__name__", f"{family.name}{line.suffix}"), ("job", "headgate"), *line.labels)
+                labels = (("__name__", f"{family.name}{line.suffix}"), ("job", "headgate"), *line.labels, *line.more)
                 self.series.setdefault(labels, []).append((self.now, repr(line.value)))
 
     async def ask(self, query, moment):

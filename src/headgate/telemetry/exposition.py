@@ -38,11 +38,12 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Line(NamedTuple):
-    """One value of a family; `suffix` is for the parts of a histogram."""
+    """One value of a family; `suffix` is for the parts of a histogram, `more` are labels beside those that many lines have."""
 
     value: float
     labels: Labels = ()
     suffix: str = ""
+    more: Labels = ()
 
 
 class Family(NamedTuple):
@@ -62,14 +63,14 @@ def written(families: Iterable[Family]) -> Iterator[str]:
             if first:
                 yield f"# HELP {family.name} {_escaped_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
                 first = False
-            yield f"{family.name}{line.suffix}{_braces(line.labels)} {_number(line.value)}\n"
+            yield f"{family.name}{line.suffix}{_braces(line)} {_number(line.value)}\n"
 
 
 def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
     """Yield a histogram's lines. `buckets` are counts, one for each bound and one for what is above; `total` is their sum."""
     count = 0
     for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):
-        yield Line(count, (*labels, ("le", _number(bound))), "_bucket")
+        yield Line(count, labels, "_bucket", (("le", _number(bound)),))
     yield Line(total, labels, "_sum")
     yield Line(count, labels, "_count")
 
@@ -118,7 +119,8 @@ def _requests(passage: Passage, cells: Tally) -> Iterator[Line]:
         is_grpc = all(name.startswith("grpc-") for name in classes)
         classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
     for name, count in sorted(classes.items()):
-        yield Line(count, (*labels_of(passage), ("response_class", name), ("classification", classification(name))))
+        more = ("response_class", name), ("classification", classification(name))
+        yield Line(count, labels_of(passage), more=more)
 
 
 def _latency(passage: Passage, cells: Tally) -> Iterator[Line]:
@@ -136,7 +138,7 @@ def _copies(passage: Passage, cells: Tally) -> Iterator[Line]:
     found = counts(cells)
     if passage.copy and (found.success or found.failure):
         for name, count in ((SUCCESS, found.success), (FAILURE, found.failure)):
-            yield Line(count, (*labels_of(passage), ("classification", name)))
+            yield Line(count, labels_of(passage), more=(("classification", name),))
 
 
 def _of_connections(cell: int) -> Callable[[Passage, Tally], Iterator[Line]]:
@@ -175,10 +177,14 @@ def _service_labels(what: str, service: str) -> Labels:
     return (f"{what}_name", name), (f"{what}_namespace", namespace)
 
 
-@lru_cache(20_000)
-def _braces(labels: Labels) -> str:
-    inside = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+def _braces(line: Line) -> str:
+    inside = ",".join(filter(None, (_text(line.labels), _text(line.more))))
     return f"{{{inside}}}" if inside else ""
+
+
+@lru_cache(20_000)
+def _text(labels: Labels) -> str:
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
 
 
 def _number(value: float) -> str:

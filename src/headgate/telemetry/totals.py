@@ -12,7 +12,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.flows import Flow
 from headgate.telemetry.tally import Tally
 
-MOST = 10_000
+MOST = 5_000  # each is some 28 lines of text when it has latencies
 IDLE = 3600.0  # seconds after which a total may go when there is no room; it begins at zero when it comes back
 SWEEP = 60.0  # seconds between two looks for such
 
