@@ -1,11 +1,11 @@
 """The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-from headgate.envoy.config import Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.config import ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import ORDER, Rejected, Session, Shelf
+from headgate.xds.session import NOTHING, ORDER, Rejected, Session
 
 
 class Ending(enum.Enum):
@@ -70,16 +70,8 @@ class Proxy:
         return not any(
             (type_url, name) not in refused
             for type_url, shelf in self.session.shelves.items()
-            for name in _missing(shelf, config.get(type_url, {}))
+            for name in shelf.missing(config.get(type_url, NOTHING))
         )
-
-
-def _missing(shelf: Shelf, config: Mapping[str, Encoded]) -> Iterator[str]:
-    """Yield the names that a proxy asked for and does not hold as they are wanted."""
-    for name, encoded in shelf.wants(config).items():
-        held = shelf.held.get(name)
-        if held is None or held.digest != encoded.digest:
-            yield name
 
 
 class Fleet:

@@ -113,12 +113,20 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
             return None
 
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
-            try:
-                await self._serve(aiter(requests), context)
-            except TurnedAway as turned:
-                await context.abort(turned.code, str(turned))
+            if status := await self._ended(aiter(requests), context):
+                await context.abort(*status)  # a proxy that reads nothing can hold this up: by now it costs nothing
 
         return grpc.stream_stream_rpc_method_handler(serve)
+
+    async def _ended(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Serve a stream to its end; return the status when it is headgate that ends it."""
+        try:
+            await self._serve(requests, context)
+        except TurnedAway as turned:
+            return turned.code, str(turned)
+        return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         """Serve a stream until its proxy hangs up. Raises TurnedAway with the status when headgate ends it."""
