@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Share, Verdict
+from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Selected, Share, Verdict
 from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, TypeUrl
 from headgate.resources.meta import Object, Value
@@ -21,20 +21,26 @@ _NO_SUCH_BACKEND = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_N
 
 
 class Said(Value, frozen=True, kw_only=True):
-    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded."""
+    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded.
+
+    `underway` are those of the `selected` workloads that are not in the stage that is wanted of them.
+    """
 
     generation: int
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
+    selected: Selected | None = None
+    underway: tuple[str, ...] = ()
 
 
 class Present(NamedTuple):
-    """What is now: the connected proxies, and the time as RFC 3339."""
+    """What is now: the connected proxies, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
 
     proxies: Sequence[Proxy]
     time: str
+    awaited: Sequence[str] = ()
 
 
 class Progress(Value, frozen=True, kw_only=True):

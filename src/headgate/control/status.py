@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus, Report
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
 from headgate.control.conditions import Present, Said, split_status, summary
 from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.loop import Loop
+from headgate.control.mesh_status import mesh_status
 from headgate.control.route_status import route_status
 from headgate.control.trust import faults
 from headgate.envoy import names
@@ -24,7 +25,7 @@ from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import GATEWAY, SERVICE, SPLIT
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SERVICE, SPLIT
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 from headgate.xds.fleet import Fleet
@@ -46,6 +47,8 @@ STATUSES: Mapping[tuple[str, str], _Judge] = {
     (GATEWAY, "HTTPRoute"): route_status,
     (GATEWAY, "GRPCRoute"): route_status,
     (GATEWAY, "TCPRoute"): route_status,
+    (MESH, "TLSConfig"): mesh_status,
+    (ACCESS, "TrafficTarget"): mesh_status,
 }
 """The kinds whose status headgate writes: each with the function that returns it, or None to leave it alone."""
 
@@ -104,6 +107,7 @@ class StatusWriter:
         self._store = store
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
+        self._staging = loop.staging
         self._fleet = fleet
         self._events = EventRecorder(store, COMPONENT)
         self._told: dict[Key, frozenset[Finding]] = {}
@@ -133,21 +137,22 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        said = said_of(compiled.report, (*refusals(compiled, self._fleet), *faults(self._faults.get())))
+        present = Present(self._fleet.connected(), times.timestamp(time.time()), self._staging.waiting())
+        said = said_of(compiled, (*refusals(compiled, self._fleet), *faults(self._faults.get())))
         written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
         for key in self._told.keys() - compiled.report.seen.keys():
             del self._told[key]
             self._shares.pop(key, None)
         done = True
         for key in dict.fromkeys((*written, *said, *self._told)):
-            done &= await self._tell(key, said.get(key) or Said(generation=compiled.report.seen.get(key, 0)))
+            known = said.get(key) or Said(generation=compiled.report.seen.get(key, 0))
+            done &= await self._tell(key, known, present)
         return done
 
-    async def _tell(self, key: Key, said: Said) -> bool:
+    async def _tell(self, key: Key, said: Said, present: Present) -> bool:
         try:
             obj = await self._store.get(key)
-            judge = STATUSES.get((key.group, key.kind))
-            fresh = judge is None or await self._write(key, obj, said, judge)
+            fresh = await self._write(key, obj, said, present)
             await self._announce(key, obj, said.findings, fresh=fresh)
         except NotFound:
             return True
@@ -158,9 +163,10 @@ class StatusWriter:
             return False
         return True
 
-    async def _write(self, key: Key, obj: Object, said: Said, judge: _Judge) -> bool:
+    async def _write(self, key: Key, obj: Object, said: Said, present: Present) -> bool:
         """Write an object's status where it differs; say whether what there is to tell is news, as far as that shows."""
-        status = judge(obj, said, Present(self._fleet.connected(), times.timestamp(time.time())))
+        judge = STATUSES.get((key.group, key.kind))
+        status = judge(obj, said, present) if judge else None
         if status is None:
             return True
         fresh = status != obj.get("status")
@@ -194,8 +200,9 @@ class StatusWriter:
             await self._events.record(obj, type="Normal", reason=f"{finding.reason.value}Resolved", message=message)
 
 
-def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
+def said_of(compiled: Compiled, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
     """Return all that there is to tell, by object; what has nothing but a generation is left out."""
+    report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in (*report.findings, *refused):
         findings[finding.about].append(finding)
@@ -206,6 +213,8 @@ def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
     for parent in report.parents:
         parents[parent.about].append(parent)
     gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
+    selected = {item.about: item for item in report.selected}
+    underway = {item.name for item in compiled.mesh.workloads if item.stage is not item.target}
     return {
         key: Said(
             generation=report.seen.get(key, 0),
@@ -213,8 +222,10 @@ def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
             outcomes=tuple(outcomes.get(key, ())),
             parents=tuple(parents.get(key, ())),
             gateway=gateways.get(key),
+            selected=(found := selected.get(key)),
+            underway=tuple(name for name in (found.workloads if found else ()) if name in underway),
         )
-        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways))
+        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected))
     }
 
 
