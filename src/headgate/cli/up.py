@@ -23,11 +23,13 @@ from headgate.errors import HeadgateError
 from headgate.identity.pem import Files
 from headgate.local.injection import Mode
 from headgate.model.identities import parse_id, spiffe_id
+from headgate.resources.durations import milliseconds
 from headgate.settings import Settings
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
 
 READY_SECONDS = 30.0
+SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -54,6 +56,9 @@ def up(
     trust_domain: Annotated[
         str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")
     ] = "cluster.local",
+    certificate_lifetime: Annotated[
+        str, typer.Option(help="How long a workload's certificate lives; it is renewed at half of that: 10s to 720h.")
+    ] = "24h",
     ca_cert: Annotated[
         Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
     ] = None,
@@ -77,7 +82,12 @@ def up(
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
-        settings=Settings(mtls=mtls, access=access, trust_domain=_checked(trust_domain)),
+        settings=Settings(
+            mtls=mtls,
+            access=access,
+            trust_domain=_checked(trust_domain),
+            certificate_seconds=_lifetime(certificate_lifetime),
+        ),
         authority=Files(ca_cert, ca_key) if ca_cert and ca_key else None,
         ephemeral=ephemeral,
         api_address=api_address,
@@ -95,6 +105,20 @@ def _checked(trust_domain: str) -> str:
             param_hint="'--trust-domain'",
         )
     return trust_domain
+
+
+def _lifetime(text: str) -> int:
+    """Return seconds. Shorter ones could not be renewed in time, and longer ones are no protection against theft."""
+    try:
+        seconds = milliseconds(text) // 1000
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--certificate-lifetime'") from None
+    if not SHORTEST_LIFETIME_S <= seconds <= LONGEST_LIFETIME_S:
+        raise typer.BadParameter(
+            f"{text} is not between {SHORTEST_LIFETIME_S} s and {LONGEST_LIFETIME_S // 3600} h",
+            param_hint="'--certificate-lifetime'",
+        )
+    return seconds
 
 
 def _run(work: Any) -> None:

@@ -154,7 +154,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             ground,
             instance,
             sockets,
-            Trust(state, ground.settings.trust_domain, options.authority),
+            Trust(state, ground.settings, options.authority),
             LocalTokens(secret_in(state / TOKEN_SECRET)),
         )
         machine = await _control(parts, stack, tasks)

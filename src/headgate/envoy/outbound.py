@@ -47,7 +47,7 @@ def of_tables(view: View) -> Iterator[tuple[str, Part]]:
     """Yield what belongs to the ports of each Service, with the Service: part by part, as they change apart."""
     for table in view.mesh.tables:
         route, wanted = plan(table, view.ready, view.protocols, domain=view.tls_domain)
-        for part in (*_of_table(view, table, route), *_of_clusters(wanted)):
+        for part in (*_of_table(view, table, route), *_of_clusters(view, wanted)):
             yield table.ref.service, part
 
 
@@ -128,10 +128,10 @@ def _is_plain(table: RouteTable) -> bool:
     return all(route.origin is None and route.split == own for route in table.routes)
 
 
-def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
+def _of_clusters(view: View, wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
     for item in wanted:
         render = mirrors.mirror_cluster if item.copies else clusters.cluster
-        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers))
+        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, view.mesh.connection_seconds))
         yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 
 
@@ -164,7 +164,7 @@ def of_gateways(view: View) -> Iterator[Part]:
     """Yield what belongs to the Gateways' ports, which are the gateway's alone."""
     for port in view.mesh.gateways if view.node.role != SIDECAR else ():
         found = gateways.plan(port, view.ready, view.protocols, domain=view.tls_domain)
-        yield from _of_clusters(found.clusters)
+        yield from _of_clusters(view, found.clusters)
         listener, hosts = found.listener, found.routes
         yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
         if hosts:

@@ -11,6 +11,8 @@ from headgate.model.secrets import PrivateText
 from headgate.model.workloads import Workload
 from headgate.resources.meta import Key, Value
 
+LONGEST_CONNECTION_S = 60 * 60  # between proxies
+
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A place that serves now. `workload` is `namespace/pod` where it is known.
@@ -137,13 +139,15 @@ class Mesh(Value, frozen=True, kw_only=True):
     """Everything that proxies need to know. `domain` ends every full name (`cluster.local`).
 
     `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's, `scoped` whether
-    sidecars are told only of Services that their workload may call (the setting `access`: `deny`).
+    sidecars are told only of Services that their workload may call (the setting `access`: `deny`). After
+    `connection_seconds` proxies renew a connection between them, when its last request is done.
     """
 
     domain: str
     trust_domain: str = "cluster.local"
     passthrough: bool = True
     scoped: bool = False
+    connection_seconds: int = LONGEST_CONNECTION_S
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
