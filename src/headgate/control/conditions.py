@@ -26,7 +26,8 @@ Resource = tuple[TypeUrl, str]
 class Said(Value, frozen=True, kw_only=True):
     """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded.
 
-    `underway` are those of the `selected` workloads that are not in the stage that is wanted of them.
+    `underway` are those of the `selected` workloads that are not in the stage that is wanted of them, `unnamed` those whose
+    certificate does not carry all names yet that it is to carry.
     """
 
     generation: int
@@ -36,6 +37,7 @@ class Said(Value, frozen=True, kw_only=True):
     gateway: GatewayOutcome | None = None
     selected: Selected | None = None
     underway: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 class Present(NamedTuple):
@@ -83,13 +85,16 @@ def _from_findings(findings: Sequence[Finding]) -> Iterator[Verdict]:
             yield Verdict(type=condition.value, status=True, reason=reason, message=message)
 
 
-def programmed(progress: Progress, *, accepted: bool) -> Verdict:
-    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted."""
+def programmed(progress: Progress, *, accepted: bool, held: str = "") -> Verdict:
+    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted.
+
+    `held` says how many are done, in other words than the usual ones.
+    """
 
     def verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
         return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
 
-    held = f"{len(progress.holding)} of {progress.total} proxies hold it"
+    held = held or f"{len(progress.holding)} of {progress.total} proxies hold it"
     if not accepted:
         return verdict("Invalid", "there is nothing to program; see the other conditions")
     if progress.refused:
@@ -160,11 +165,12 @@ def progress_at(places: Sequence[names.Place], proxies: Sequence[Proxy]) -> Prog
     """
     at_services = any(not isinstance(place, names.GatewayRef) for place in places)
     concerned = [proxy for proxy in proxies if at_services or not proxy.id.startswith(f"{SIDECAR}/")]
-    return progress_with({proxy.id: (proxy, _resources(places, proxy)) for proxy in concerned})
+    found = {proxy.id: (proxy, _resources(places, proxy)) for proxy in concerned}
+    return progress_with({name: (proxy, of) for name, (proxy, of) in found.items() if of or proxy.config.get() is None})
 
 
 def progress_with(wanted: Mapping[str, tuple[Proxy | None, Sequence[Resource]]]) -> Progress:
-    """Say how far proxies are with some resources of each; one that is away lags, one without any is left out."""
+    """Say how far proxies, by their ids, are with some resources of each; one that is away lags."""
     holding, lagging, refused = [], [], []
     for name, (proxy, resources) in wanted.items():
         if proxy is None or proxy.config.get() is None:  # it has not been told yet what it is to hold
@@ -173,7 +179,7 @@ def progress_with(wanted: Mapping[str, tuple[Proxy | None, Sequence[Resource]]])
             refused.append((name, words))
         elif any(proxy.lags(*pair) for pair in resources):
             lagging.append(name)
-        elif resources:
+        else:
             holding.append(name)
     return Progress(holding=tuple(holding), lagging=tuple(lagging), refused=tuple(refused))
 
