@@ -1,17 +1,17 @@
 """A small mesh for the tests of identities: a server, its callers, and what each of their proxies says of itself."""
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import deployment, service
 from tests.e2e.wire import Answer, Client, Load, Network, Request, Where, ask_unix
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, KUBECTL, World, until
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001
@@ -67,6 +67,26 @@ def wait(world: World, what: str) -> str:
     return done.stdout
 
 
+@contextlib.contextmanager
+def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
+    """Run kubectl until the body ends, and give what it prints line by line."""
+    command = [KUBECTL, "--kubeconfig", world.ready["kubeconfig"], "--cache-dir", str(world.root / "cache"), *words]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    with process.stdout as lines:
+        try:
+            yield lines
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def envoy(world: World, found: Any) -> int:
+    """Return the process of a pod's sidecar."""
+    metadata = found["metadata"]
+    return world.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
+
+
 def pods(world: World, app: str) -> Sequence[Any]:
     """Return the pods of an application."""
     return [pod for pod in world.get("pods")["items"] if pod["metadata"]["labels"]["app"] == app]
@@ -118,15 +138,24 @@ class Dials(Load):
 
 
 class Dialled(Client):
-    """A connection to a server, perhaps through a tunnel."""
+    """A connection to a server, perhaps through a tunnel, that is kept until somebody ends it."""
 
-    def __init__(self, where: Where, tunnel: str = "") -> None:
-        super().__init__(Request(where, host=SERVER))
+    def __init__(self, where: Where, tunnel: str = "", request: Request | None = None) -> None:
+        super().__init__(request or Request(where, host=SERVER))
         self._where, self._tunnel = where, tunnel
+        self.opened = 0
+
+    async def ended(self) -> None:
+        """Wait until the other side ends the connection."""
+        assert self._reader
+        with contextlib.suppress(ConnectionError):
+            while await self._reader.read(1000):
+                pass
 
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection(*self._where)
+            self.opened += 1
             if self._tunnel:
                 self._writer.write(f"CONNECT {self._tunnel} HTTP/1.1\r\nhost: {self._tunnel}\r\n\r\n".encode())
                 head = await self._reader.readuntil(b"\r\n\r\n")
@@ -192,7 +221,7 @@ def stat(world: World, found: Any, name: str) -> int:
     return sum(int(line.rpartition(": ")[2]) for line in text.splitlines() if line)
 
 
-@contextmanager
+@contextlib.contextmanager
 def load_without_a_loss(world: World, root: Path) -> Iterator[Load]:
     """Let everybody call while the body runs; nothing may fail, and the server has counted what was answered.
 
