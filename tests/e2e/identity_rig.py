@@ -164,6 +164,12 @@ class Dialled(Client):
         return await super()._ask()
 
 
+async def close(*clients: Client) -> None:
+    """Close connections."""
+    for client in clients:
+        client.close()
+
+
 def raw_ways(world: World) -> Sequence[tuple[Where, str]]:
     """Ways to the server's raw port: through the gateway, and from a pod through its own sidecar."""
     port = PORTS["raw"]
