@@ -201,7 +201,8 @@ def _resources(places: Sequence[names.Place], proxy: Proxy) -> list[Resource]:
 def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
     """Return the routes of a port. A Gateway's listener belongs to its port, a Service's to the Service.
 
-    Where nothing leads to the routes, a Service's listener has all: so it is for connections that are redirected.
+    Where nothing leads to the routes, a Service's listeners have all, one for each pod if it has no address: so it is for
+    connections that are redirected.
     """
     name = names.place(place)
     if isinstance(place, names.GatewayRef):
@@ -210,7 +211,9 @@ def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
     listener = listeners.get(name)
     for_requests = listener is not None and not listener.needs
     asked_for = proxy.session is not None and proxy.session.shelves[ROUTES].asks_for(name)
-    return [(ROUTES if names.PROXY in listeners or for_requests or asked_for else LISTENER, name)]
+    if names.PROXY in listeners or for_requests or asked_for:
+        return [(ROUTES, name)]
+    return [(LISTENER, name)] if listener else [(LISTENER, one) for one in listeners if names.parse(one) == place]
 
 
 def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:
