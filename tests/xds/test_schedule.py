@@ -64,6 +64,11 @@ class Envoy:
         self.hang_up()
 
     def hang_up(self):
+        if not self.listeners:  # without a listener there are no scopes and no routes
+            self.scopes.clear()
+            self.versions[SCOPES].clear()
+            for name in sorted(self.follows[ROUTES]):
+                self.leave(ROUTES, name)
         self.inbox, self.opened = [], set()
         self.first = {type_url for type_url in ORDER if type_url not in NAMED or self.follows[type_url]}
         self.answers = defaultdict(list)

@@ -388,3 +388,12 @@ def test_a_certificate_is_sent_to_who_asks_for_it_and_a_new_one_touches_no_liste
     assert proxy.ask("SDS", "s") == ["SDS s=1"]
     proxy.settle()
     assert proxy.offer("LDS l=1", "SDS s=2 t=2") == ["SDS s=2"]
+
+
+def test_a_route_that_the_proxy_let_go_of_is_not_held_back_for_a_refused_cluster(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A[:3], "RDS r=2(a)") == ["RDS r=2"]
+    proxy.ask("RDS", leave="r")  # and so it does not take r=2, whatever it answers
+    proxy.offer(*A_AND_B)
+    proxy.nack("CDS")  # b
+    assert proxy.ack("RDS", "r") == ["RDS r=2"]

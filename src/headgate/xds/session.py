@@ -123,6 +123,13 @@ class Shelf:
             return ()
         return sorted(name for name, digest in self.known.items() if digest and name not in config)
 
+    def let_go_alone(self, config: Mapping[str, Encoded]) -> None:
+        """Send nothing one by one that is not wanted now; whether the proxy took it is not known, should it come back."""
+        for name in [name for name in self.alone if name not in config or not self.asks_for(name)]:
+            del self.alone[name]
+            if name in self.known:
+                self.known[name] = UNSURE
+
     def forget(self, name: str) -> None:
         """Drop what is remembered about a resource that the proxy no longer has."""
         for memory in (self.known, self.held, self.rejected, self.doubtful):
@@ -243,8 +250,8 @@ class Session:
         shelf, config = self.shelves[type_url], self.config.get(type_url, NOTHING)
         if shelf.waits or shelf.finished is config:
             return
+        shelf.let_go_alone(config)
         differing, gone = shelf.differing(config), shelf.gone(config)
-        shelf.alone = {name: None for name in shelf.alone if name in config and shelf.asks_for(name)}
         resources = tuple(self._sendable(shelf, config, differing))
         removed = (*self._removable(type_url, gone), *_never_told(shelf, config))
         if not resources and not removed and not shelf.owed:
@@ -303,7 +310,7 @@ class Session:
         """Say whether every cluster that the resource names is there, or can't come while the proxy has nothing."""
         for cluster in encoded.needs:
             if self._is_refused(cluster):
-                if name in shelf.held:
+                if name in shelf.held and name in shelf.known:  # unless it let go of it and asked again meanwhile
                     return False
             elif not self._is_usable(cluster):
                 return False
@@ -328,9 +335,7 @@ class Session:
         return cluster in endpoints.held or cluster in endpoints.lapsed
 
     def _removable(self, type_url: TypeUrl, gone: Sequence[str]) -> Sequence[str]:
-        if type_url != CLUSTER or not gone:
-            return gone
-        used = self._used()
+        used = self._used() if gone and type_url == CLUSTER else frozenset[str]()
         return () if used is None else [name for name in gone if name not in used]
 
     def _used(self) -> frozenset[str] | None:
