@@ -71,6 +71,10 @@ def test_the_example_reads_well(run: Run) -> None:
     assert all(len(line) <= 80 for line in ended.out.splitlines())
 
 
+def test_without_a_method_it_is_get(explain: Callable[..., Any]) -> None:
+    assert explain("http://website:8080/") == explain("GET", "http://website:8080/")
+
+
 def test_a_split_is_told_in_exact_fractions(explain: Callable[..., Any]) -> None:
     """R7, R11."""
     found = explain("POST", "http://website:8080/xy", "-H", "A: b")
@@ -180,9 +184,10 @@ def test_connections_are_told_as_such(run: Run) -> None:
     ("arguments", "message"),
     [
         (("GET", "ftp://website/"), "is not a URL to call"),
+        (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
-        (("GET", "http://website/", "--from", "website"), "write pod/NAME"),
+        (("GET", "http://website/", "--from", "website"), "write pod/NAME or serviceaccount/NAME"),
     ],
 )
 def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], message: str) -> None:

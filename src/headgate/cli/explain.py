@@ -28,9 +28,11 @@ ERROR_STATUSES = 400
 _PODS = {POD.kind.lower(), POD.plural, *POD.short}
 _ACCOUNTS = {"serviceaccount", "serviceaccounts", "sa"}
 
-Method = Annotated[str, typer.Argument(metavar="METHOD", help="GET, POST, ...", show_default=False)]
-Url = Annotated[
-    str, typer.Argument(metavar="URL", help="What to call: http://website:8080/path?query.", show_default=False)
+What = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[METHOD] URL", help="What to send: GET http://website:8080/path?query.", show_default=False
+    ),
 ]
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 Files = Annotated[
@@ -50,8 +52,7 @@ From = Annotated[
 
 
 def explain_(
-    method: Method,
-    url: Url,
+    what: What,
     *,
     header: Headers = None,
     via: Via = "",
@@ -69,6 +70,10 @@ def explain_(
     Shares are exact. With -f the files decide, and each Deployment counts as one pod of its name. Exit code 1 means that
     proxies would answer with an error: there is no way, or nobody lets it in.
     """
+    *before, url = what
+    if len(before) > 1:
+        raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
+    method = before[0] if before else "GET"
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in PORTS or not parts.hostname:
         raise usage_error(f"{url!r} is not a URL to call; write for example http://website:8080/", option="URL")

@@ -28,7 +28,8 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
-        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME or deployment/NAME.",
+        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
+        "traffictarget/NAME or deployment/NAME.",
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
@@ -61,7 +62,7 @@ def wait(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Wait until every proxy holds a TrafficSplit, a Gateway or a route, or a Deployment is available.
+    """Wait until every proxy that is to hold an object holds it, or until a Deployment is available.
 
     It waits for the generation that the object has now, and for an object that does not exist yet. An object that is
     refused ends it at once with exit code 1, and the timeout with 124; either names the proxies and their words.
@@ -70,7 +71,8 @@ def wait(
     judge = JUDGES.get((kind.group, kind.kind))
     if judge is None:
         raise usage_error(
-            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route, a tlsconfig, a traffictarget or a deployment",
+            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route, a tlsconfig, "
+            "a traffictarget or a deployment",
             option="KIND/NAME",
         )
     seconds = read_duration(timeout)
