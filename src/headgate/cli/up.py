@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,12 +15,14 @@ from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
+from headgate.compiler.report import Compiled
 from headgate.control.app import Options, Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
 from headgate.errors import HeadgateError
 from headgate.identity.pem import Files
+from headgate.latest import Latest, until
 from headgate.local.injection import Mode
 from headgate.model.identities import parse_id, spiffe_id
 from headgate.resources.durations import milliseconds
@@ -217,12 +219,24 @@ async def _follow_envoy(current: Running, voice: Voice) -> None:
             voice.trouble(f"Envoy ended and was started again: {state.failure}")
 
 
+async def _changed(*seen: tuple[Latest[Any], object]) -> None:
+    """Wait until one of the cells has another value than the one beside it."""
+    await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))
+
+
 async def _follow_changes(machine: Machine, voice: Voice) -> None:
+    """Say what is in force, and what there is to tell: about the objects, and about proxies without a certificate."""
+    builds, faults = machine.loop.compiled, machine.loop.credentials.faults
     known = frozenset(machine.findings())
-    async for compiled in machine.loop.compiled.changes():
+    told: Mapping[str, str] = faults.get()
+    compiled: Compiled | None = None
+    while True:
+        await _changed((builds, compiled), (faults, told))
+        before, compiled, told = compiled, builds.get(), faults.get()
         if compiled is None:
             continue
         await machine.in_force(compiled.revision)
         now = frozenset(machine.findings())
-        voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
+        if compiled is not before or now != known:
+            voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
         known = now

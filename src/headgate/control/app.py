@@ -33,7 +33,9 @@ from headgate.control.status import StatusWriter
 from headgate.control.trust import Trust
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.view import Node
+from headgate.errors import HeadgateError
 from headgate.identity.pem import Files
+from headgate.latest import until
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.environment import NO_PROXY
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
@@ -69,6 +71,7 @@ TOKEN_SOURCE = "token.json"  # noqa: S105
 # Python does by default takes half of a build's time (docs/performance.md).
 COLLECT = 50_000, 20, 20
 GUARDS = "guards.json"
+REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired root is replaced
 
 
 class Options(Value, frozen=True, kw_only=True):
@@ -166,7 +169,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         stack.push_async_callback(runtime.stop)
         tasks.start(runtime.run(), name="runtime")
         _api(parts, machine, runtime, api, tasks)
-        await envoy.ready()
+        await _serving(envoy, parts.trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         yield Running(machine, envoy, instance, tasks, runtime)
@@ -301,6 +304,23 @@ def _envoy(options: Options, parts: _Parts) -> EnvoyProcess:
         admin=Path(parts.instance.admin),
         flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(parts.ground.guard,)),
     )
+
+
+async def _serving(envoy: EnvoyProcess, trust: Trust) -> None:
+    """Wait until the gateway takes traffic. Raises HeadgateError; it is about its certificate when that is missing."""
+    faults = trust.credentials.faults
+    ready = asyncio.create_task(envoy.ready(), name="the gateway")
+    lacking = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
+    try:
+        await asyncio.wait({ready, lacking}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ready}, timeout=REPAIR_S if lacking.done() else None)
+        if not ready.done() and (fault := faults.get().get(GATEWAY)):
+            raise HeadgateError(f"the gateway does not start: {fault}")
+        await ready
+    finally:
+        ready.cancel()
+        lacking.cancel()
+        await asyncio.gather(ready, lacking, return_exceptions=True)
 
 
 async def _keep_token(tokens: LocalTokens, directory: Path) -> None:
