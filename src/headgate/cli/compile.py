@@ -163,7 +163,8 @@ def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
             )
             if type_url == SECRET and "tls_certificate" in content:
                 content["tls_certificate"]["private_key"] = str(PrivateText())
-            yield {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version, "resource": content}
+            whole = {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version}
+            yield {**whole, "resource": _ordered(content)}
 
 
 def _placeholder(mesh: Mesh, node: Node) -> Credential:
@@ -173,6 +174,17 @@ def _placeholder(mesh: Mesh, node: Node) -> Credential:
     return Credential(
         chain=f"the certificate of {identity}\n", key=PrivateText(), roots=f"the authorities of {mesh.trust_domain}\n"
     )
+
+
+def _ordered(value: Any, *, is_map: bool = False) -> Any:
+    """Return the content of a message with its maps sorted: they have no order of their own; fields keep theirs."""
+    if isinstance(value, list):
+        return [_ordered(item, is_map=is_map) for item in value]
+    if not isinstance(value, dict):
+        return value
+    is_map = is_map and "@type" not in value
+    entries = sorted(value.items()) if is_map else value.items()
+    return {key: _ordered(item, is_map=is_map or key in _MAPS) for key, item in entries}
 
 
 def _print(found: list[Any], output: Format) -> None:
