@@ -7,12 +7,24 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
+from headgate.cli.mesh_options import (
+    Access,
+    CaCert,
+    CaKey,
+    CertificateLifetime,
+    Mtls,
+    Sidecars,
+    TrustDomain,
+    authority,
+    checked,
+    lifetime,
+)
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.compiler.report import Compiled
@@ -21,17 +33,12 @@ from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
 from headgate.errors import HeadgateError
-from headgate.identity.pem import Files
 from headgate.latest import Latest, until
-from headgate.local.injection import Mode
-from headgate.model.identities import parse_id, spiffe_id
-from headgate.resources.durations import milliseconds
 from headgate.settings import Settings
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
 
 READY_SECONDS = 30.0
-SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,27 +51,13 @@ def up(
         str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 takes a free one.")
     ] = f"{LOOPBACK}:0",
     concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
-    sidecars: Annotated[
-        Mode, typer.Option(help="Which pods get an Envoy of their own; labelled: those that ask for it.")
-    ] = "all",
-    mtls: Annotated[
-        Literal["off", "permissive", "strict"],
-        typer.Option(help="What pods with a sidecar take that no TLSConfig selects; permissive: also plaintext."),
-    ] = "permissive",
-    access: Annotated[
-        Literal["selected", "deny"],
-        typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
-    ] = "selected",
-    trust_domain: Annotated[
-        str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")
-    ] = "cluster.local",
-    certificate_lifetime: Annotated[
-        str, typer.Option(help="How long a workload's certificate lives; it is renewed at half of that: 10s to 720h.")
-    ] = "24h",
-    ca_cert: Annotated[
-        Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
-    ] = None,
-    ca_key: Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")] = None,
+    sidecars: Sidecars = "all",
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    trust_domain: TrustDomain = "cluster.local",
+    certificate_lifetime: CertificateLifetime = "24h",
+    ca_cert: CaCert = None,
+    ca_key: CaKey = None,
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
@@ -79,18 +72,16 @@ def up(
     if not directory.is_dir():
         raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
-    if (ca_cert is None) != (ca_key is None):
-        raise typer.BadParameter("--ca-cert and --ca-key belong together; give both, or none", param_hint="'--ca-cert'")
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
         settings=Settings(
             mtls=mtls,
             access=access,
-            trust_domain=_checked(trust_domain),
-            certificate_seconds=_lifetime(certificate_lifetime),
+            trust_domain=checked(trust_domain),
+            certificate_seconds=lifetime(certificate_lifetime),
         ),
-        authority=Files(ca_cert, ca_key) if ca_cert and ca_key else None,
+        authority=authority(ca_cert, ca_key),
         ephemeral=ephemeral,
         api_address=api_address,
         proxy_address=proxy_address,
@@ -98,29 +89,6 @@ def up(
     )
     voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
     _run(_up(directory, options, voice, table=table))
-
-
-def _checked(trust_domain: str) -> str:
-    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
-        raise typer.BadParameter(
-            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in small letters",
-            param_hint="'--trust-domain'",
-        )
-    return trust_domain
-
-
-def _lifetime(text: str) -> int:
-    """Return seconds. Shorter ones could not be renewed in time, and longer ones are no protection against theft."""
-    try:
-        seconds = milliseconds(text) // 1000
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="'--certificate-lifetime'") from None
-    if not SHORTEST_LIFETIME_S <= seconds <= LONGEST_LIFETIME_S:
-        raise typer.BadParameter(
-            f"{text} is not between {SHORTEST_LIFETIME_S} s and {LONGEST_LIFETIME_S // 3600} h",
-            param_hint="'--certificate-lifetime'",
-        )
-    return seconds
 
 
 def _run(work: Any) -> None:
