@@ -112,10 +112,10 @@ class Shelf:
     def differing(self, config: Mapping[str, Encoded]) -> Sequence[tuple[str, Encoded]]:
         """Return what the proxy asked for and was not sent as it is wanted, or is to be sent again."""
         known, again = self.known, self.again
-        wanted = config if self.wildcard else sorted(self.subscribed & config.keys())
+        wanted = config if self.wildcard else self.subscribed & config.keys()
         found = [(name, config[name]) for name in wanted if known.get(name) != config[name].digest or name in again]
         left = ((name, encoded) for name, encoded in again.items() if name not in config and self.asks_for(name))
-        return (*found, *left)
+        return (*(found if self.wildcard else sorted(found)), *left)
 
     def gone(self, config: Mapping[str, Encoded]) -> Sequence[str]:
         """Return what the proxy has and should not, as far as it takes it away by itself: what it asks for as a whole."""
