@@ -133,13 +133,15 @@ def _source(secret: pb.Secret) -> bytes:
 def _runtime() -> pb.LayeredRuntime:
     """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps.
 
-    A header with several values is one value, joined by commas, whatever its name: by itself Envoy joins the headers that
-    it knows well and looks at each value of the others.
+    A header with several values is one value, joined by commas, whatever its name, for routes and for access: by itself
+    Envoy joins the headers that it knows well and looks at each value of the others, so that one value that a rule allows
+    would let in any other beside it.
     """
     limit = pb.Value(number_value=LARGEST_PROGRAM * REGEX_MARGIN)
     fields = {
         "re2.max_program_size.error_level": limit,
         "envoy.reloadable_features.match_headers_individually": pb.Value(bool_value=False),
+        "envoy.reloadable_features.rbac_match_headers_individually": pb.Value(bool_value=False),
     }
     layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
     return pb.LayeredRuntime(layers=[layer])
