@@ -11,6 +11,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.control.feed import Feed
 from headgate.control.loop import Loop
 from headgate.control.machine import Machine
+from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
 from headgate.settings import Settings
@@ -26,7 +27,7 @@ def machine() -> Machine:
     """A machine whose gateway holds everything, and that has compiled nothing but an empty store."""
     store, fleet = MemoryStore(), Fleet()
     feed = Feed(store)
-    loop = Loop(Latest(None), fleet, [], Settings(), Credentials(Signs(Time()), Time().schedule()))
+    loop = Loop(Latest(None), fleet, [Node(id=GATEWAY)], Settings(), Credentials(Signs(Time()), Time().schedule()))
     found = Machine(store, feed, loop, fleet)
     feed.snapshot.set(Snapshot())
     feed.read.set(0)
@@ -37,7 +38,7 @@ def machine() -> Machine:
 
 def connect(fleet: Fleet, node: str, *, told: bool = True) -> None:
     proxy = fleet.expect(node)
-    proxy.session = Session()
+    proxy.attach(Session(), lambda _ending: None)
     if told:
         proxy.config.set({})
 
@@ -56,6 +57,29 @@ async def test_a_proxy_that_never_connects_is_waited_for_by_nobody(machine: Mach
     machine.fleet.expect(SIDECAR)
     assert await is_over(lambda: machine.in_force(0))
     assert await is_over(lambda: machine.unrouted("10.1.0.1"))
+
+
+async def test_a_pod_ends_when_those_know_it_who_are_away_and_go_on_with_what_they_have(machine: Machine) -> None:
+    """After a restart of headgate its proxies come back one after the other; until then they send where they always did."""
+    machine.fleet.expect(SIDECAR)
+    machine.fleet.recall()
+    assert await is_over(lambda: machine.in_force(0))
+    assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
+    connect(machine.fleet, SIDECAR)
+    assert await is_over(lambda: machine.unrouted("10.1.0.1"))
+    sidecar = machine.fleet.proxies[SIDECAR]
+    assert sidecar.session
+    sidecar.detach(sidecar.session)
+    assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
+
+
+async def test_nothing_is_in_force_before_the_gateway_is_there(machine: Machine) -> None:
+    connect(machine.fleet, SIDECAR)
+    gateway = machine.fleet.proxies[GATEWAY]
+    assert gateway.session
+    gateway.detach(gateway.session)
+    assert not await is_over(lambda: machine.in_force(0))
+    assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
 
 
 async def test_one_that_waits_for_its_configuration_is_waited_for(machine: Machine) -> None:

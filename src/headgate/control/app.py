@@ -242,6 +242,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(loop.run(), name="loop")
     tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
+    fleet.recall()
     xds = XdsServer(fleet, parts.tokens)
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)

@@ -44,6 +44,7 @@ class Loop:
         self.staging = Staging(fleet)
         self._snapshot = snapshot
         self._fleet = fleet
+        self.gateways = tuple(node.id for node in gateways)
         self._gateways = gateways
         self._settings = settings
         self.credentials = credentials

@@ -104,8 +104,11 @@ class Machine:
         return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
 
     async def unrouted(self, address: str) -> None:
-        """Wait until no proxy sends anything to an address of a pod any more."""
-        await until(lambda: self._leaves_out(address) and self._is_settled(), *self._cells)
+        """Wait until no proxy sends anything to an address of a pod any more.
+
+        Those too that are away and serve: after a restart of headgate they come back one after the other.
+        """
+        await until(lambda: self._leaves_out(address) and self._is_known_everywhere(), *self._cells)
 
     def _holds(self, node_id: str) -> bool:
         proxy = self.fleet.proxies.get(node_id)
@@ -118,11 +121,19 @@ class Machine:
         return self.feed.read.get() >= revision and compiled.revision == snapshot.revision
 
     def _is_settled(self, untold: Container[str] = ()) -> bool:
-        """Say whether every connected proxy is where it should be; `untold` may wait for their first configuration."""
+        """Say whether every connected proxy is where it should be; `untold` may wait for their first configuration.
+
+        The gateways are waited for until they are connected.
+        """
         proxies = self.fleet.connected()
-        return bool(proxies) and all(
+        present = {proxy.id for proxy in proxies}
+        return present.issuperset(self.loop.gateways) and all(
             proxy.settled() or (proxy.config.get() is None and proxy.id in untold) for proxy in proxies
         )
+
+    def _is_known_everywhere(self) -> bool:
+        """Say whether every proxy that may send something is where it should be."""
+        return all(proxy.settled() for proxy in self.fleet.proxies.values() if proxy.serves)
 
     def _leaves_out(self, address: str) -> bool:
         compiled = self.loop.compiled.get()

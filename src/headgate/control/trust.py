@@ -64,11 +64,14 @@ class Holders:
         self._fleet = fleet
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the connected proxies that do not hold their certificate and roots as they are given here, by node id."""
+        """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id.
+
+        One that is away is not let behind: it would not believe the others when they have certificates of a new root.
+        """
         return sorted(
             proxy.id
-            for proxy in self._fleet.connected()
-            if self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
+            for proxy in self._fleet.proxies.values()
+            if proxy.serves and (self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy))
         )
 
 

@@ -16,19 +16,23 @@ class Ending(enum.Enum):
 
 
 class Proxy:
-    """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one."""
+    """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one.
+
+    `serves` is true of one that was ever told something, perhaps by an earlier headgate: while it is away, it goes by that.
+    """
 
     def __init__(self, node_id: str) -> None:
         self.id = node_id
         self.config: Latest[ProxyConfig | None] = Latest(None)
         self.session: Session | None = None
+        self.serves = False
         self._end: Callable[[Ending], None] | None = None
 
     def attach(self, session: Session, end: Callable[[Ending], None]) -> None:
         """Make a stream the proxy's; `end` ends it. One that it had ends now: its proxy has left it, or is another one."""
         if self._end:
             self._end(Ending.REPLACED)
-        self.session, self._end = session, end
+        self.session, self._end, self.serves = session, end, True
 
     def detach(self, session: Session) -> None:
         """Note that a stream is over, if it is still the proxy's."""
@@ -86,6 +90,11 @@ class Fleet:
         if node_id not in self.proxies:
             self.proxies[node_id] = Proxy(node_id)
         return self.proxies[node_id]
+
+    def recall(self) -> None:
+        """Take it that an earlier headgate has told something to all who are known by now."""
+        for proxy in self.proxies.values():
+            proxy.serves = True
 
     def forget(self, node_id: str) -> None:
         """Let go of a proxy and of all that is known about it; its stream ends. One that is not known is no news."""
