@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.lab import start_envoy
-from benchmarks.load import Backend, Client, cpu_seconds, pin
+from benchmarks.load import Backend, Client, cpu_seconds
 from benchmarks.pods import Authority, Json, pod
 
 from headgate.compiler.compile import compile_mesh
@@ -40,8 +40,6 @@ WARM_SECONDS = 0.3
 CONNECTIONS, CALM_CONNECTIONS = 16, 8
 REST = 0.01
 """Seconds between an answer and the next request where the machine is not to be saturated."""
-PROXIES, OTHERS = 0, 1
-"""Processors: one for the proxies, one for the backends."""
 HTTP, TCP = 8080, 9000
 NETWORK = f"127.94.{os.getpid() % 250 + 1}"
 """Of the pods; another one in each run, as sidecars have the same ports everywhere."""
@@ -260,7 +258,7 @@ async def compare() -> None:
             Place(
                 name,
                 address := f"{NETWORK}.{number}",
-                *(stack.enter_context(Backend(host=address, processor=OTHERS)) for _ in (HTTP, TCP)),
+                *(stack.enter_context(Backend(host=address)) for _ in (HTTP, TCP)),
             )
             for number, name in enumerate(("bare", "plain", "secured"), 2)
         ]
@@ -269,8 +267,6 @@ async def compare() -> None:
         mesh = compile_mesh(snapshot_of(keyed), Settings(mtls="off")).mesh
         _check(mesh.workloads)
         pids = await start(stack, directory, mesh)
-        for pid in pids:
-            pin(pid, PROXIES)
         ways = [
             Way("no sidecar", bare, through=False),
             Way("one, at the caller", bare, through=True),
