@@ -62,8 +62,12 @@ def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
 
 
 def _numbers(port: InboundPort) -> set[int]:
-    """Return the numbers by which a TCPRoute may mean the port: the pod's own, and those of Services that lead there."""
-    return {port.port, *(ref.port for spoken in port.spoken for ref in spoken.services)}
+    """Return the numbers by which a TCPRoute may mean the port: the pod's own, and those of Services that lead there.
+
+    A Service that says HTTP leads to requests, which a TCPRoute is not about (R69).
+    """
+    opaque = (spoken for spoken in port.spoken if not spoken.protocol.is_http)
+    return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}
 
 
 def _name(grant: Grant, rule: str) -> str:
