@@ -41,7 +41,7 @@ class Said(Value, frozen=True, kw_only=True):
 
 
 class Present(NamedTuple):
-    """What is now: the connected proxies, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
+    """What is now: the proxies that serve, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
 
     proxies: Sequence[Proxy]
     time: str
@@ -101,7 +101,7 @@ def programmed(progress: Progress, *, accepted: bool, held: str = "") -> Verdict
         words = [f"{proxy} refused it: {message.strip()}" for proxy, message in progress.refused]
         return verdict(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
     if not progress.total:
-        return verdict("NoProxies", "no proxy that is to hold it is connected")
+        return verdict("NoProxies", "there is no proxy that is to hold it")
     if progress.lagging:
         return verdict("Pending", f"{held}; waiting for {few(progress.lagging)}")
     return verdict("Programmed", held, status=True)
@@ -159,7 +159,7 @@ def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progre
 
 
 def progress_at(places: Sequence[names.Place], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far the connected proxies are with everything that serves some ports of Services and Gateways.
+    """Say how far the proxies are with everything that serves some ports of Services and Gateways.
 
     It is about those that are to hold some of it, or hold what is to go; not about those whose view leaves it out.
     """

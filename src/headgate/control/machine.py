@@ -133,7 +133,7 @@ class Machine:
 
     def _is_known_everywhere(self) -> bool:
         """Say whether every proxy that may send something is where it should be."""
-        return all(proxy.settled() for proxy in self.fleet.proxies.values() if proxy.serves)
+        return all(proxy.settled() for proxy in self.fleet.serving())
 
     def _leaves_out(self, address: str) -> bool:
         compiled = self.loop.compiled.get()

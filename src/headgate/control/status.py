@@ -146,7 +146,7 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        present = Present(self._fleet.connected(), times.timestamp(time.time()), self._staging.waiting())
+        present = Present(self._fleet.serving(), times.timestamp(time.time()), self._staging.waiting())
         told = (*refusals(compiled, self._fleet), *faults(self._faults.get()))
         said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
         written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]

@@ -110,6 +110,10 @@ class Fleet:
         """Return the proxies that have a stream."""
         return [proxy for proxy in self.proxies.values() if proxy.session is not None]
 
+    def serving(self) -> list[Proxy]:
+        """Return the proxies that go by what headgate told them, now or once: those with a stream, and those away."""
+        return [proxy for proxy in self.proxies.values() if proxy.serves]
+
     def bump(self) -> None:
         """Tell the readers of `news` that a proxy's state changed."""
         self.news.set(self.news.get() + 1)
