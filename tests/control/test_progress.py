@@ -136,7 +136,7 @@ def test_one_that_has_not_been_told_anything_lags_but_not_for_gateways() -> None
     fleet = connected(*objects())
     fleet.proxies[CLIENT].config.set(None)
     assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
-    assert told(fleet, GatewayRef("default/edge", 80)) == (False, "no proxy that is to hold it is connected")
+    assert told(fleet, GatewayRef("default/edge", 80)) == (False, "there is no proxy that is to hold it")
 
 
 def test_one_that_is_away_is_not_waited_for() -> None:
