@@ -70,8 +70,8 @@ class Holders:
         """
         return sorted(
             proxy.id
-            for proxy in self._fleet.proxies.values()
-            if proxy.serves and (self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy))
+            for proxy in self._fleet.serving()
+            if self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
         )
 
 
