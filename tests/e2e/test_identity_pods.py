@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.e2e import identity_rig as rig
 from tests.e2e.identity_rig import SERVER
-from tests.e2e.world import World
+from tests.e2e.world import World, until
 
 
 def conditions(pod: Any) -> dict[str, str]:
@@ -22,10 +22,11 @@ def test_a_rollout_between_sidecars_loses_nothing(new_world: Callable[..., World
     with rig.load_without_a_loss(world, tmp_path) as load:
         world.kubectl("rollout", "restart", f"deployment/{SERVER}")
         rig.wait(world, f"deployment/{SERVER}")
+        until(
+            lambda: not before & {pod["metadata"]["uid"] for pod in rig.pods(world, SERVER)}
+        )  # the old ones have ended
         rig.more(load)
-    now = {pod["metadata"]["uid"] for pod in rig.pods(world, SERVER)}
-    assert len(now) == 2
-    assert not now & before
+    assert len(rig.pods(world, SERVER)) == 2
     assert world.stderr == ""
 
 
