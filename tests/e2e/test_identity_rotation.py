@@ -3,15 +3,17 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
 
+import pytest
 from cryptography import x509
 from tests.e2e import identity_rig as rig
-from tests.e2e.world import World, until
+from tests.e2e.world import HEADGATE, World, until
 
 ROTATIONS = 2
 PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
@@ -45,6 +47,17 @@ def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tm
         until(renewed)
     assert rig.stat(world, server, "ssl.handshake") - before > ROTATIONS  # new connections, with new certificates
     assert world.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "message"),
+    [("5s", "5s is not between 10 s and 720 h"), ("31d", "'31d' is not a duration"), ("1000h", "not between")],
+)
+def test_a_lifetime_that_cannot_be_kept_is_refused(tmp_path: Path, lifetime: str, message: str) -> None:
+    words = [HEADGATE, "up", str(tmp_path), "--state", str(tmp_path / "state"), "--certificate-lifetime", lifetime]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
 
 
 def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
