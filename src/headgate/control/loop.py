@@ -50,6 +50,7 @@ class Loop:
         self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
+        self._renewals = 0  # certificates since the last round
         self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
 
     def proven(self, node_id: str) -> Credential | None:
@@ -92,10 +93,11 @@ class Loop:
         mesh = compiled.mesh
         wanted = dict(_wanted(mesh, self._gateways))
         self.credentials.want({node.id: item for node, item in wanted.items()})
-        given = self._given
-        if compiled is not self.compiled.get():
+        # The memo drops what a whole round did not use; keys of certificates that were renewed must not stay in it.
+        anew = compiled is not self.compiled.get() or self._renewals > len(wanted)
+        given = {} if anew else self._given
+        if anew:
             self.memo.turn()
-            given = {}
         fresh = {
             node: credential
             for node in wanted
@@ -109,6 +111,7 @@ class Loop:
         for node_id, config in configs.items():
             self._fleet.proxies[node_id].config.set(config)
         self._given = given | {node.id: credential for node, credential in fresh.items()}
+        self._renewals = 0 if anew else self._renewals + len(fresh)
         self.staging.note(mesh.workloads)
         self.compiled.set(compiled)
 
