@@ -11,9 +11,9 @@ from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims
-from headgate.compiler.workloads import has_sidecar, roots, workloads
+from headgate.compiler.workloads import has_sidecar, workloads
 from headgate.model.refs import PortRef
-from headgate.model.routing import LONGEST_CONNECTION_S, Frontend, Mesh
+from headgate.model.routing import LONGEST_CONNECTION_S, Frontend, Mesh, roots
 from headgate.model.workloads import Stage
 from headgate.resources.meta import Key
 from headgate.resources.pods import Pod

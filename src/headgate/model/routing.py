@@ -3,6 +3,8 @@
 A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
 """
 
+from collections.abc import Iterable
+
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import ANY, Match
 from headgate.model.protocols import Protocol
@@ -153,3 +155,16 @@ class Mesh(Value, frozen=True, kw_only=True):
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
     workloads: tuple[Workload, ...] = ()
+
+
+def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
+    """Return what the backends of splits take from their roots, the first one where there are several.
+
+    So clients of the root call them; and so do their own, where proxies of pods have to know what they get.
+    """
+    found: dict[PortRef, Protocol] = {}
+    for table in tables:
+        for target in (target for route in table.routes for target in route.split.targets):
+            if target.protocol:
+                found.setdefault(target.ref, target.protocol)
+    return found
