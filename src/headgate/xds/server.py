@@ -227,7 +227,8 @@ class _Stream:
         """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
         timeout = min([self._retry, *self._sent.values()]) - time.monotonic()
         try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):  # not wait_for: Python 3.11's may swallow the end of the stream
+                await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
