@@ -123,6 +123,7 @@ def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload
         name=name,
         address=pod.status.pod_ip,
         identity=spiffe_id(settings.trust_domain, namespace, account_name(pod)),
+        uid=pod.metadata.uid,
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
         ports=tuple(_ports(pod, found)),
         probes=tuple(_probes(pod)),

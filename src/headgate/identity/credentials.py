@@ -7,7 +7,7 @@ the same: peers refuse it, so calls fail, which is safe; without one, a proxy mi
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -115,6 +115,11 @@ class Credentials:
                 entry.change(item, now)
         self._publish()
         self._woken.set(self._woken.get() + 1)
+
+    def begin_anew(self, nodes: Iterable[str]) -> None:
+        """Say that other proxies have these ids from now on: what is wanted of them next is issued, with new keys."""
+        for node in self._entries.keys() & set(nodes):
+            self._forget(node)
 
     def outdated(self) -> Sequence[str]:
         """Return the proxies whose certificate is not of the authority that signs now."""
