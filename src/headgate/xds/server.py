@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Read at import; without it each process that is started costs a warning, and each stranger's handshake a line.
@@ -26,6 +27,7 @@ from headgate.xds.wire import read_request, write_response
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use
 ANSWER_SECONDS = 5.0  # after that nothing waits for a proxy's answer; the status says that it lags
+PRIVATE_MODE = 0o600
 FIRST_SECONDS = 10.0  # in which a stream must say who it is
 CLOCK_SECONDS = 60.0  # between two looks at the clock, which jumps when a laptop wakes up
 OPTIONS = (
@@ -65,6 +67,7 @@ class XdsServer:
         try:
             if is_private or not certificate:
                 port = server.add_insecure_port(address)
+                Path(address.removeprefix("unix:")).chmod(PRIVATE_MODE)
             else:
                 port = server.add_secure_port(address, _Shown(certificate).credentials())
         except RuntimeError as error:
