@@ -66,8 +66,7 @@ class XdsServer:
         server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate),))
         try:
             if is_private or not certificate:
-                port = server.add_insecure_port(address)
-                Path(address.removeprefix("unix:")).chmod(PRIVATE_MODE)
+                port = _add_private(server, address)
             else:
                 port = server.add_secure_port(address, _Shown(certificate).credentials())
         except RuntimeError as error:
@@ -81,6 +80,13 @@ class XdsServer:
         """End all streams; the proxies keep what they have and come back."""
         if self._server:
             await self._server.stop(grace=None)
+
+
+def _add_private(server: grpc.aio.Server, address: str) -> int:
+    """Listen on a unix socket that nobody but its user can open."""
+    port = int(server.add_insecure_port(address))
+    Path(address.removeprefix("unix:")).chmod(PRIVATE_MODE)
+    return port
 
 
 class _Shown:
