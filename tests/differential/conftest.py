@@ -9,7 +9,10 @@ from tests.differential.sidecar_lab import SidecarLab
 
 @pytest.fixture(scope="package", autouse=True)
 def quiet_server():
-    logging.getLogger("headgate.xds.server").setLevel(logging.ERROR)  # a refusal is in the failure's message already
+    log = logging.getLogger("headgate.xds.server")
+    log.setLevel(logging.ERROR)  # a refusal is in the failure's message already
+    yield
+    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="package")
