@@ -26,7 +26,7 @@ bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, for FUZZ_SECONDS or until Ctrl-C
-	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential -q $(ARGS)
+	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential/fuzz.py -q $(ARGS)
 
 lock:                             ## resolve the dependencies anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group build -o requirements.lock

@@ -64,9 +64,10 @@ async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> G
     return Gateway(mesh.frontends[0].ports[0], pid, fleet, proxy, memo)
 
 
-async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes) -> int:
+async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, binary: Path | None = None) -> int:
     """Start an Envoy whose admin socket is `directory` with the ending `.sock`; return its pid when it is ready."""
-    envoy = EnvoyProcess(find_envoy(os.environ), content, directory=directory, admin=directory.with_suffix(".sock"))
+    binary = binary or find_envoy(os.environ)
+    envoy = EnvoyProcess(binary, content, directory=directory, admin=directory.with_suffix(".sock"))
     await envoy.start()
     stack.push_async_callback(envoy.stop)
     await envoy.ready()

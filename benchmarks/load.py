@@ -47,9 +47,9 @@ class _Backend(asyncio.Protocol):
             self.transport.write(self.answer)  # type: ignore[attr-defined]  # a transport of a stream can write
 
 
-async def serve_backend(name: str) -> None:
+async def serve_backend(name: str, host: str) -> None:
     """Serve on a free port of loopback and print it; runs as a process of its own."""
-    server = await asyncio.get_running_loop().create_server(lambda: _Backend(name), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: _Backend(name), host, 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -57,12 +57,14 @@ async def serve_backend(name: str) -> None:
 class Backend:
     """A backend in its own process, for `with`; it answers with its name of two letters."""
 
-    def __init__(self, name: str = "ok", *, processor: int | None = None) -> None:
+    def __init__(self, name: str = "ok", *, host: str = "127.0.0.1", processor: int | None = None) -> None:
         self.name = name
+        self.host = host
         self.processor = processor
 
     def __enter__(self) -> int:
-        self.process = subprocess.Popen([sys.executable, __file__, self.name], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, self.name, self.host]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         port = int(self.process.stdout.readline())
         if self.processor is not None:
@@ -189,4 +191,4 @@ def cpu_seconds(pid: int) -> float:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve_backend(sys.argv[1]))
+    uvloop.run(serve_backend(*sys.argv[1:]))

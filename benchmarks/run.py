@@ -1,4 +1,4 @@
-"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about four minutes in all.
+"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about ten minutes in all.
 
 Ratios are taken within one run. Seconds are reported and never asserted: they depend on the machine, and on what else it
 does (docs/performance.md).
@@ -16,11 +16,27 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code with the tests
 
-from benchmarks import build, changes, issuance, matches, metrics_cost, mirror, proxy, spread
+from benchmarks import (
+    build,
+    changes,
+    issuance,
+    matches,
+    metrics_cost,
+    mirror,
+    proxy,
+    sidecar_changes,
+    sidecar_memory,
+    sidecars,
+    spread,
+)
 
 
 async def _build() -> None:
     build.measure()
+
+
+async def _sidecar_changes() -> None:
+    sidecar_changes.measure()
 
 
 BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
@@ -31,6 +47,9 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
     "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
     "metrics-cost": ("what counting costs a proxy", metrics_cost.compare),
+    "sidecars": ("a request with no sidecar, one, two, and two with mutual TLS", sidecars.compare),
+    "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
+    "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
 

@@ -12,6 +12,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `trust_domain` begins every identity of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
     `mtls` is what workloads with a sidecar do that no TLSConfig selects (R74): plaintext, both, or mutual TLS only.
     `access` is for workloads that no TrafficTarget selects (D21): open, or closed to everybody.
+    `certificate_seconds` is how long a workload's certificate lives; connections between proxies are renewed within it.
     `outbound` is for what a transparent sidecar's application sends to an address that is no Service's.
     """
 
@@ -21,3 +22,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mtls: Literal["off", "permissive", "strict"] = "permissive"
     access: Literal["selected", "deny"] = "selected"
     outbound: Literal["allow", "refuse"] = "allow"
+    certificate_seconds: int = 24 * 60 * 60

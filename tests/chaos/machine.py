@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import itertools
 import json
 import signal
 import ssl
@@ -23,6 +24,8 @@ SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
 SERVICES = "/api/v1/namespaces/default/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 PODS = "/api/v1/namespaces/default/pods"
+TLS_CONFIGS = "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs"
+AUTHORITY = "/api/v1/namespaces/headgate-system/configmaps/headgate-ca"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
@@ -140,7 +143,8 @@ class Up:
             if self._process:
                 await self._end(signal.SIGTERM)
         finally:
-            for record in (self.state / "gateway" / "envoy.json", *self.state.glob("pods/*/*/run.json")):
+            records = [self.state.glob(f"pods/*/{name}") for name in ("*/run.json", "_sidecar/envoy.json")]
+            for record in (self.state / "gateway" / "envoy.json", *itertools.chain(*records)):
                 with contextlib.suppress(FileNotFoundError):
                     await _end_recorded(record)
 

@@ -123,6 +123,63 @@ def test_named_target_ports_come_from_the_pods_of_the_files(run: Run, tmp_path: 
     assert mesh["endpoints"][0]["ready"][0]["port"] == 9123
 
 
+BOOKSTORE = str(Path(__file__).parents[2] / "examples" / "bookstore")
+
+
+@pytest.mark.parametrize("node", ["gateway", "sidecar/default/bookstore-v1"])
+def test_each_proxy_can_be_read_and_no_key_is_shown(run: Run, node: str) -> None:
+    """R74: what it proves its identity with is named; nobody issues one for files."""
+    ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", node)
+    assert ended.code == 0
+    found = {(item["type"], item["name"]): item["resource"] for item in yaml.safe_load_all(ended.out)}
+    identity = found["Secret", "identity"]["tls_certificate"]
+    assert identity["private_key"] == "[redacted]"
+    account = "ns/headgate-system/sa/gateway" if node == "gateway" else "ns/default/sa/bookstore"
+    assert account in identity["certificate_chain"]["inline_string"]
+    assert ("Secret", "roots") in found
+    assert (("Listener", "inbound/8080") in found) == (node != "gateway")
+
+
+def test_a_proxy_that_does_not_exist_is_wrong_usage(run: Run) -> None:
+    ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", "sidecar/default/bookstore")
+    assert ended.code == 2
+    assert "there is no proxy 'sidecar/default/bookstore'; there is: gateway, sidecar/default/bookstore-v1" in ended.err
+
+
+def test_settings_are_tried_without_a_cluster(run: Run) -> None:
+    """D21."""
+    found = [
+        yaml.safe_load(run("compile", BOOKSTORE, *options).out)["workloads"]
+        for options in ((), ("--access", "deny", "--mtls", "strict"))
+    ]
+    buyers = [next(item for item in workloads if item["name"] == "default/buyer") for workloads in found]
+    assert [item["access"].get("closed", False) for item in buyers] == [False, True]
+    assert [item.get("stage", "permissive") for item in buyers] == ["permissive", "strict"]
+
+
+def test_deployments_are_checked_as_the_pods_that_they_make(run: Run) -> None:
+    """R73, R77: no pod of the files has to be written for a TrafficTarget to be about somebody."""
+    ended = run("check", BOOKSTORE, str(Path(BOOKSTORE).with_name("bookstore-steps")))
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_mistakes_about_access_are_found_in_files(run: Run, tmp_path: Path) -> None:
+    """R68, R77."""
+    access = Path(BOOKSTORE, "access.yaml").read_text()
+    (tmp_path / "access.yaml").write_text(access.replace("name: database\n  sources", "name: datebase\n  sources"))
+    ended = run("check", BOOKSTORE + "/warehouse.yaml", "access.yaml")
+    said = (
+        "note NoPods TrafficTarget default/warehouse-to-database: spec.destination.name: no pod runs as ServiceAccount"
+    )
+    assert f"access.yaml:71: {said} default/datebase (yet)" in ended.out
+    warehouse = Path(BOOKSTORE, "warehouse.yaml").read_text()
+    label = 'app: database\n        headgate.dev/inject: "false"\n    spec:'
+    (tmp_path / "warehouse.yaml").write_text(warehouse.replace("app: database\n    spec:", label))
+    ended = run("check", "warehouse.yaml", BOOKSTORE + "/access.yaml")
+    assert ended.code == 1
+    assert "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: nothing" in ended.out
+
+
 def test_a_mistake_does_not_hide_what_is_sound(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", *VERSIONS)
     (tmp_path / "b.yaml").write_text("kind: [\n")

@@ -47,12 +47,17 @@ def test_the_example_reads_well(run: Run) -> None:
     assert ended.out == (
         "GET http://website:8080/path\n"
         "\n"
+        "Caller     the gateway, spiffe://cluster.local/ns/headgate-system/sa/gateway\n"
         "Service    default/website, port 8080\n"
         "Protocol   http, because the port's name is http\n"
         "Route      TrafficSplit default/website-firefox, match firefox-users/firefox\n"
         "\n"
         "BACKEND                  SHARE  PERCENT  READY ENDPOINTS\n"
         "default/website-v2:8080      1    100 %                1\n"
+        "\n"
+        "At the pods\n"
+        "  allowed    default/website-v2:8080, by mutual TLS\n"
+        "             it is open: everybody may call it\n"
         "\n"
         "When nothing is left\n"
         "  without a ready endpoint or a weight: 503 from the proxy\n"
@@ -64,6 +69,10 @@ def test_the_example_reads_well(run: Run) -> None:
         "  not tried  the Service's plain behaviour\n"
     )
     assert all(len(line) <= 80 for line in ended.out.splitlines())
+
+
+def test_without_a_method_it_is_get(explain: Callable[..., Any]) -> None:
+    assert explain("http://website:8080/") == explain("GET", "http://website:8080/")
 
 
 def test_a_split_is_told_in_exact_fractions(explain: Callable[..., Any]) -> None:
@@ -175,9 +184,10 @@ def test_connections_are_told_as_such(run: Run) -> None:
     ("arguments", "message"),
     [
         (("GET", "ftp://website/"), "is not a URL to call"),
+        (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
-        (("GET", "http://website/", "--from", "website"), "write pod/NAME"),
+        (("GET", "http://website/", "--from", "website"), "write pod/NAME or serviceaccount/NAME"),
     ],
 )
 def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], message: str) -> None:

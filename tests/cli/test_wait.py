@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import World, ended, make_split, make_status
+from tests.compiler.pods import config, target
 
 WAITING = "Pending: 0 of 1 proxies hold it; waiting for gateway"
 
@@ -54,6 +55,25 @@ async def test_a_refused_split_is_not_waited_for(world: World) -> None:
     ran = await world.run("wait", "ts/website", "--timeout", "1m")
     assert ran.code == 1
     assert "SelfReference: website is both the root and a backend" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("obj", "name"),
+    [
+        (config("strict", {"app": "web"}), "tlsconfig/strict"),
+        (target("access", "web", "client"), "tt/access"),
+    ],
+)
+async def test_access_and_tls_are_waited_for_until_their_pods_are_there(world: World, obj: Any, name: str) -> None:
+    """R70, R74."""
+    await world.store.create(obj)
+    words = {"Programmed": "Pending: strict on 1 of 2 pods; waiting for sidecar/default/web"}
+    await world.status(obj, make_status(Programmed="False", reasons=words))
+    ran = await world.run("wait", name, "--timeout", "500ms")
+    assert (ran.code, words["Programmed"] in ran.err) == (124, True)
+    await world.status(obj, make_status(reasons={"Programmed": "Programmed: strict on 2 of 2 pods"}))
+    ran = await world.run("wait", name)
+    assert (ran.code, ran.out.endswith(": strict on 2 of 2 pods\n")) == (0, True)
 
 
 def make_route(**fields: Any) -> dict[str, Any]:

@@ -136,3 +136,13 @@ def test_the_trust_domain_begins_every_identity():
 @pytest.mark.parametrize(("outbound", "passthrough"), [("allow", True), ("refuse", False)])
 def test_what_is_no_service_is_passed_on_if_the_setting_says_so(outbound, passthrough):
     assert compiled(outbound=outbound).mesh.passthrough is passthrough
+
+
+def test_a_pod_with_mistakes_keeps_its_sidecar_and_no_exceptions():
+    """Without it, callers would send plaintext (R74)."""
+    wrong = {"headgate.dev/excluded-inbound-ports": "8080, everything"}
+    result = compiled(pod(*WEB, annotations=wrong), *service("web", WEB))
+    assert ports(result) == {8080: [Protocol.HTTP]}
+    assert set(identities(result).values()) == {WHO}
+    (told,) = findings(result, Reason.INVALID)
+    assert told.message.endswith("; until it is corrected, its sidecar guards every port")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.identity.world import Signs, Time
 
 from headgate.compiler.report import (
     Compiled,
@@ -16,15 +17,18 @@ from headgate.compiler.report import (
 )
 from headgate.control.conditions import Present, Said
 from headgate.control.gateway_status import class_status, gateway_status
+from headgate.control.loop import Loop
 from headgate.control.route_status import route_status
 from headgate.control.status import StatusWriter, refusals
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
+from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.model.routing import Certificate, GatewayPort, Mesh
 from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key
 from headgate.resources.registry import GATEWAY, SERVICE, key_of
+from headgate.settings import Settings
 from headgate.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Held, Rejected, Session
@@ -206,7 +210,10 @@ async def test_the_writer_tells_all_kinds() -> None:
         mesh=Mesh(domain="cluster.local"),
         report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
     )
-    work = asyncio.create_task(StatusWriter(store, Latest(compiled), fleet).run())
+    credentials = Credentials(Signs(Time()), Time().schedule())
+    loop = Loop(Latest(None), fleet, [], Settings(), credentials)
+    loop.compiled.set(compiled)
+    work = asyncio.create_task(StatusWriter(store, loop, fleet).run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

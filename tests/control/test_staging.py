@@ -26,7 +26,7 @@ def fleet() -> Fleet:
 def connect(proxy: Proxy) -> None:
     """Let a proxy hold all that it is to hold: nothing."""
     proxy.config.set({})
-    proxy.session = Session()
+    proxy.attach(Session(), lambda _: None)
 
 
 def lag(proxy: Proxy) -> None:
@@ -81,6 +81,14 @@ def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet
     fleet.proxies["sidecar/default/web"].session = None
     assert staging.waiting() == ("sidecar/default/web",)
     assert stage(staging) is Stage.PERMISSIVE
+
+
+def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE)])
+    staging.note([workload(Stage.STRICT)])
+    fleet.expect("sidecar/default/new")
+    assert stage(staging) is Stage.STRICT
 
 
 def test_a_workload_that_comes_back_begins_anew(fleet):

@@ -10,27 +10,30 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_END = b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
 INDEXED_STATUS_200 = b"\x88"  # RFC 7541, appendix A
+TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 10
 CLOSED = "closed"
 
 
 class Member:
-    """One backend; `port` is where it listens on 127.0.0.1, `requests` what it was asked since the last `take`."""
+    """One backend; `port` is where it listens, `requests` what it was asked since the last `take`.
+
+    `connections` is how many began since then, `handshakes` how many of them with TLS, of which a member knows nothing.
+    """
 
     def __init__(self, number):
         self.number = number
-        self.requests = 0
+        self.requests = self.connections = self.handshakes = 0
         self.transports = set()
 
-    async def start(self):
-        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), "127.0.0.1", 0)
+    async def start(self, host="127.0.0.1"):
+        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), host, 0)
         self.port = server.sockets[0].getsockname()[1]
         self._server = server
         return self
 
     def take(self):
-        found, self.requests = self.requests, 0
-        return found
+        self.requests = self.connections = self.handshakes = 0
 
     def close(self):
         self._server.close()
@@ -47,15 +50,20 @@ class _Served(asyncio.Protocol):
     def connection_made(self, transport):
         self._transport = transport
         self._member.transports.add(transport)
+        self._member.connections += 1
 
     def connection_lost(self, _exc):
         self._member.transports.discard(self._transport)
 
     def data_received(self, data):
         self._read += data
+        if self._read.startswith(TLS_HANDSHAKE):
+            self._member.handshakes += 1
+            self._transport.close()
+            return
         if not self._http2 and self._read.startswith(PREFACE):
             self._http2, self._read = True, self._read[len(PREFACE) :]
-            self._transport.write(_frame(SETTINGS, 0, 0))
+            self._transport.write(frame(SETTINGS, 0, 0))
         if self._http2:
             self._answer_frames()
         elif not PREFACE.startswith(self._read):
@@ -73,14 +81,14 @@ class _Served(asyncio.Protocol):
             kind, flags, stream = self._read[3], self._read[4], int.from_bytes(self._read[5:9], "big")
             self._read = self._read[size:]
             if kind == SETTINGS and not flags & ACK:
-                self._transport.write(_frame(SETTINGS, ACK, 0))
+                self._transport.write(frame(SETTINGS, ACK, 0))
             elif kind == HEADERS:
                 self._member.requests += 1
                 block = INDEXED_STATUS_200 + b"\x00\x05x-who\x01" + str(self._member.number).encode()
-                self._transport.write(_frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+                self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
 
 
-def _frame(kind, flags, stream, payload=b""):
+def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 

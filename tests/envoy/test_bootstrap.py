@@ -35,6 +35,12 @@ def test_it_finds_headgate_on_a_socket_of_its_own_user():
     assert endpoint.address.pipe.path == "/run/xds.sock"
 
 
+def test_a_proxy_that_lost_headgate_is_back_soon_after_it():
+    """Envoy by itself waits for up to half a minute between two attempts."""
+    (service,) = started().dynamic_resources.ads_config.grpc_services
+    assert service.envoy_grpc.retry_policy.retry_back_off.max_interval.seconds <= 5
+
+
 def test_only_its_user_can_open_the_admin_socket():
     pipe = started().admin.address.pipe
     assert (pipe.path, pipe.mode) == ("/run/admin.sock", 0o600)

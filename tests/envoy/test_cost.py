@@ -2,6 +2,21 @@
 
 import pytest
 from benchmarks.build import Pipeline, split
+from benchmarks.pods import mesh
+from benchmarks.sidecar_changes import Sidecars
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import project, sidecar
+from headgate.model.identities import Credential
+from headgate.model.secrets import PrivateText
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+
+OWN = 5  # a sidecar's certificate, its HTTP proxy, and a listener, a cluster and routes for its pod's port
+CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 
 @pytest.mark.parametrize("services", [10, 300])
@@ -15,3 +30,52 @@ def test_a_change_of_a_weight_is_one_resource_encoded_and_sent(services):
         assert change.sent < 1000
     same = pipeline.build(split(0, 70))
     assert (same.encoded, same.resources, same.sent) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("capture", ["explicit", "transparent"])
+@pytest.mark.parametrize(("services", "sidecars"), [(10, 3), (100, 10)])
+def test_a_change_of_a_weight_is_encoded_once_and_sent_once_to_each_sidecar(services, sidecars, capture):
+    pipeline = Sidecars(services, sidecars, capture)
+    pipeline.build(split(0, 90))
+    for weight in (80, 70):
+        change = pipeline.build(split(0, weight))
+        assert change.encoded == 1
+        assert change.resources == (1,) * sidecars
+        assert max(change.sent) < 1000
+    assert set(pipeline.build(split(0, 70)).sent) == {0}
+
+
+@pytest.mark.parametrize("services", [10, 100])
+def test_a_further_sidecar_is_encoded_what_is_its_own(services):
+    fewer, more = (Sidecars(services, sidecars).build(split(0, 90)).encoded for sidecars in (2, 9))
+    assert more - fewer == (9 - 2) * OWN
+
+
+@pytest.mark.parametrize("capture", ["explicit", "transparent"])
+def test_a_change_leaves_the_other_types_as_the_very_same_objects(capture):
+    """So nobody looks through them again, however many sidecars there are."""
+    memo = Memo()
+
+    def build(weight):
+        found = {key_of(item): item for item in (*mesh(20, 3, capture), split(0, weight))}
+        compiled = compile_mesh(snapshot_of(found), Settings()).mesh
+        memo.turn()
+        return [encode(project(compiled, sidecar(item), CREDENTIAL), memo) for item in compiled.workloads]
+
+    for before, after in zip(build(90), build(80), strict=True):
+        assert after[ENDPOINTS] is not before[ENDPOINTS]
+        for type_url in (CLUSTER, SECRET, LISTENER, ROUTES, SCOPES):
+            assert after[type_url] is before[type_url]
+
+
+def test_a_sidecar_that_may_call_little_holds_little():
+    """With `access: deny` a sidecar is told of what its workload may call (D21), however many Services there are."""
+    closed = Settings(access="deny", outbound="refuse")
+
+    def held(services):
+        found = {key_of(item): item for item in mesh(services, services)}
+        compiled = compile_mesh(snapshot_of(found), closed).mesh
+        config = encode(project(compiled, sidecar(compiled.workloads[0]), CREDENTIAL), Memo())
+        return {type_url: len(resources) for type_url, resources in config.items()}
+
+    assert held(30) == held(10)

@@ -194,6 +194,21 @@ def test_health_checks_are_offered_where_there_are_some_and_connections_are_capt
     assert cluster.transport_socket.name.endswith(".tls")
 
 
+def test_health_checks_are_asked_for_without_a_query_of_the_clients_own():
+    found = made(pod(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[LISTENER, "probes"]
+    manager = pb.HttpConnectionManager()
+    assert found.filter_chains[0].filters[0].typed_config.Unpack(manager)
+    (route,) = manager.route_config.virtual_hosts[0].routes
+    wanted = {header.name: header.string_match.exact for header in route.match.headers}
+    assert wanted == {":method": "GET", ":path": "/app/liveness"}  # Envoy's :path has the query
+    assert route.route.prefix_rewrite == "/healthy?deep=1"
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_an_address_that_is_none_is_envoys_to_refuse_and_stops_no_build(capture):
+    assert made(pod(capture=capture, address="nonsense"))
+
+
 def test_a_credential_becomes_two_secrets_and_is_never_printed():
     credential = Credential(chain="CHAIN", key=PrivateText("PRIVATE"), roots="ROOTS")
     parts = list(secrets.parts(credential))

@@ -152,6 +152,21 @@ def test_a_mirror_is_called_by_tls_too():
     assert not cluster(config, "outbound/default/one/80").transport_socket_matches
 
 
+def test_backends_that_take_tcp_from_a_root_are_told_so_by_all_their_callers():
+    """Their sidecars expect connections, and would pass other TLS on to the application as it is (D15)."""
+    split = Split(targets=(Target(ref=TWO, weight=1, protocol=Protocol.TCP),))
+    world = small(one=[place(1)], two=[place(2, GREEN)], routes=[Route(split=split)])
+    first, second = world.tables
+    config = rendered(structs.replace(world, tables=(structs.replace(first, protocol=Protocol.TCP), second)))
+    for name in ("outbound/default/one/80", "outbound/default/two/80"):
+        context = pb.UpstreamTlsContext()
+        assert cluster(config, name).transport_socket_matches[0].transport_socket.typed_config.Unpack(context)
+        assert (context.sni, list(context.common_tls_context.alpn_protocols)) == (
+            "80.two.default.svc.cluster.local",
+            ["headgate"],
+        )
+
+
 def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_share():
     ready = {ONE: (place(1, BLUE), place(2), place(3)), TWO: (place(4, GREEN), place(5))}
     shares = tuple(Target(ref=item, weight=weight) for item, weight in ((ONE, 9), (TWO, 1)))

@@ -71,13 +71,19 @@ def test_only_the_uri_of_a_certificate_is_an_identity():
     assert proven.san_matcher.matcher.exact == ONE
 
 
-@pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, True), (9000, True), (81, False)])
-def test_a_rule_means_a_port_by_its_own_number_or_by_that_of_a_service(port, fits):
-    """R68: TrafficTargets name ports of pods, TCPRoutes those that clients connect to."""
+@pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
+def test_a_target_is_limited_to_a_port_of_the_pods(port, fits):
+    """2.3: the number of a Service that leads there means another port of the pods, if it means any."""
     assert bool(rbac.requests(closed(grant(match=ANY, port=port)), PORT).policies) == fits
     assert bool(rbac.connections(closed(grant(ports=(), port=port)), PORT).policies) == fits
-    if port:
-        assert (rbac.callers(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
+    assert (rbac.callers(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
+
+
+@pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
+def test_a_tcp_route_means_a_port_by_its_own_number_or_by_that_of_a_service(port, fits):
+    """R68, R69: what clients connect to; not by the number of a Service that says HTTP."""
+    assert bool(rbac.connections(closed(grant(ports=(1, port))), PORT).policies) == fits
+    assert (rbac.callers(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
 def test_rules_about_requests_allow_no_connections_and_the_other_way_round():

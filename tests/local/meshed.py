@@ -154,9 +154,9 @@ def workload(pod: Pod) -> Workload:
     )
 
 
-async def ask(found: Object) -> str:
+async def ask(found: Object, port: int = 18080) -> str:
     """Send a pod a request; return the body of the answer."""
-    reader, writer = await asyncio.open_connection(found["status"]["podIP"], 18080)
+    reader, writer = await asyncio.open_connection(found["status"]["podIP"], port)
     writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
     text = (await reader.read()).decode()
     writer.close()

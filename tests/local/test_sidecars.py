@@ -112,14 +112,15 @@ async def test_nothing_starts_before_the_sidecar_serves(machine):
 async def test_a_stranger_on_the_pods_port_is_told_and_the_pod_starts_when_it_is_gone(machine, monkeypatch):
     monkeypatch.setattr(sidecars, "_AGAIN", 0.01)
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
-    with socket.create_server(("0.0.0.0", 18080)):
-        await machine.store.create(pod(ports=PORTS))
+    with socket.create_server(("0.0.0.0", 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        await machine.store.create(pod(ports=[{"name": "http", "containerPort": taken}]))
         event = await machine.event("SidecarNotReady")
-        assert "18080" in event["message"]
+        assert str(taken) in event["message"]
         assert "Address already in use" in event["message"]
         assert not list(machine.state.glob("pods/*/*/run.json"))
-        assert "18080" in fact(await machine.get(), SIDECAR_READY)["message"]
-    assert await ask(await machine.ready()) == "web"
+        assert str(taken) in fact(await machine.get(), SIDECAR_READY)["message"]
+    assert await ask(await machine.ready(), taken) == "web"
 
 
 async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_for_it(machine, monkeypatch):

@@ -81,6 +81,14 @@ def test_a_connection_is_meant_by_the_pods_port_or_by_that_of_a_service(ports, a
     assert found.allowed == allowed
 
 
+def test_a_connection_is_not_meant_by_the_port_of_a_service_that_says_http():
+    """R69."""
+    web = Spoken(protocol=Protocol.HTTP, services=(PortRef("default/service-1", 80),))
+    port = structs.replace(PORT, spoken=(web, PORT.spoken[1]))
+    workload = structs.replace(granted(connections=(Connections(name="tcp", ports=(80,)),)), ports=(port,))
+    assert not ask(workload, protocol=Protocol.TCP).allowed
+
+
 @pytest.mark.parametrize(("port", "allowed"), [(0, True), (8080, True), (9090, False)])
 def test_a_target_of_v1alpha1_is_for_one_port_of_the_pods(port, allowed):
     assert ask(granted(port=port), target="/version").allowed == allowed

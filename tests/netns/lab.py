@@ -39,6 +39,7 @@ from headgate.xds.server import XdsServer
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SETTLED_S = 30
+LOG = logging.getLogger("headgate.xds")
 SHOWN = 4000
 
 
@@ -85,7 +86,7 @@ class Lab:
     """Use it as a context: `pod`s first, then `start`, then `serve` objects as often as you like."""
 
     def __init__(self):
-        logging.getLogger("headgate.xds").setLevel(logging.ERROR)  # a refusal is in the failure's message already
+        LOG.setLevel(logging.ERROR)  # a refusal is in the failure's message already
         self.network = Network()
         self.hub = Hub()
         self.members = {}
@@ -103,6 +104,7 @@ class Lab:
         return self
 
     def __exit__(self, *_):
+        LOG.setLevel(logging.NOTSET)
         for member in self.members.values():
             if member.envoy:
                 member.envoy.kill()

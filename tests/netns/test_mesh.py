@@ -131,6 +131,7 @@ def test_health_checks_and_excluded_ports_need_no_identity(mesh, name):
     assert (probed.status, probed.body) == (200, name)
     assert [(seen.method, seen.path, seen.peer) for seen in app.seen] == [("GET", "/healthy", SOURCE)]
     assert mesh.run(ask(plain, Where(member.address, 15020), path="/other")).status == 404
+    assert mesh.run(ask(plain, Where(member.address, 15020), path="/app/readiness?all=1")).status == 404
     metrics = mesh.run(ask(plain, Where(member.address, 9090), path="/metrics"))
     assert (metrics.status, metrics.body) == (200, name)
     assert member.apps[9090].seen[-1].peer == plain.address  # nothing stood between

@@ -65,6 +65,7 @@ class World:
         self.port = 0
         self.envoy = None
         self.backend = None
+        self.answering = []
 
     async def __aenter__(self):
         self.backend = await asyncio.start_server(self.answer, "127.0.0.1", 0)
@@ -78,12 +79,14 @@ class World:
             await self.envoy.stop()
         await self.xds.stop()
         self.backend.close()
+        await asyncio.gather(*self.answering)  # Envoy is gone, so they all end
 
     async def answer(self, reader, writer):
+        self.answering.append(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(ANSWER)
-        writer.close()
+        await closed(writer)
 
     def offer(self):
         ref = PortRef("default/web", self.port)
@@ -146,10 +149,18 @@ class World:
 
     async def ask(self):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(REQUEST)
-        status = await reader.readline()
-        writer.close()
+        try:
+            writer.write(REQUEST)
+            status = await reader.readline()
+        finally:
+            await closed(writer)
         return int(status.split()[1])
+
+
+async def closed(writer):
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 @pytest.fixture
@@ -199,7 +210,7 @@ async def test_without_a_token_file_it_gets_nothing(root):
 async def test_streams_end_with_their_tokens_and_no_request_is_lost(root):
     async with World(root, lifetime=timedelta(seconds=2)) as world:
         world.tokens.write(WEB_1, world.token)
-        statuses = []
+        statuses, enough = [], asyncio.Event()
 
         async def renew():
             while True:
@@ -207,7 +218,7 @@ async def test_streams_end_with_their_tokens_and_no_request_is_lost(root):
                 world.tokens.write(WEB_1, world.token)
 
         async def load():
-            while True:
+            while not enough.is_set():
                 statuses.append(await world.ask())
 
         renewing = asyncio.create_task(renew())
@@ -217,8 +228,9 @@ async def test_streams_end_with_their_tokens_and_no_request_is_lost(root):
         async with asyncio.timeout(DEADLINE_S):
             await until(lambda: len(set(world.proofs.accepted.get())) > 3, world.proofs.accepted)
         await world.settled()
-        for task in (loading, renewing):
-            task.cancel()
+        enough.set()
+        await loading
+        renewing.cancel()
         assert len(statuses) > 10
         assert set(statuses) == {200}
         assert world.proofs.refused.get() == ()

@@ -64,6 +64,11 @@ class Envoy:
         self.hang_up()
 
     def hang_up(self):
+        if not self.listeners:  # without a listener there are no scopes and no routes
+            self.scopes.clear()
+            self.versions[SCOPES].clear()
+            for name in sorted(self.follows[ROUTES]):
+                self.leave(ROUTES, name)
         self.inbox, self.opened = [], set()
         self.first = {type_url for type_url in ORDER if type_url not in NAMED or self.follows[type_url]}
         self.answers = defaultdict(list)
@@ -380,11 +385,18 @@ class Schedule(RuleBasedStateMachine):
         for type_url in ORDER:
             for name, item in self.config.get(type_url, {}).items():
                 asked = type_url not in NAMED or name in self.envoy.follows[type_url]
-                blocked = any(not self.envoy.serves(cluster) for cluster in item.needs)
+                blocked = any(not self.envoy.serves(cluster) or self.is_refused(cluster) for cluster in item.needs)
                 if asked and not is_bad(item.digest) and not blocked:
                     assert force[type_url].get(name) == item.digest, (type_url, name)
         assert self.envoy.listeners.keys() <= self.config.get(LISTENER, {}).keys()
         assert self.envoy.scopes.keys() <= self.config.get(SCOPES, {}).keys()
+
+    def is_refused(self, cluster):
+        """Say whether the proxy refused a cluster as it is wanted; what it took from a refused response nobody knows."""
+        return any(
+            is_bad(self.config[type_url][cluster].digest) and cluster not in self.envoy.versions[type_url]
+            for type_url in (CLUSTER, ENDPOINTS)
+        )
 
 
 class Deaf(Schedule):

@@ -297,6 +297,10 @@ async def test_nobody_listens_for_others_without_tls_and_proofs():
             await xds.start("localhost:0", shown)
 
 
+async def test_the_socket_is_for_its_user_alone(world, tmp_path):
+    assert (tmp_path / "xds.sock").stat().st_mode & 0o777 == 0o600
+
+
 async def test_an_address_that_cant_be_had_is_named():
     xds = XdsServer(Fleet())
     with pytest.raises(ProxyError, match=r"can't listen for proxies on unix:/nonexistent/xds\.sock"):

@@ -1,6 +1,7 @@
 """The delta session, transcript by transcript: what it says, and above all when it says nothing."""
 
 import pytest
+from tests.xds.conftest import config, written
 
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
 from headgate.xds.session import LARGEST, MOST_OVERDUE, Request
@@ -388,3 +389,41 @@ def test_a_certificate_is_sent_to_who_asks_for_it_and_a_new_one_touches_no_liste
     assert proxy.ask("SDS", "s") == ["SDS s=1"]
     proxy.settle()
     assert proxy.offer("LDS l=1", "SDS s=2 t=2") == ["SDS s=2"]
+
+
+def test_a_route_that_the_proxy_let_go_of_is_not_held_back_for_a_refused_cluster(stream):
+    proxy = stream(*A).serve()
+    assert proxy.offer(*A[:3], "RDS r=2(a)") == ["RDS r=2"]
+    proxy.ask("RDS", leave="r")  # and so it does not take r=2, whatever it answers
+    proxy.offer(*A_AND_B)
+    proxy.nack("CDS")  # b
+    assert proxy.ack("RDS", "r") == ["RDS r=2"]
+
+
+def test_what_was_refused_with_others_and_gone_for_a_moment_is_sent_again(stream):
+    proxy = stream("SDS s=1 t=1")
+    proxy.ask("SDS", "s t")
+    proxy.settle()
+    assert proxy.offer("SDS s=2 t=2") == ["SDS s=2 t=2"]
+    assert proxy.nack("SDS") == ["SDS s=2"]
+    assert proxy.offer("SDS s=2") == []
+    assert proxy.offer("SDS s=2 t=2") == []
+    assert proxy.ack("SDS") == ["SDS t=2"]  # it has t=1 still
+
+
+def test_a_type_that_the_proxy_holds_is_looked_through_once_and_again_when_it_speaks(stream):
+    looks = []
+
+    class Watched(dict):
+        def __iter__(self):
+            looks.append("look")
+            return super().__iter__()
+
+    proxy = stream(*A).serve()
+    clusters = Watched(proxy.session.config[CLUSTER])
+    for version in ("2", "3", "4"):
+        proxy.session.offer({**config(*A[1:3], f"RDS r={version}(a)"), CLUSTER: clusters})
+        assert [written(response) for response in proxy.session.advance()] == [f"RDS r={version}"]
+        proxy.session.receive(Request(ROUTES, nonce=next(iter(proxy.session.shelves[ROUTES].flying))))
+    assert len(looks) == 1
+    assert proxy.ask("CDS", has="a=0") == ["CDS a=1", "EDS a=1"]

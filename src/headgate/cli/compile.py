@@ -10,15 +10,18 @@ from google.protobuf import json_format
 
 from headgate.cli.arguments import Manifests, existing
 from headgate.cli.check import judge
-from headgate.cli.offline import compile_files
+from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
-from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Verdict
+from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
 from headgate.envoy import messages, pb
 from headgate.envoy.config import SECRET
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, project
+from headgate.envoy.view import Node, project, sidecar
+from headgate.model.identities import Credential, gateway_id
+from headgate.model.routing import Mesh
 from headgate.model.secrets import PrivateText
+from headgate.settings import Settings
 
 _MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
@@ -42,22 +45,28 @@ class Dump(enum.StrEnum):
 StageOption = Annotated[
     Stage, typer.Option("--stage", help="The routing model, the findings on objects, or Envoy's resources.")
 ]
-NodeOption = Annotated[str, typer.Option("--node", help="The proxy whose configuration is printed.")]
+NodeOption = Annotated[
+    str, typer.Option("--node", help="The proxy whose configuration is printed: gateway, or sidecar/NAMESPACE/POD.")
+]
 DumpOption = Annotated[Dump, typer.Option("-o", "--output", help="Format of the answer.")]
 
 
 def compile_(
-    paths: Manifests, stage: StageOption = Stage.MESH, node: NodeOption = GATEWAY.id, output: DumpOption = Dump.YAML
+    paths: Manifests,
+    *,
+    stage: StageOption = Stage.MESH,
+    node: NodeOption = GATEWAY.id,
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    output: DumpOption = Dump.YAML,
 ) -> None:
     """Print what manifests become: the mesh, the report, Envoy's configuration.
 
-    Addresses are assigned as on a fresh machine, and one endpoint stands for the pods of each Service with a selector.
+    Addresses are assigned as on a fresh machine, and a Deployment counts as one pod of its name, with a sidecar.
     Mistakes are told on stderr, with exit code 1; what is sound is printed all the same.
     """
-    if node != GATEWAY.id:
-        raise usage_error(f"there is no proxy {node!r}; the only one is {GATEWAY.id}", option="--node")
-    offline = compile_files(existing(paths))
-    _print(list(documents(offline.compiled, stage)), Format(output.value))
+    offline = compile_files(existing(paths), Settings(mtls=mtls, access=access))
+    _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), Format(output.value))
     errors = [row for row in judge(offline).findings if row.severity is Severity.ERROR]
     for row in errors:
         note(row.text())
@@ -65,20 +74,29 @@ def compile_(
         raise typer.Exit(NO)
 
 
-def documents(compiled: Compiled, stage: Stage) -> Iterator[Any]:
+def _node(mesh: Mesh, node_id: str) -> Node:
+    """Find a proxy; one that does not exist is wrong usage."""
+    known = {GATEWAY.id: GATEWAY} | {node.id: node for node in map(sidecar, mesh.workloads)}
+    if node_id not in known:
+        raise usage_error(f"there is no proxy {node_id!r}; there is: {', '.join(known)}", option="--node")
+    return known[node_id]
+
+
+def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterator[Any]:
     """Yield the documents of a stage: one for the mesh or the report, one for each of Envoy's resources."""
     if stage is Stage.MESH:
         yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=str)  # the text of a secret is [redacted]
     elif stage is Stage.REPORT:
         yield _report(compiled.report)
     else:
-        yield from _resources(compiled)
+        yield from _resources(compiled.mesh, node)
 
 
 def _report(report: Report) -> Mapping[str, Any]:
     attached = {
         "parents": [_parent(item) for item in report.parents],
         "gateways": [_gateway(item) for item in report.gateways],
+        "selected": [_selected(item) for item in report.selected],
     }
     return {
         "findings": [
@@ -127,21 +145,35 @@ def _gateway(item: GatewayOutcome) -> Mapping[str, Any]:
     }
 
 
+def _selected(item: Selected) -> Mapping[str, Any]:
+    found = {"about": str(item.about), "workloads": list(item.workloads)}
+    return found | ({"without_sidecar": list(item.without_sidecar)} if item.without_sidecar else {})
+
+
 def _conditions(verdicts: Iterable[Verdict]) -> list[str]:
     return [f"{item.type}={item.status}, {item.reason}: {item.message}" for item in verdicts]
 
 
-def _resources(compiled: Compiled) -> Iterator[Mapping[str, Any]]:
-    for type_url, resources in encode(project(compiled.mesh, GATEWAY), Memo()).items():
+def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
+    for type_url, resources in encode(project(mesh, node, _placeholder(mesh, node)), Memo()).items():
         for name, encoded in resources.items():
             resource = pb.Resource.FromString(encoded.body)
             content = json_format.MessageToDict(
                 resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
             )
-            if type_url == SECRET:
+            if type_url == SECRET and "tls_certificate" in content:
                 content["tls_certificate"]["private_key"] = str(PrivateText())
             whole = {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version}
             yield {**whole, "resource": _ordered(content)}
+
+
+def _placeholder(mesh: Mesh, node: Node) -> Credential:
+    """Return what stands for a proxy's certificate: nobody issues one here."""
+    found = (item.identity for item in mesh.workloads if item.name == node.workload)
+    identity = next(found, gateway_id(mesh.trust_domain))
+    return Credential(
+        chain=f"the certificate of {identity}\n", key=PrivateText(), roots=f"the authorities of {mesh.trust_domain}\n"
+    )
 
 
 def _ordered(value: Any, *, is_map: bool = False) -> Any:

@@ -1,41 +1,38 @@
-"""`headgate explain`: where a request would go, and why; from files, or from what a running headgate has."""
+"""`headgate explain`: where a request would go, who lets it in, and why; from files, or from what a running headgate has."""
 
 import asyncio
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, existing
-from headgate.cli.client import Client
-from headgate.cli.kubeconfig import find_access
-from headgate.cli.offline import completed
+from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
+from headgate.cli.offline import Access, Mtls
 from headgate.cli.output import NO, Format, print_document, stdout, usage_error
 from headgate.cli.trial import read_headers, read_method
-from headgate.compiler.compile import compile_mesh
-from headgate.compiler.explain import Backend, Explanation, Tried, explain
-from headgate.compiler.report import Compiled
-from headgate.compiler.snapshot import Snapshot
-from headgate.control.feed import COMPILED, snapshot_of
-from headgate.errors import HeadgateError, NotFound
+from headgate.cli.worlds import World, live, offline
+from headgate.compiler import arrivals
+from headgate.compiler.arrivals import MUTUAL_TLS, Arrival, Caller
+from headgate.compiler.explain import Backend, Copy, Explanation, Question, Tried, explain
+from headgate.errors import NotFound
 from headgate.model.evaluate import Request
 from headgate.model.routing import GatewayPort
-from headgate.resources.meta import Key, Object
-from headgate.resources.registry import KINDS, key_of
+from headgate.resources.registry import POD
 from headgate.settings import Settings
-from headgate.store.files import read
 
 PORTS = {"http": 80, "https": 443}
 ERROR_STATUSES = 400
-_POD = next(kind for kind in KINDS if kind.kind == "Pod")
+_PODS = {POD.kind.lower(), POD.plural, *POD.short}
+_ACCOUNTS = {"serviceaccount", "serviceaccounts", "sa"}
 
-Method = Annotated[str, typer.Argument(metavar="METHOD", help="GET, POST, ...", show_default=False)]
-Url = Annotated[
-    str, typer.Argument(metavar="URL", help="What to call: http://website:8080/path?query.", show_default=False)
+What = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[METHOD] URL", help="What to send: GET http://website:8080/path?query.", show_default=False
+    ),
 ]
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 Files = Annotated[
@@ -44,87 +41,75 @@ Files = Annotated[
 ]
 Via = Annotated[str, typer.Option("--via", metavar="gateway/NAME", help="Enter through a Gateway.", show_default=False)]
 From = Annotated[
-    str, typer.Option("--from", metavar="pod/NAME", help="The client: a pod, whose proxy decides.", show_default=False)
+    str,
+    typer.Option(
+        "--from",
+        metavar="pod/NAME|serviceaccount/NAME",
+        help="Who calls; without it the gateway, and all who come through it.",
+        show_default=False,
+    ),
 ]
 
 
-class World(NamedTuple):
-    """Objects, and what they compile to."""
-
-    objects: frozenset[Key]
-    snapshot: Snapshot
-    compiled: Compiled
-
-
 def explain_(
-    method: Method,
-    url: Url,
+    what: What,
     *,
     header: Headers = None,
     via: Via = "",
     from_: From = "",
     namespace: Namespace = "default",
     filename: Files = None,
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Say where a request would go, and why not elsewhere. Nothing is sent.
+    """Say where a request would go, who lets it in there, and why not elsewhere. Nothing is sent.
 
-    Shares are exact. With -f the files decide, and a Service with a selector counts as served by one pod. Exit code 1
-    means that the proxy itself would answer with an error.
+    Shares are exact. With -f the files decide, and each Deployment counts as one pod of its name. Exit code 1 means that
+    proxies would answer with an error: there is no way, or nobody lets it in.
     """
+    *before, url = what
+    if len(before) > 1:
+        raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
+    method = before[0] if before else "GET"
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in PORTS or not parts.hostname:
         raise usage_error(f"{url!r} is not a URL to call; write for example http://website:8080/", option="URL")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = read_headers(header or ())
     request = Request(authority=parts.netloc, method=read_method(method), target=target, headers=headers)
-    world = offline(filename) if filename else asyncio.run(_live(Client(find_access(kubeconfig, state, os.environ))))
-    _check_client(world, from_, namespace)
+    settings = Settings(mtls=mtls, access=access)
+    world = offline(filename, settings) if filename else asyncio.run(live(kubeconfig, state))
     port = parts.port or PORTS[parts.scheme]
-    where = _gateway(world, via, namespace, port=port) if via else parts.netloc
-    found = explain(world.compiled, world.snapshot, where, request=request, url=parts.geturl())
+    caller = _caller(world, from_, namespace)
+    where: GatewayPort | str = parts.netloc
+    if via:
+        where = _gateway(world, via, namespace, port=port)
+        note = f"{caller.name} comes in through the Gateway" if from_ else ""
+        caller = arrivals.gateway(world.compiled.mesh.trust_domain, note)
+    question = Question(request=request, url=parts.geturl(), caller=caller)
+    found = explain(world.compiled, world.snapshot, where, question)
     if output is Format.TABLE:
         show(found)
     else:
         print_document(found, output)
-    if all(backend.status >= ERROR_STATUSES for backend in found.backends):
+    if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(NO)
 
 
-def offline(paths: list[Path]) -> World:
-    """Compile files. Raises HeadgateError that names the first mistake which keeps a file from being read."""
-    manifests = read(existing(paths))
-    if not manifests.objects:
-        first = "; ".join(f"{item.file}:{item.line}: {item.message}" for item in manifests.problems[:1])
-        raise HeadgateError(first or f"there are no objects in {', '.join(map(str, paths))}")
-    return _world(completed({manifest.key: manifest.object for manifest in manifests.objects}))
-
-
-async def _live(client: Client) -> World:
-    found: dict[Key, Object] = {}
-    for kind in (*COMPILED, _POD):
-        try:
-            items, _ = await client.items(kind)
-        except NotFound:  # another cluster need not have every kind
-            continue
-        found |= {key_of(obj): obj for obj in items}
-    return _world(found)
-
-
-def _world(objects: Mapping[Key, Object]) -> World:
-    snapshot = snapshot_of(objects)
-    return World(frozenset(objects), snapshot, compile_mesh(snapshot, Settings()))
-
-
-def _check_client(world: World, text: str, namespace: str) -> None:
-    """Find the client. On one machine one proxy serves every pod, so it decides nothing but that it must exist."""
+def _caller(world: World, text: str, namespace: str) -> Caller:
     kind, _, name = text.partition("/")
-    if text and (kind.lower() not in {"pod", "pods", "po"} or not name):
-        raise usage_error(f"{text!r} is no client; write pod/NAME", option="--from")
-    if text and _POD.key(namespace, name) not in world.objects:
+    if not text:
+        return arrivals.gateway(world.compiled.mesh.trust_domain)
+    if kind.lower() in _ACCOUNTS and name:
+        return arrivals.account(world.compiled, world.snapshot, namespace, name)
+    if kind.lower() not in _PODS or not name:
+        raise usage_error(f"{text!r} is no client; write pod/NAME or serviceaccount/NAME", option="--from")
+    if f"{namespace}/{name}" not in world.snapshot.pods:
         raise NotFound(f"there is no Pod {namespace}/{name}; name its namespace with -n")
+    return arrivals.pod(world.compiled, world.snapshot, f"{namespace}/{name}")
 
 
 def _gateway(world: World, text: str, namespace: str, *, port: int) -> GatewayPort:
@@ -157,6 +142,9 @@ def show(found: Explanation) -> None:
 
 def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     """Yield what there is one of."""
+    yield "Caller", f"{found.caller}, {found.identity or 'without an identity'}"
+    if found.caller_note:
+        yield "", found.caller_note
     if found.gateway:
         yield "Gateway", f"{found.gateway}, port {found.port}" + (f", host {found.host}" if found.host else "")
     elif found.service:
@@ -182,6 +170,7 @@ def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
     mirrors = [f"{item.service}:{item.port} gets copies of {item.percent:g} % ({item.share})" for item in found.mirrors]
     remarks = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
     sections = (
+        ("At the pods", list(_at_pods(found))),
         ("Filters", edits),
         ("Mirrors", mirrors),
         ("When nothing is left", found.nothing_left.split("; ") if found.nothing_left else []),
@@ -189,6 +178,35 @@ def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
         ("Remarks", remarks),
     )
     yield from (section for section in sections if section[1])
+
+
+def _at_pods(found: Explanation) -> Iterator[str]:
+    """Yield how requests travel, and who lets them in; copies only where they are refused."""
+    for backend in found.backends:
+        yield from _arrivals(backend, "")
+    for copy in found.mirrors:
+        if not all(item.allowed for item in copy.arrivals):
+            yield from _arrivals(copy, "copies to ")
+
+
+def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
+    """Yield what becomes of requests at the pods of a Service port, told once for all pods with the same answer."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for item in at.arrivals:
+        groups.setdefault(tuple(_told(item)), []).append(item.workload or item.address)
+    for (answer, hop, *lines), pods in groups.items():
+        where = f"pod {', '.join(pods)}" if len(groups) > 1 else f"{at.service}:{at.port}"
+        yield f"{answer:<10} {what}{where}, {hop}"
+        yield from (f"{'':<10} {line}" for line in lines)
+
+
+def _told(item: Arrival) -> Iterator[str]:
+    """Yield the answer, the hop, and lines that explain them."""
+    yield "allowed" if item.allowed else "refused"
+    yield f"by {item.hop}" if item.hop == MUTUAL_TLS else f"in {item.hop}: {item.hop_reason}"
+    yield f"{item.object}, rule {item.rule}" if item.object else item.reason
+    if item.remedy:
+        yield f"to allow it: {item.remedy}"
 
 
 def _candidate(item: Tried) -> Iterator[str]:

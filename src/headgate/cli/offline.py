@@ -5,7 +5,9 @@ A Service without clusterIP and a Gateway without address get a loopback address
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+import typer
 
 from headgate.cli import stand_ins
 from headgate.cli.stand_ins import SLICE, selector
@@ -21,6 +23,11 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
 from headgate.store.files import Manifests, read
+
+Mtls = Annotated[
+    Literal["off", "permissive", "strict"], typer.Option(help="For files: as `headgate up` is to be given it.")
+]
+Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: as `headgate up` is to be given it.")]
 
 
 class Offline(NamedTuple):

@@ -5,33 +5,41 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
+from headgate.cli.mesh_options import (
+    Access,
+    CaCert,
+    CaKey,
+    CertificateLifetime,
+    Mtls,
+    Sidecars,
+    TrustDomain,
+    authority,
+    checked,
+    lifetime,
+)
+from headgate.cli.metrics_options import MetricsAddress, MetricsBy, MetricsSource, OtlpCollector, collector, source
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
+from headgate.compiler.report import Compiled
 from headgate.control.app import Options, Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
-from headgate.envoy.exporting import Collector
-from headgate.errors import HeadgateError, TelemetryError
-from headgate.identity.pem import Files
-from headgate.local.injection import Mode
-from headgate.model.identities import parse_id, spiffe_id
+from headgate.errors import HeadgateError
+from headgate.latest import Latest, until
 from headgate.settings import Settings
 from headgate.store.applied import apply
 from headgate.store.files import Manifests, Problem, read, watch
-from headgate.telemetry.flows import Source
-from headgate.telemetry.prometheus import parse_source
 
 READY_SECONDS = 30.0
-LAST_PORT = 65535
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -44,41 +52,17 @@ def up(
         str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 takes a free one.")
     ] = f"{LOOPBACK}:0",
     concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
-    sidecars: Annotated[
-        Mode, typer.Option(help="Which pods get an Envoy of their own; labelled: those that ask for it.")
-    ] = "all",
-    mtls: Annotated[
-        Literal["off", "permissive", "strict"],
-        typer.Option(help="What pods with a sidecar take that no TLSConfig selects; permissive: also plaintext."),
-    ] = "permissive",
-    access: Annotated[
-        Literal["selected", "deny"],
-        typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
-    ] = "selected",
-    trust_domain: Annotated[
-        str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")
-    ] = "cluster.local",
-    ca_cert: Annotated[
-        Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
-    ] = None,
-    ca_key: Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")] = None,
-    metrics_address: Annotated[
-        str,
-        typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none."),
-    ] = "",
-    metrics_by: Annotated[
-        Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
-    ] = "workload",
-    metrics_source: Annotated[
-        str,
-        typer.Option(
-            help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."
-        ),
-    ] = "",
-    otlp_collector: Annotated[
-        str,
-        typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
-    ] = "",
+    sidecars: Sidecars = "all",
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    trust_domain: TrustDomain = "cluster.local",
+    certificate_lifetime: CertificateLifetime = "24h",
+    ca_cert: CaCert = None,
+    ca_key: CaKey = None,
+    metrics_address: MetricsAddress = "",
+    metrics_by: MetricsBy = "workload",
+    metrics_source: MetricsSource = "",
+    otlp_collector: OtlpCollector = "",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
@@ -93,50 +77,27 @@ def up(
     if not directory.is_dir():
         raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
-    if (ca_cert is None) != (ca_key is None):
-        raise typer.BadParameter("--ca-cert and --ca-key belong together; give both, or none", param_hint="'--ca-cert'")
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
-        settings=Settings(mtls=mtls, access=access, trust_domain=_checked(trust_domain)),
-        authority=Files(ca_cert, ca_key) if ca_cert and ca_key else None,
+        settings=Settings(
+            mtls=mtls,
+            access=access,
+            trust_domain=checked(trust_domain),
+            certificate_seconds=lifetime(certificate_lifetime),
+        ),
+        authority=authority(ca_cert, ca_key),
         ephemeral=ephemeral,
         api_address=api_address,
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
         metrics_by=metrics_by,
-        metrics_source=_source(metrics_source),
-        collector=_collector(otlp_collector),
+        metrics_source=source(metrics_source),
+        collector=collector(otlp_collector),
     )
     voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
     _run(_up(directory, options, voice, table=table))
-
-
-def _checked(trust_domain: str) -> str:
-    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
-        raise typer.BadParameter(
-            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in small letters",
-            param_hint="'--trust-domain'",
-        )
-    return trust_domain
-
-
-def _source(text: str) -> Source | None:
-    try:
-        return parse_source(text) if text else None
-    except TelemetryError as error:
-        raise typer.BadParameter(str(error), param_hint="'--metrics-source'") from error
-
-
-def _collector(text: str) -> Collector | None:
-    host, _, port = text.rpartition(":")
-    if text and not (host and port.isdecimal() and 0 < int(port) <= LAST_PORT):
-        raise typer.BadParameter(
-            f"{text!r} is no place of a collector; write HOST:PORT, such as 127.0.0.1:4317",
-            param_hint="'--otlp-collector'",
-        )
-    return Collector(host=host.strip("[]"), port=int(port)) if text else None
 
 
 def _run(work: Any) -> None:
@@ -235,12 +196,24 @@ async def _follow_envoy(current: Running, voice: Voice) -> None:
             voice.trouble(f"Envoy ended and was started again: {state.failure}")
 
 
+async def _changed(*seen: tuple[Latest[Any], object]) -> None:
+    """Wait until one of the cells has another value than the one beside it."""
+    await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))
+
+
 async def _follow_changes(machine: Machine, voice: Voice) -> None:
+    """Say what is in force, and what there is to tell: about the objects, and about proxies without a certificate."""
+    builds, faults = machine.loop.compiled, machine.loop.credentials.faults
     known = frozenset(machine.findings())
-    async for compiled in machine.loop.compiled.changes():
+    told: Mapping[str, str] = faults.get()
+    compiled: Compiled | None = None
+    while True:
+        await _changed((builds, compiled), (faults, told))
+        before, compiled, told = compiled, builds.get(), faults.get()
         if compiled is None:
             continue
         await machine.in_force(compiled.revision)
         now = frozenset(machine.findings())
-        voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
+        if compiled is not before or now != known:
+            voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
         known = now

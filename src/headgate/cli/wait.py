@@ -18,7 +18,7 @@ from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout
 from headgate.errors import Gone, HeadgateError
 from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
-from headgate.resources.registry import GATEWAY, SPLIT, Kind
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
@@ -28,7 +28,8 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
-        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME or deployment/NAME.",
+        help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
+        "traffictarget/NAME or deployment/NAME.",
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
@@ -61,7 +62,7 @@ def wait(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Wait until every proxy holds a TrafficSplit, a Gateway or a route, or a Deployment is available.
+    """Wait until every proxy that is to hold an object holds it, or until a Deployment is available.
 
     It waits for the generation that the object has now, and for an object that does not exist yet. An object that is
     refused ends it at once with exit code 1, and the timeout with 124; either names the proxies and their words.
@@ -70,7 +71,8 @@ def wait(
     judge = JUDGES.get((kind.group, kind.kind))
     if judge is None:
         raise usage_error(
-            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route or a deployment",
+            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route, a tlsconfig, "
+            "a traffictarget or a deployment",
             option="KIND/NAME",
         )
     seconds = read_duration(timeout)
@@ -106,7 +108,7 @@ def document(obj: Object, progress: Progress) -> Mapping[str, Any]:
     }
 
 
-def _split(obj: Object) -> Progress:
+def _observed(obj: Object) -> Progress:
     generation = obj["metadata"].get("generation", 0)
     if _status(obj).get("observedGeneration", 0) < generation:
         return _unseen(generation)
@@ -172,12 +174,14 @@ def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 Judge = Callable[[Object], Progress]
 JUDGES: Mapping[tuple[str, str], Judge] = {
-    (SPLIT, "TrafficSplit"): _split,
+    (SPLIT, "TrafficSplit"): _observed,
     (GATEWAY, "Gateway"): _gateway,
     (GATEWAY, "HTTPRoute"): _route,
     (GATEWAY, "GRPCRoute"): _route,
     (GATEWAY, "TCPRoute"): _route,
     ("apps", "Deployment"): _deployment,
+    (MESH, "TLSConfig"): _observed,
+    (ACCESS, "TrafficTarget"): _observed,
 }
 _WORST_FIRST = (Step.FAILED, Step.PENDING, Step.DONE)
 

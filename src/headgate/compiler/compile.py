@@ -11,14 +11,18 @@ from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims
-from headgate.compiler.workloads import roots, workloads
+from headgate.compiler.workloads import has_sidecar, workloads
 from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend, Mesh
+from headgate.model.routing import LONGEST_CONNECTION_S, Frontend, Mesh, roots
 from headgate.model.workloads import Stage
 from headgate.resources.meta import Key
+from headgate.resources.pods import Pod
 from headgate.resources.smi import TrafficTarget
 from headgate.settings import Settings
 
+CONNECTION_SHARE = 4
+"""A certificate has two fifths of its life left at least while it is renewed in time: so a connection that begins with it,
+and lasts for a quarter of a life, ends before it does."""
 ALL_ARRIVED: Mapping[str, Stage] = MappingProxyType({})
 
 
@@ -42,6 +46,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
         trust_domain=settings.trust_domain,
         passthrough=settings.outbound == "allow",
         scoped=settings.access == "deny",
+        connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
         frontends=tuple(front for front in frontends.values() if front.ports),
         gateways=api.ports(),
         tables=api.tables(),
@@ -92,6 +97,8 @@ def _kept(snapshot: Snapshot, key: Key) -> str:
         return (
             f"; until it is corrected, it keeps ServiceAccount {left.spec.destination.name} closed and allows nothing"
         )
+    if isinstance(left, Pod):
+        return "; until it is corrected, its sidecar guards every port" if has_sidecar(left) else ""
     return "; until it is corrected, its pods take mutual TLS only and have no names of it" if left else ""
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from headgate.compiler import protocols
+from headgate.compiler.arrivals import Arrival, Arrivals, Caller
 from headgate.compiler.references import service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.edits import arriving
 from headgate.model.evaluate import Candidate, Decision, Portion, Request, decide, host_fits, without_port
 from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Sticky
 from headgate.model.hashing import side_of
@@ -32,6 +34,12 @@ class Backend(Value, frozen=True, kw_only=True):
     status: int
     reason: str
     filters: tuple[str, ...]
+    arrivals: tuple[Arrival, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether every endpoint refuses the request."""
+        return bool(self.arrivals) and not any(item.allowed for item in self.arrivals)
 
 
 class Copy(Value, frozen=True, kw_only=True):
@@ -41,6 +49,7 @@ class Copy(Value, frozen=True, kw_only=True):
     port: int
     share: str
     percent: float
+    arrivals: tuple[Arrival, ...]
 
 
 class Tried(Value, frozen=True, kw_only=True):
@@ -62,10 +71,16 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Explanation(Value, frozen=True, kw_only=True):
-    """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host."""
+    """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host.
+
+    `identity` is what `caller` proves to the pods that it calls; empty for plaintext.
+    """
 
     method: str
     url: str
+    caller: str
+    identity: str
+    caller_note: str
     service: str
     gateway: str
     port: int
@@ -84,17 +99,28 @@ class Explanation(Value, frozen=True, kw_only=True):
     remarks: tuple[Remark, ...]
 
 
-def explain(
-    compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, *, request: Request, url: str
-) -> Explanation:
+class Question(Value, frozen=True, kw_only=True):
+    """What is to be explained: a request, its URL as the user wrote it, and who sends it."""
+
+    request: Request
+    url: str
+    caller: Caller
+
+
+def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: Question) -> Explanation:
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
-    decision = decide(compiled.mesh, where, request)
+    request, caller = asked.request, asked.caller
+    decision = decide(compiled.mesh, where, request, caller.home)
+    arrivals = Arrivals(compiled, snapshot, caller)
     place, route = decision.place, decision.route
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
     return Explanation(
         method=request.method,
-        url=url,
+        url=asked.url,
+        caller=caller.name,
+        identity=caller.identity,
+        caller_note=caller.note,
         service=at_service.service if at_service else "",
         gateway=gateway.gateway if gateway else "",
         port=place.port if place else 0,
@@ -103,8 +129,10 @@ def explain(
         host=decision.host,
         object=_object(route),
         route=route.name if route else "",
-        backends=tuple(_backend(portion) for portion in decision.shares),
-        mirrors=tuple(_copy(mirror) for mirror in decision.mirrors if mirror.numerator),
+        backends=tuple(_backend(portion, route, request, arrivals) for portion in decision.shares),
+        mirrors=tuple(
+            _copy(mirror, arrivals.at(mirror.ref, request)) for mirror in decision.mirrors if mirror.numerator
+        ),
         filters=tuple(_route_filters(route)) if route else (),
         sticky=_sticky(route.split.sticky) if route else "",
         user=_user(decision),
@@ -128,7 +156,8 @@ def _object(route: Route | None) -> str:
     return str(route.origin) if route.origin else PLAIN
 
 
-def _backend(portion: Portion) -> Backend:
+def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> Backend:
+    sent = arriving(request, route, portion.filters) if route else request
     return Backend(
         service=portion.ref.service if portion.ref else "",
         port=portion.ref.port if portion.ref else 0,
@@ -138,12 +167,13 @@ def _backend(portion: Portion) -> Backend:
         status=portion.status,
         reason=portion.reason,
         filters=tuple(_filters(portion.filters)),
+        arrivals=arrivals.at(portion.ref, sent) if portion.ref and not portion.status else (),
     )
 
 
-def _copy(mirror: Mirror) -> Copy:
-    share = Fraction(mirror.numerator, mirror.denominator)
-    return Copy(service=mirror.ref.service, port=mirror.ref.port, share=str(share), percent=_percent(share))
+def _copy(mirror: Mirror, arrivals: tuple[Arrival, ...]) -> Copy:
+    share, (service, port) = Fraction(mirror.numerator, mirror.denominator), mirror.ref
+    return Copy(service=service, port=port, share=str(share), percent=_percent(share), arrivals=arrivals)
 
 
 def _percent(share: Fraction) -> float:
@@ -255,8 +285,9 @@ def _tried(candidate: Candidate) -> Tried:
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
-    """Yield what is said about the objects that decide here, and about splits that would like to."""
+    """Yield what is said about the objects that decide here, splits that would like to, and objects about the pods."""
     about = {candidate.route.origin for candidate in decision.trail} | set(_claimants(compiled, snapshot, decision))
+    about |= set(_selecting(compiled, decision))
     for finding in compiled.report.findings:
         if finding.about in about:
             yield _remark(finding)
@@ -271,6 +302,15 @@ def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> It
     for key, written in named.items():
         if service_name(written, key.namespace, compiled.mesh.domain) == service:
             yield key
+
+
+def _selecting(compiled: Compiled, decision: Decision) -> Iterator[Key]:
+    """Yield the TrafficTargets and TLSConfigs that select one of the pods."""
+    refs = {portion.ref for portion in decision.shares}
+    pods = {endpoint.workload for entry in compiled.mesh.endpoints if entry.ref in refs for endpoint in entry.ready}
+    for item in compiled.report.selected:
+        if not pods.isdisjoint((*item.workloads, *item.without_sidecar)):
+            yield item.about
 
 
 def _remark(finding: Finding) -> Remark:

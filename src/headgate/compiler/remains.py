@@ -1,18 +1,23 @@
-"""What holds of a TrafficTarget or TLSConfig with mistakes: leaving it out as a whole would open what it closes.
+"""What holds of a TrafficTarget, TLSConfig or Pod with mistakes: leaving it out as a whole would open what it closes.
 
 A TrafficTarget whose destination can be read keeps its pods closed and allows nothing. A TLSConfig whose selector can be
 read keeps its pods strict and gives them no names. If that can't be read, nobody can tell whom it is about: it is left out.
+A pod keeps its sidecar, and none of its exceptions: without the sidecar, its callers would send plaintext.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.errors import DecodeError
+from headgate.resources.decode import read
 from headgate.resources.mesh import LabelSelector, TLSConfig, TLSConfigSpec
 from headgate.resources.meta import Metadata, Object, Resource
+from headgate.resources.pods import APPLICATION_PORTS, SIDECAR, Pod
 from headgate.resources.registry import find_written
 from headgate.resources.smi import Destination, TrafficTarget, TrafficTargetSpec
 
 ACCOUNT = "ServiceAccount"
+KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand
 
 
 def remains(obj: Object) -> Resource | None:
@@ -20,8 +25,10 @@ def remains(obj: Object) -> Resource | None:
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = _part(obj, "metadata").get("namespace") or "default"
     metadata = Metadata(namespace=str(namespace), name=str(_part(obj, "metadata").get("name")))
-    if kind is None or kind.shape not in {TrafficTarget, TLSConfig}:
+    if kind is None or kind.shape not in {TrafficTarget, TLSConfig, Pod}:
         return None
+    if kind.shape is Pod:
+        return _pod(obj)
     return _target(obj, metadata) if kind.shape is TrafficTarget else _config(obj, metadata)
 
 
@@ -44,6 +51,16 @@ def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
     ):
         return None
     return TLSConfig(metadata=metadata, spec=TLSConfigSpec(selector=LabelSelector(match_labels=dict(labels))))
+
+
+def _pod(obj: Object) -> Pod | None:
+    metadata = _part(obj, "metadata")
+    written = _part(metadata, "annotations")
+    kept = {name: text for name in KEPT if isinstance(text := written.get(name), str)}
+    try:
+        return read({**obj, "metadata": {**metadata, "annotations": kept}}, Pod)
+    except DecodeError:
+        return None
 
 
 def _part(value: object, name: str) -> Mapping[str, Any]:

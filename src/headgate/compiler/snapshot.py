@@ -100,7 +100,9 @@ class Snapshot:
     @cached_property
     def pods(self) -> Mapping[str, Pod]:
         """Pods that have not ended, by `namespace/name`, sorted."""
-        return {f"{key.namespace}/{key.name}": pod for key, pod in self.of(Pod) if pod.status.phase not in ENDED}
+        left = ((key, item) for key, item in self.remains.items() if isinstance(item, Pod))
+        found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
+        return {f"{key.namespace}/{key.name}": pod for key, pod in found if pod.status.phase not in ENDED}
 
     @cached_property
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:

@@ -16,7 +16,6 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import spiffe_id
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import RouteTable
 from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
 from headgate.resources import pods
 from headgate.resources.core import EndpointSlice, ServicePort
@@ -44,16 +43,6 @@ class Lead(NamedTuple):
 
 Leads = Mapping[str, Mapping[int, list[Lead]]]
 """By pod (`namespace/name`, or `namespace@address` where a slice names no pod), then by the pod's port."""
-
-
-def roots(tables: Iterable[RouteTable]) -> Roots:
-    """Return what the backends of splits take from their roots: it is how clients of the root call them."""
-    found: dict[PortRef, Protocol] = {}
-    for table in tables:
-        for target in (target for route in table.routes for target in route.split.targets):
-            if target.protocol:
-                found.setdefault(target.ref, target.protocol)
-    return found
 
 
 def workloads(snapshot: Snapshot, settings: Settings, taken: Roots = NO_ROOTS) -> tuple[Workload, ...]:
@@ -134,6 +123,7 @@ def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload
         name=name,
         address=pod.status.pod_ip,
         identity=spiffe_id(settings.trust_domain, namespace, account_name(pod)),
+        uid=pod.metadata.uid,
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
         ports=tuple(_ports(pod, found)),
         probes=tuple(_probes(pod)),

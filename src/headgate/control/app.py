@@ -5,15 +5,16 @@ import gc
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from headgate.control.admission import advice, chain, deny_self_reference
+from headgate.control.background import Background, background
 from headgate.control.callers import Callers
 from headgate.control.exposed import By, Exposed, count, expose
 from headgate.control.feed import Feed
@@ -38,7 +39,9 @@ from headgate.envoy import reporting
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.exporting import Collector, exported
 from headgate.envoy.view import Node
+from headgate.errors import HeadgateError
 from headgate.identity.pem import Files
+from headgate.latest import until
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.environment import NO_PROXY
 from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy, runtime_directory
@@ -79,6 +82,7 @@ TOKEN_SOURCE = "token.json"  # noqa: S105
 # Python does by default takes half of a build's time (docs/performance.md).
 COLLECT = 50_000, 20, 20
 GUARDS = "guards.json"
+REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired root is replaced
 
 
 class Options(Value, frozen=True, kw_only=True):
@@ -101,23 +105,6 @@ class Options(Value, frozen=True, kw_only=True):
     metrics_by: By = "workload"
     metrics_source: Source | None = None
     collector: Collector | None = None
-
-
-class Background:
-    """Tasks that run until headgate ends; when one fails, headgate ends and the error is raised."""
-
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a task beside the others."""
-        self._tasks.append(self._group.create_task(work, name=name))
-
-    def cancel(self) -> None:
-        """End all tasks."""
-        for task in self._tasks:
-            task.cancel()
 
 
 class Running(NamedTuple):
@@ -167,13 +154,13 @@ async def running(options: Options) -> AsyncIterator[Running]:
             metrics=exposed.url if exposed else "",
             settings=ground.settings,
         )
-        tasks = await stack.enter_async_context(_background())
+        tasks = await stack.enter_async_context(background())
         parts = _Parts(
             state,
             ground,
             instance,
             sockets,
-            Trust(state, ground.settings.trust_domain, options.authority),
+            Trust(state, ground.settings, options.authority),
             LocalTokens(secret_in(state / TOKEN_SECRET)),
             _traffic(options, tasks),
             exposed,
@@ -189,7 +176,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         stack.push_async_callback(runtime.stop)
         tasks.start(runtime.run(), name="runtime")
         _api(parts, machine, runtime, api, tasks)
-        await envoy.ready()
+        await _serving(envoy, parts.trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         yield Running(machine, envoy, instance, tasks, runtime, options.metrics_source or parts.traffic.windows)
@@ -275,6 +262,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(loop.run(), name="loop")
     tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
+    fleet.recall()
     parts.traffic.tell_by(Callers(loop.compiled))
     xds = XdsServer(fleet, parts.tokens, beside={otlp.METHOD: parts.traffic.export})
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
@@ -365,6 +353,23 @@ def _envoy(options: Options, parts: _Parts) -> EnvoyProcess:
     )
 
 
+async def _serving(envoy: EnvoyProcess, trust: Trust) -> None:
+    """Wait until the gateway takes traffic. Raises HeadgateError; it is about its certificate when that is missing."""
+    faults = trust.credentials.faults
+    ready = asyncio.create_task(envoy.ready(), name="the gateway")
+    lacking = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
+    try:
+        await asyncio.wait({ready, lacking}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ready}, timeout=REPAIR_S if lacking.done() else None)
+        if not ready.done() and (fault := faults.get().get(GATEWAY)):
+            raise HeadgateError(f"the gateway does not start: {fault}")
+        await ready
+    finally:
+        ready.cancel()
+        lacking.cancel()
+        await asyncio.gather(ready, lacking, return_exceptions=True)
+
+
 async def _keep_token(tokens: LocalTokens, directory: Path) -> None:
     """Renew the gateway's proof well before it ends."""
     while True:
@@ -380,11 +385,3 @@ async def _answers(path: Path) -> bool:
         return False
     writer.close()
     return True
-
-
-@asynccontextmanager
-async def _background() -> AsyncIterator["Background"]:
-    async with asyncio.TaskGroup() as group:
-        background = Background(group)
-        yield background
-        background.cancel()

@@ -5,9 +5,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Share, Verdict
+from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Selected, Share, Verdict
 from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, TypeUrl
+from headgate.envoy.view import SIDECAR
 from headgate.resources.meta import Object, Value
 from headgate.xds.fleet import Proxy
 
@@ -18,23 +19,33 @@ _FINE = {
 }
 _CONFLICTED = "Conflicted"
 _NO_SUCH_BACKEND = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
+_NAMED = 5  # proxies that a message names
+Resource = tuple[TypeUrl, str]
 
 
 class Said(Value, frozen=True, kw_only=True):
-    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded."""
+    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded.
+
+    `underway` are those of the `selected` workloads that are not in the stage that is wanted of them, `unnamed` those whose
+    certificate does not carry all names yet that it is to carry.
+    """
 
     generation: int
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
+    selected: Selected | None = None
+    underway: tuple[str, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
 
 class Present(NamedTuple):
-    """What is now: the connected proxies, and the time as RFC 3339."""
+    """What is now: the proxies that serve, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
 
     proxies: Sequence[Proxy]
     time: str
+    awaited: Sequence[str] = ()
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -74,23 +85,32 @@ def _from_findings(findings: Sequence[Finding]) -> Iterator[Verdict]:
             yield Verdict(type=condition.value, status=True, reason=reason, message=message)
 
 
-def programmed(progress: Progress, *, accepted: bool) -> Verdict:
-    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted."""
+def programmed(progress: Progress, *, accepted: bool, held: str = "") -> Verdict:
+    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted.
+
+    `held` says how many are done, in other words than the usual ones.
+    """
 
     def verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
         return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
 
-    held = f"{len(progress.holding)} of {progress.total} proxies hold it"
+    held = held or f"{len(progress.holding)} of {progress.total} proxies hold it"
     if not accepted:
         return verdict("Invalid", "there is nothing to program; see the other conditions")
     if progress.refused:
-        words = "; ".join(f"{proxy} refused it: {message.strip()}" for proxy, message in progress.refused)
-        return verdict(Reason.ENVOY_REJECTED.value, f"{held}; {words}")
+        words = [f"{proxy} refused it: {message.strip()}" for proxy, message in progress.refused]
+        return verdict(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
     if not progress.total:
-        return verdict("NoProxies", "no proxy is connected")
+        return verdict("NoProxies", "there is no proxy that is to hold it")
     if progress.lagging:
-        return verdict("Pending", f"{held}; waiting for {', '.join(progress.lagging)}")
+        return verdict("Pending", f"{held}; waiting for {few(progress.lagging)}")
     return verdict("Programmed", held, status=True)
+
+
+def few(words: Sequence[str], between: str = ", ") -> str:
+    """Join words, a few at most: `a, b, c, d, e and 37 more`."""
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return between.join(words[:_NAMED]) + more
 
 
 def shares(outcomes: Sequence[Outcome]) -> list[Mapping[str, Any]]:
@@ -139,33 +159,61 @@ def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progre
 
 
 def progress_at(places: Sequence[names.Place], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far each connected proxy is with everything that serves some ports of Services and Gateways."""
+    """Say how far the proxies are with everything that serves some ports of Services and Gateways.
+
+    It is about those that are to hold some of it, or hold what is to go; not about those whose view leaves it out.
+    """
+    at_services = any(not isinstance(place, names.GatewayRef) for place in places)
+    concerned = [proxy for proxy in proxies if at_services or not proxy.id.startswith(f"{SIDECAR}/")]
+    found = {proxy.id: (proxy, _resources(places, proxy)) for proxy in concerned}
+    return progress_with({name: (proxy, of) for name, (proxy, of) in found.items() if of or proxy.config.get() is None})
+
+
+def progress_with(wanted: Mapping[str, tuple[Proxy | None, Sequence[Resource]]]) -> Progress:
+    """Say how far proxies, by their ids, are with some resources of each; one that is away lags."""
     holding, lagging, refused = [], [], []
-    for proxy in proxies:
-        wanted = [pair for place in places for pair in _resources(place, proxy)]
-        words = [item.message for item in proxy.refusals() if (item.type_url, item.name) in wanted]
-        if words:
-            refused.append((proxy.id, words[0]))
-        elif any(proxy.lags(*pair) for pair in wanted):
-            lagging.append(proxy.id)
+    for name, (proxy, resources) in wanted.items():
+        if proxy is None or proxy.config.get() is None:  # it has not been told yet what it is to hold
+            lagging.append(name)
+        elif words := next((item.message for item in proxy.refusals() if (item.type_url, item.name) in resources), ""):
+            refused.append((name, words))
+        elif any(proxy.lags(*pair) for pair in resources):
+            lagging.append(name)
         else:
-            holding.append(proxy.id)
+            holding.append(name)
     return Progress(holding=tuple(holding), lagging=tuple(lagging), refused=tuple(refused))
 
 
-def _resources(place: names.Place, proxy: Proxy) -> list[tuple[TypeUrl, str]]:
-    """Return what a port is to a proxy: its routes, and the clusters that these name.
-
-    A Gateway's listener belongs to it, a Service's to the Service; where there are no routes, the listener has all.
-    """
-    name = names.place(place)
-    config = proxy.config.get() or {}
-    first = [(ROUTES, name)]
-    if isinstance(place, names.GatewayRef) or name not in config.get(ROUTES, {}):
-        first.append((LISTENER, name))
+def _resources(places: Sequence[names.Place], proxy: Proxy) -> list[Resource]:
+    """Return what some ports are to a proxy: where their traffic comes in, and the clusters that it may go to."""
+    config, shelves = proxy.config.get() or {}, proxy.session.shelves if proxy.session else {}
+    first = [
+        (type_url, name)
+        for place in places
+        for type_url, name in _entrances(place, proxy)
+        if name in config.get(type_url, {}) or (type_url in shelves and name in shelves[type_url].held)
+    ]
     found = [config.get(type_url, {}).get(name) for type_url, name in first]
     used = sorted({cluster for item in found if item for cluster in item.needs})
     return [*first, *((type_url, cluster) for cluster in used for type_url in (CLUSTER, ENDPOINTS))]
+
+
+def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
+    """Return the routes of a port. A Gateway's listener belongs to its port, a Service's to the Service.
+
+    Where nothing leads to the routes, a Service's listeners have all, one for each pod if it has no address: so it is for
+    connections that are redirected.
+    """
+    name = names.place(place)
+    if isinstance(place, names.GatewayRef):
+        return [(ROUTES, name), (LISTENER, name)]
+    listeners = (proxy.config.get() or {}).get(LISTENER, {})
+    listener = listeners.get(name)
+    for_requests = listener is not None and not listener.needs
+    asked_for = proxy.session is not None and proxy.session.shelves[ROUTES].asks_for(name)
+    if names.PROXY in listeners or for_requests or asked_for:
+        return [(ROUTES, name)]
+    return [(LISTENER, name)] if listener else [(LISTENER, one) for one in listeners if names.parse(one) == place]
 
 
 def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:

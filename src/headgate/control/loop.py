@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -46,12 +47,15 @@ class Loop:
         self.staging = Staging(fleet)
         self._snapshot = snapshot
         self._fleet = fleet
+        self.gateways = tuple(node.id for node in gateways)
         self._gateways = gateways
         self._settings = settings
         self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
+        self._renewals = 0  # certificates since the last round
         self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
+        self._pods: Mapping[str, str] = {}  # uid of each sidecar's pod
 
     def proven(self, node_id: str) -> Credential | None:
         """Return the credential that a proxy's current configuration was made with."""
@@ -94,26 +98,40 @@ class Loop:
         """Give each proxy its part, where the mesh or its credential is another one, and make the mesh current."""
         mesh = compiled.mesh
         wanted = dict(_wanted(mesh, self._gateways))
+        self._let_go({node.id for node in wanted}, mesh)
         self.credentials.want({node.id: item for node, item in wanted.items()})
-        given = self._given
-        if compiled is not self.compiled.get():
+        self._proven = self.credentials.current.get()  # without what was another pod's
+        # The memo drops what a whole round did not use; keys of certificates that were renewed must not stay in it.
+        anew = compiled is not self.compiled.get() or self._renewals > len(wanted)
+        given = {} if anew else self._given
+        if anew:
             self.memo.turn()
-            given = {}
         fresh = {
             node: credential
             for node in wanted
             if (credential := self._proven.get(node.id)) and given.get(node.id) != credential
         }
         configs = {node.id: encode(project(mesh, node, credential), self.memo) for node, credential in fresh.items()}
-        for gone in self._fleet.proxies.keys() - {node.id for node in wanted}:
-            self._fleet.forget(gone)
         for node in wanted:
             self._fleet.expect(node.id)
         for node_id, config in configs.items():
             self._fleet.proxies[node_id].config.set(config)
         self._given = given | {node.id: credential for node, credential in fresh.items()}
+        self._renewals = 0 if anew else self._renewals + len(fresh)
         self.staging.note(mesh.workloads)
         self.compiled.set(compiled)
+
+    def _let_go(self, wanted: AbstractSet[str], mesh: Mesh) -> None:
+        """Let go of proxies that are not wanted, and of those whose pod is another one than before.
+
+        It has the name of the one before, but must prove that it is there, and gets a key of its own.
+        """
+        pods = {sidecar(item).id: item.uid for item in mesh.workloads}
+        others = {node_id for node_id, uid in pods.items() if self._pods.get(node_id, uid) != uid}
+        for gone in (self._fleet.proxies.keys() - wanted) | others:
+            self._fleet.forget(gone)
+        self.credentials.begin_anew(others)
+        self._pods = pods
 
 
 def _wanted(mesh: Mesh, gateways: Sequence[Node]) -> Iterator[tuple[Node, Wanted]]:

@@ -1,6 +1,6 @@
 """A headgate that runs: questions about what is in force, for those who started it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from headgate.compiler.report import Compiled, Finding
 from headgate.control.feed import Feed
@@ -20,14 +20,15 @@ class Machine:
         self.feed = feed
         self.loop = loop
         self.fleet = fleet
-        self._cells = (feed.read, loop.compiled, fleet.news)
+        self._faults = loop.credentials.faults
+        self._cells = (feed.read, loop.compiled, fleet.news, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return all there is to tell about the objects now: the compiler's findings and the proxies' refusals."""
         compiled = self.loop.compiled.get()
         if compiled is None:
             return ()
-        unproven = faults(self.loop.credentials.faults.get())
+        unproven = faults(self._faults.get())
         return (*compiled.report.findings, *refusals(compiled, self.fleet), *unproven)
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
@@ -58,6 +59,21 @@ class Machine:
             found.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
         return found
 
+    def workloads(self) -> Mapping[str, Mapping[str, str]]:
+        """Return who each pod with a sidecar is, what its port takes and whom it lets in, in the words of the model.
+
+        `{"default/web": {"identity": "spiffe://...", "stage": "strict", "access": "closed"}}`; access is open or closed.
+        """
+        compiled = self.loop.compiled.get()
+        return {
+            item.name: {
+                "identity": item.identity,
+                "stage": item.stage.value,
+                "access": "closed" if item.access.closed else "open",
+            }
+            for item in (compiled.mesh.workloads if compiled else ())
+        }
+
     async def compiled(self, revision: int) -> Compiled:
         """Wait until everything up to a revision of the store is compiled; return the result."""
         await until(lambda: self._is_compiled(revision), *self._cells)
@@ -67,8 +83,11 @@ class Machine:
         return current
 
     async def in_force(self, revision: int) -> Compiled:
-        """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it."""
-        await until(lambda: self._is_compiled(revision) and self._is_settled(), *self._cells)
+        """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it.
+
+        Not those that can't be told anything, because nobody signs their certificate: that is a finding.
+        """
+        await until(lambda: self._is_compiled(revision) and self._is_settled(self._faults.get()), *self._cells)
         return await self.compiled(revision)
 
     async def expected(self, node_id: str) -> None:
@@ -85,8 +104,11 @@ class Machine:
         return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
 
     async def unrouted(self, address: str) -> None:
-        """Wait until no proxy sends anything to an address of a pod any more."""
-        await until(lambda: self._leaves_out(address) and self._is_settled(), *self._cells)
+        """Wait until no proxy sends anything to an address of a pod any more.
+
+        Those too that are away and serve: after a restart of headgate they come back one after the other.
+        """
+        await until(lambda: self._leaves_out(address) and self._is_known_everywhere(), *self._cells)
 
     def _holds(self, node_id: str) -> bool:
         proxy = self.fleet.proxies.get(node_id)
@@ -98,9 +120,20 @@ class Machine:
             return False
         return self.feed.read.get() >= revision and compiled.revision == snapshot.revision
 
-    def _is_settled(self) -> bool:
+    def _is_settled(self, untold: Container[str] = ()) -> bool:
+        """Say whether every connected proxy is where it should be; `untold` may wait for their first configuration.
+
+        The gateways are waited for until they are connected.
+        """
         proxies = self.fleet.connected()
-        return bool(proxies) and all(proxy.settled() for proxy in proxies)
+        present = {proxy.id for proxy in proxies}
+        return present.issuperset(self.loop.gateways) and all(
+            proxy.settled() or (proxy.config.get() is None and proxy.id in untold) for proxy in proxies
+        )
+
+    def _is_known_everywhere(self) -> bool:
+        """Say whether every proxy that may send something is where it should be."""
+        return all(proxy.settled() for proxy in self.fleet.serving())
 
     def _leaves_out(self, address: str) -> bool:
         compiled = self.loop.compiled.get()

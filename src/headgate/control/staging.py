@@ -28,7 +28,7 @@ class Staging:
 
     def waiting(self) -> tuple[str, ...]:
         """Return the proxies that are not known to hold what decides about TLS: they lag, refused it, or are away."""
-        return tuple(sorted(proxy.id for proxy in self._fleet.proxies.values() if not _holds(proxy)))
+        return tuple(sorted(proxy.id for proxy in self._fleet.serving() if not _holds(proxy)))
 
     def note(self, workloads: Iterable[Workload]) -> None:
         """Take note of what is wanted now; workloads that are gone are forgotten."""

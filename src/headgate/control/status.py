@@ -7,24 +7,27 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus, Report
-from headgate.control.conditions import Present, Said, split_status, summary
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
+from headgate.control.conditions import Present, Said, few, split_status, summary
 from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.loop import Loop
+from headgate.control.mesh_status import mesh_status, names_in
 from headgate.control.route_status import route_status
 from headgate.control.trust import faults
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES
+from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest
 from headgate.model.refs import PortRef
+from headgate.model.routing import Mesh
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import GATEWAY, SERVICE, SPLIT
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, POD, SERVICE, SPLIT
 from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 from headgate.xds.fleet import Fleet
@@ -46,6 +49,8 @@ STATUSES: Mapping[tuple[str, str], _Judge] = {
     (GATEWAY, "HTTPRoute"): route_status,
     (GATEWAY, "GRPCRoute"): route_status,
     (GATEWAY, "TCPRoute"): route_status,
+    (MESH, "TLSConfig"): mesh_status,
+    (ACCESS, "TrafficTarget"): mesh_status,
 }
 """The kinds whose status headgate writes: each with the function that returns it, or None to leave it alone."""
 
@@ -55,8 +60,8 @@ log = logging.getLogger(__name__)
 def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
     """Return the proxies' refusals as findings on the objects to blame.
 
-    These are the split or the route whose own it is, the Gateway for what is between and for its certificates, else the
-    Service.
+    These are the split or the route whose own it is, the Gateway for what is between and for its certificates, the pod for
+    what is its sidecar's alone, else the Service.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -64,26 +69,31 @@ def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
         for port in compiled.mesh.gateways
         for _, shown in port.tls
     }
-    found = [
-        Finding(
-            about=showing.get(rejected.name) or _blamed(rejected, owners),
-            reason=Reason.ENVOY_REJECTED,
-            field="",
-            message=f"the proxy {proxy.id} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}",
-        )
-        for proxy in fleet.connected()
-        for rejected in proxy.refusals()
-    ]
-    return tuple(dict.fromkeys(found))
+    refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
+    for proxy in fleet.connected():
+        for rejected in proxy.refusals():
+            about = showing.get(rejected.name) or _blamed(proxy.id, rejected, owners)
+            refusing[about, rejected].append(proxy.id)
+    return tuple(
+        Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(proxies, rejected))
+        for (about, rejected), proxies in refusing.items()
+    )
+
+
+def _refused(proxies: Sequence[str], rejected: Rejected) -> str:
+    who = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
+    return f"{who} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
 
 
 def _advice(rejected: Rejected) -> str:
     if IN_USE not in rejected.message:
         return ""
-    return "; free the address or give the Service another port: it is tried again every few seconds"
+    other = "" if rejected.name.startswith(names.INBOUND) else " or give the Service another port"
+    return f"; free the address{other}: it is tried again every few seconds"
 
 
-def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
+def _blamed(node_id: str, rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
+    """Return the object behind a resource; what is a sidecar's own is its pod's."""
     route, gateway = names.parse_rule(rejected.name), names.parse_gateway(rejected.name)
     if route:
         return route
@@ -91,7 +101,8 @@ def _blamed(rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
         return Key(GATEWAY, "Gateway", *gateway.gateway.split("/"))
     ref = names.parse(rejected.name)
     if ref is None:
-        return Key("", "Proxy", "", rejected.name)
+        kind, _, pod = node_id.partition("/")
+        return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", "Proxy", "", rejected.name)
     if rejected.type_url not in {LISTENER, SCOPES} and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))
@@ -102,8 +113,10 @@ class StatusWriter:
 
     def __init__(self, store: Store, loop: Loop, fleet: Fleet) -> None:
         self._store = store
+        self._loop = loop
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
+        self._staging = loop.staging
         self._fleet = fleet
         self._events = EventRecorder(store, COMPONENT)
         self._told: dict[Key, frozenset[Finding]] = {}
@@ -133,21 +146,30 @@ class StatusWriter:
         compiled = self._compiled.get()
         if compiled is None:
             return True
-        said = said_of(compiled.report, (*refusals(compiled, self._fleet), *faults(self._faults.get())))
+        present = Present(self._fleet.serving(), times.timestamp(time.time()), self._staging.waiting())
+        told = (*refusals(compiled, self._fleet), *faults(self._faults.get()))
+        said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
         written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
         for key in self._told.keys() - compiled.report.seen.keys():
             del self._told[key]
             self._shares.pop(key, None)
         done = True
         for key in dict.fromkeys((*written, *said, *self._told)):
-            done &= await self._tell(key, said.get(key) or Said(generation=compiled.report.seen.get(key, 0)))
+            known = said.get(key) or Said(generation=compiled.report.seen.get(key, 0))
+            done &= await self._tell(key, known, present)
         return done
 
-    async def _tell(self, key: Key, said: Said) -> bool:
+    def _unnamed(self, mesh: Mesh) -> Iterator[str]:
+        """Yield the workloads whose certificate does not carry all names yet that it is to carry (R75)."""
+        for item in mesh.workloads:
+            credential = self._loop.proven(f"{SIDECAR}/{item.name}") if item.subjects else None
+            if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
+                yield item.name
+
+    async def _tell(self, key: Key, said: Said, present: Present) -> bool:
         try:
             obj = await self._store.get(key)
-            judge = STATUSES.get((key.group, key.kind))
-            fresh = judge is None or await self._write(key, obj, said, judge)
+            fresh = await self._write(key, obj, said, present)
             await self._announce(key, obj, said.findings, fresh=fresh)
         except NotFound:
             return True
@@ -158,9 +180,10 @@ class StatusWriter:
             return False
         return True
 
-    async def _write(self, key: Key, obj: Object, said: Said, judge: _Judge) -> bool:
+    async def _write(self, key: Key, obj: Object, said: Said, present: Present) -> bool:
         """Write an object's status where it differs; say whether what there is to tell is news, as far as that shows."""
-        status = judge(obj, said, Present(self._fleet.connected(), times.timestamp(time.time())))
+        judge = STATUSES.get((key.group, key.kind))
+        status = judge(obj, said, present) if judge else None
         if status is None:
             return True
         fresh = status != obj.get("status")
@@ -194,8 +217,14 @@ class StatusWriter:
             await self._events.record(obj, type="Normal", reason=f"{finding.reason.value}Resolved", message=message)
 
 
-def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
-    """Return all that there is to tell, by object; what has nothing but a generation is left out."""
+def said_of(
+    compiled: Compiled, refused: tuple[Finding, ...], unnamed: frozenset[str] = frozenset()
+) -> Mapping[Key, Said]:
+    """Return all that there is to tell, by object; what has nothing but a generation is left out.
+
+    `unnamed` are all workloads whose certificate lacks names.
+    """
+    report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in (*report.findings, *refused):
         findings[finding.about].append(finding)
@@ -206,6 +235,8 @@ def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
     for parent in report.parents:
         parents[parent.about].append(parent)
     gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
+    selected = {item.about: item for item in report.selected}
+    underway = {item.name for item in compiled.mesh.workloads if item.stage is not item.target}
     return {
         key: Said(
             generation=report.seen.get(key, 0),
@@ -213,8 +244,11 @@ def said_of(report: Report, refused: tuple[Finding, ...]) -> Mapping[Key, Said]:
             outcomes=tuple(outcomes.get(key, ())),
             parents=tuple(parents.get(key, ())),
             gateway=gateways.get(key),
+            selected=(found := selected.get(key)),
+            underway=tuple(name for name in (found.workloads if found else ()) if name in underway),
+            unnamed=tuple(name for name in (found.workloads if found else ()) if name in unnamed),
         )
-        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways))
+        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected))
     }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from headgate.compiler.reasons import Reason
@@ -20,6 +21,7 @@ from headgate.identity.pem import Files, PemIssuer
 from headgate.identity.rotation import Rotation
 from headgate.model.identities import Credential
 from headgate.resources.meta import Key
+from headgate.settings import Settings
 from headgate.store.base import Store
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -29,9 +31,10 @@ KEYS = "authority"  # the directory in the state directory
 class Trust:
     """The authority and what it signs; `run` needs the loop, and the loop needs `credentials`."""
 
-    def __init__(self, state: Path, trust_domain: str, files: Files | None = None) -> None:
+    def __init__(self, state: Path, settings: Settings, files: Files | None = None) -> None:
         """With `files`, the authority is the user's own."""
-        self._schedule = Schedule(clock=time.time)
+        trust_domain = settings.trust_domain
+        self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._own: EmbeddedIssuer | None = None
         self._issuer: Issuer
         if files:
@@ -61,10 +64,13 @@ class Holders:
         self._fleet = fleet
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the connected proxies that do not hold their certificate and roots as they are given here, by node id."""
+        """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id.
+
+        One that is away is not let behind: it would not believe the others when they have certificates of a new root.
+        """
         return sorted(
             proxy.id
-            for proxy in self._fleet.connected()
+            for proxy in self._fleet.serving()
             if self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
         )
 

@@ -35,8 +35,7 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
 CREDENTIAL = "token"  # names a secret of the bootstrap, as `ROOTS` does; within its file alone
 ROOTS = "roots"
 CONNECTIONS = 100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
-
-
+FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # between attempts to reach headgate again
 REGEX_MARGIN = 2  # Envoy compiles a pattern a little differently than the check of an object did
 
 
@@ -93,9 +92,7 @@ def bootstrap(
             ads_config=pb.ApiConfigSource(
                 api_type=pb.ApiConfigSource.ApiType.DELTA_GRPC,
                 transport_api_version=pb.ApiVersion.V3,
-                grpc_services=[
-                    pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER)),
-                ],
+                grpc_services=[_xds_service()],
             ),
         ),
         stats_config=pb.StatsConfig(
@@ -135,16 +132,30 @@ def _source(secret: pb.Secret) -> bytes:
 def _runtime() -> pb.LayeredRuntime:
     """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps.
 
-    A header with several values is one value, joined by commas, whatever its name: by itself Envoy joins the headers that
-    it knows well and looks at each value of the others.
+    A header with several values is one value, joined by commas, whatever its name, for routes and for access: by itself
+    Envoy joins the headers that it knows well and looks at each value of the others, so that one value that a rule allows
+    would let in any other beside it.
     """
     limit = pb.Value(number_value=LARGEST_PROGRAM * REGEX_MARGIN)
     fields = {
         "re2.max_program_size.error_level": limit,
         "envoy.reloadable_features.match_headers_individually": pb.Value(bool_value=False),
+        "envoy.reloadable_features.rbac_match_headers_individually": pb.Value(bool_value=False),
     }
     layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
     return pb.LayeredRuntime(layers=[layer])
+
+
+def _xds_service() -> pb.GrpcService:
+    """Return where the configuration comes from. A proxy that lost headgate is back soon after it, not half a minute later."""
+    found = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
+    found.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
+        pb.BackoffStrategy(
+            base_interval=pb.Duration(nanos=FIRST_RECONNECT_MS * 1_000_000),
+            max_interval=pb.Duration(seconds=LAST_RECONNECT_S),
+        )
+    )
+    return found
 
 
 def _at_socket(path: str) -> pb.Cluster:

@@ -16,10 +16,12 @@ CONNECT_SECONDS = 5
 UNLIMITED = 2**32 - 1  # a mesh proxy does not cap what applications do; limits are the user's to set
 
 
-def cluster(name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ...] = ()) -> pb.Cluster:
+def cluster(
+    name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ...] = (), seconds: int = 0
+) -> pb.Cluster:
     """Return a cluster whose endpoints come in weighted localities; `protocol` is what they are called with.
 
-    Where they have `peers`, those are called by mutual TLS.
+    Where they have `peers`, those are called by mutual TLS, and connections are renewed after some seconds.
     """
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=UNLIMITED),
@@ -27,7 +29,9 @@ def cluster(name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ..
         max_requests=pb.UInt32Value(value=UNLIMITED),
         max_retries=pb.UInt32Value(value=UNLIMITED),
     )
-    options = _renewed(http_options(protocol), protocol) if peers else http_options(protocol)
+    options = http_options(protocol)
+    if peers and protocol.is_http:
+        options = renewed(options or explicit_http1(), seconds)
     found = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
@@ -61,16 +65,13 @@ def passthrough(name: str) -> pb.Cluster:
     )
 
 
-def _renewed(options: pb.HttpProtocolOptions | None, protocol: Protocol) -> pb.HttpProtocolOptions | None:
+def renewed(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtocolOptions:
     """Return the options of a cluster whose connections end, each after its last request, before certificates do.
 
     Connections that carry bytes, not requests, are the application's: they last, and prove who calls when they begin.
     """
-    if not protocol.is_http:
-        return options
-    found = options or explicit_http1()
-    found.common_http_protocol_options.max_connection_duration.CopyFrom(pb.Duration(seconds=mutual.CONNECTION_SECONDS))
-    return found
+    options.common_http_protocol_options.max_connection_duration.CopyFrom(pb.Duration(seconds=seconds))
+    return options
 
 
 def explicit_http1() -> pb.HttpProtocolOptions:

@@ -1,7 +1,8 @@
 """A View to the bytes that its proxy is to hold.
 
 What proxies of one kind have in common is put together once in a build, so a further sidecar costs little more than what
-is its own.
+is its own. What comes out as it was in the last build is the same object, so whoever has looked through it knows it again
+(`xds.session`).
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from headgate.envoy.view import SIDECAR, View
 from headgate.model.routing import Mesh
 
 DIGEST_BYTES = 12
+NOTHING: Mapping[str, Encoded] = {}
 ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 
 
@@ -30,12 +32,22 @@ class Placed(NamedTuple):
     encoded: Encoded
 
 
+class Joined(NamedTuple):
+    """What several proxies have in common, what one of them has besides, and both together."""
+
+    common: ProxyConfig
+    own: ProxyConfig
+    both: ProxyConfig
+
+
 class Memo:
     """Encoded resources by the value that they came from; what the last build did not use is dropped."""
 
     def __init__(self) -> None:
         self._kept: dict[Group, tuple[Placed, ...]] = {}
         self._used: dict[Group, tuple[Placed, ...]] = {}
+        self._kept_joins: dict[Hashable, Joined] = {}
+        self._used_joins: dict[Hashable, Joined] = {}
         self._mesh: Mesh | None = None
         self._common: dict[Hashable, Common] = {}
         self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
@@ -43,6 +55,7 @@ class Memo:
     def turn(self) -> None:
         """Begin a new build."""
         self._kept, self._used = self._used, {}
+        self._kept_joins, self._used_joins = self._used_joins, {}
         self._mesh, self._common = None, {}
 
     def get(self, group: Group) -> tuple[Placed, ...]:
@@ -54,20 +67,29 @@ class Memo:
         self._used[group] = found
         return found
 
+    def joined(self, who: Hashable, common: ProxyConfig, own: ProxyConfig) -> ProxyConfig:
+        """Return both together; types that are as they were when the same was last asked are the same objects."""
+        last = self._used_joins.get(who) or self._kept_joins.get(who) or Joined({}, {}, {})
+        both = {type_url: _union(type_url, common, own, last) for type_url in ORDER}
+        self._used_joins[who] = Joined(common, own, both)
+        return both
+
     def common(self, view: View) -> "Common":
         """Return what a proxy has in common with all of its kind in this mesh."""
         if self._mesh is not view.mesh:
             self._mesh, self._common = view.mesh, {}
         kind = (view.node.role, bool(view.node.proxy_port), view.credential is not None)
         if kind not in self._common:
-            self._common[kind] = Common(view, self)
+            self._common[kind] = Common(kind, view, self)
         return self._common[kind]
 
 
 class Common:
     """What proxies of one kind have in common: resources by Service, and put together for whoever may call the same."""
 
-    def __init__(self, view: View, memo: Memo) -> None:
+    def __init__(self, kind: Hashable, view: View, memo: Memo) -> None:
+        self._kind = kind
+        self._memo = memo
         # A transparent sidecar that passes on what it doesn't know would call a Service that is left out in plaintext, past
         # the proxies, instead of being refused by them.
         unknown_is_passed_on = view.is_redirected and view.mesh.passthrough
@@ -78,14 +100,25 @@ class Common:
             *(("", memo.get(outbound.alone(part))) for part in outbound.of_gateways(view)),
             *((service, memo.get(group)) for service, group in outbound.of_frontends(view)),
         )
-        self._configs: dict[str, ProxyConfig] = {}
+        self._everywhere: dict[str, ProxyConfig] = {}
+        self._homes: dict[tuple[str, str], ProxyConfig] = {}
 
-    def config(self, identity: str) -> ProxyConfig:
-        """Return what all have who are that."""
-        key = "" if self._callers is None else identity
-        if key not in self._configs:
-            self._configs[key] = _assembled(found for service, found in self._placed if self.knows(identity, service))
-        return self._configs[key]
+    def config(self, view: View) -> ProxyConfig:
+        """Return what all have who are the same as a proxy, in the same namespace."""
+        identity = view.identity if self._callers else ""
+        key = view.home, identity
+        if key not in self._homes:
+            near = ((service, self._memo.get(group)) for service, group in outbound.of_home(view))
+            found = _assembled(found for service, found in near if self.knows(identity, service))
+            self._homes[key] = self._memo.joined((self._kind, *key), self._without_home(identity), found)
+        return self._homes[key]
+
+    def _without_home(self, identity: str) -> ProxyConfig:
+        """Return what does not depend on a namespace."""
+        if identity not in self._everywhere:
+            found = _assembled(found for service, found in self._placed if self.knows(identity, service))
+            self._everywhere[identity] = self._memo.joined((self._kind, identity), {}, found)
+        return self._everywhere[identity]
 
     def knows(self, identity: str, service: str) -> bool:
         """Say whether somebody is told of a Service at all."""
@@ -95,23 +128,24 @@ class Common:
 
 def encode(view: View, memo: Memo) -> ProxyConfig:
     """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
-    common = memo.common(view)
-    config = common.config(view.identity)
-    own = _assembled(memo.get(group) for group in _own(view, common))
-    return {type_url: {**found, **own[type_url]} if own[type_url] else found for type_url, found in config.items()}
+    own = _assembled(memo.get(outbound.alone(part)) for part in _own(view))
+    return memo.joined(view.node.id, memo.common(view).config(view), own)
 
 
-def _own(view: View, common: Common) -> Iterator[Group]:
-    """Yield what is a proxy's own, or that of its namespace."""
-    for part in outbound.of_node(view):
-        yield outbound.alone(part)
-    for service, group in outbound.of_home(view):
-        if common.knows(view.identity, service):
-            yield group
+def _own(view: View) -> Iterator[Part]:
+    """Yield what is a proxy's own."""
+    yield from outbound.of_node(view)
     if view.workload:
         mesh = view.mesh
-        for part in inbound.parts(view.workload, domain=mesh.domain, trust_domain=mesh.trust_domain):
-            yield outbound.alone(part)
+        yield from inbound.parts(view.workload, domain=mesh.domain, trust_domain=mesh.trust_domain)
+
+
+def _union(type_url: TypeUrl, common: ProxyConfig, own: ProxyConfig, last: Joined) -> Mapping[str, Encoded]:
+    """Return the resources of a type: one of its parts where the other is empty, and what it was last time if it is so."""
+    found, more = common.get(type_url, NOTHING), own.get(type_url, NOTHING)
+    if found is last.common.get(type_url, NOTHING) and more == last.own.get(type_url, NOTHING):
+        return last.both.get(type_url, NOTHING)
+    return {**found, **more} if found and more else found or more
 
 
 def _assembled(several: Iterable[Iterable[Placed]]) -> ProxyConfig:

@@ -1,7 +1,7 @@
 """Gateways: one listener and one route configuration for each of their ports, on the Gateway's own address."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from headgate.envoy import connections, listeners, names, pb, routes
@@ -9,6 +9,7 @@ from headgate.envoy.filters import Entrance
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
 from headgate.envoy.sources import ads
+from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
 from headgate.resources.meta import Value
 
@@ -67,11 +68,16 @@ class GatewayPlan(NamedTuple):
     clusters: tuple[ClusterPlan, ...]
 
 
-def plan(port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "") -> GatewayPlan:
-    """Decide how a port of a Gateway is served; with `domain`, endpoints with an identity are called by mutual TLS."""
+def plan(
+    port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "", opaque: Collection[PortRef] = ()
+) -> GatewayPlan:
+    """Decide how a port of a Gateway is served; with `domain`, endpoints with an identity are called by mutual TLS.
+
+    `opaque` are the Service ports whose pods take connections.
+    """
     ref = GatewayRef(port.gateway, port.port)
     name = names.gateway(ref)
-    planner = Planner(ref, ready, protocols, domain=domain)
+    planner = Planner(ref, ready, protocols, domain=domain, opaque=opaque)
     requests = port.protocol.is_http
     hosts = HostPlans(name=name, hosts=tuple(_host(planner, port, item) for item in port.hosts)) if requests else None
     listener = ListenerPlan(

@@ -8,7 +8,6 @@ first is heard at once.
 """
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac
@@ -61,7 +60,7 @@ def _explicit(workload: Workload, side: Side) -> Iterator[Part]:
 
 
 def _transparent(workload: Workload, side: Side) -> Iterator[Part]:
-    network = _V6 if ip_address(workload.address).version == 6 else _V4
+    network = _V6 if ":" in workload.address else _V4
     ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.spoken)
     yield Part(CLUSTER, names.OTHER, captured_cluster, (names.OTHER, Protocol.TCP, network.source))
     for port in ports:

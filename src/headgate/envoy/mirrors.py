@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from headgate.envoy import clusters, names, pb
-from headgate.envoy.peers import CONNECTION_SECONDS, Peer
+from headgate.envoy.peers import Peer
 from headgate.model.filters import Mirror
 from headgate.model.protocols import Protocol
 
@@ -45,9 +45,9 @@ def policy(mirror: Mirror) -> pb.RouteAction.RequestMirrorPolicy:
     )
 
 
-def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = ()) -> pb.Cluster:
+def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), seconds: int = 0) -> pb.Cluster:
     """Return the cluster of a mirror: it has its own limits, so that a dead or hanging mirror changes nothing else."""
-    found = clusters.cluster(name, protocol, peers)
+    found = clusters.cluster(name, protocol, peers, seconds)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=CONNECTIONS),
         max_pending_requests=pb.UInt32Value(value=WAITING),
@@ -57,9 +57,8 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = ()) 
     found.connect_timeout.CopyFrom(pb.Duration(seconds=CONNECT_SECONDS))
     found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))  # counts copies (telemetry.py)
     options = clusters.http_options(protocol) or clusters.explicit_http1()
-    limit = pb.CommonHttpProtocolOptions(max_stream_duration=pb.Duration(seconds=COPY_SECONDS))
+    options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=COPY_SECONDS))
     if peers:
-        limit.max_connection_duration.CopyFrom(pb.Duration(seconds=CONNECTION_SECONDS))
-    options.common_http_protocol_options.CopyFrom(limit)
+        clusters.renewed(options, seconds)
     found.typed_extension_protocol_options[clusters.HTTP_OPTIONS].CopyFrom(pb.pack(options))
     return found

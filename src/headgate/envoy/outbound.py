@@ -46,8 +46,8 @@ def _only(part: Part) -> tuple[Part]:
 def of_tables(view: View) -> Iterator[tuple[str, Part]]:
     """Yield what belongs to the ports of each Service, with the Service: part by part, as they change apart."""
     for table in view.mesh.tables:
-        route, wanted = plan(table, view.ready, view.protocols, domain=view.tls_domain)
-        for part in (*_of_table(view, table, route), *_of_clusters(wanted)):
+        route, wanted = plan(table, view.ready, view.protocols, domain=view.tls_domain, opaque=view.opaque)
+        for part in (*_of_table(view, table, route), *_of_clusters(view, wanted)):
             yield table.ref.service, part
 
 
@@ -116,7 +116,7 @@ def _of_pod(view: View, table: RouteTable, route: RoutePlan, endpoint: Endpoint)
     if endpoint.identity and view.tls_domain:
         cluster = names.direct(table.ref, endpoint.identity)
         said = server_name(table.ref, view.tls_domain)
-        peer = Peer(identity=endpoint.identity, server_name=said, opaque=not table.protocol.is_http)
+        peer = Peer(identity=endpoint.identity, server_name=said, opaque=table.ref in view.opaque)
         yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
     share = WeightedName(cluster=cluster, weight=1)
     yield Part(LISTENER, name, connections.pod_listener, (name, *where, share, endpoint.workload), (cluster,))
@@ -128,10 +128,10 @@ def _is_plain(table: RouteTable) -> bool:
     return all(route.origin is None and route.split == own for route in table.routes)
 
 
-def _of_clusters(wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
+def _of_clusters(view: View, wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
     for item in wanted:
         render = mirrors.mirror_cluster if item.copies else clusters.cluster
-        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers))
+        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, view.mesh.connection_seconds))
         yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 
 
@@ -163,8 +163,8 @@ def _short_spellings(front: Frontend, domain: str) -> Iterator[Part]:
 def of_gateways(view: View) -> Iterator[Part]:
     """Yield what belongs to the Gateways' ports, which are the gateway's alone."""
     for port in view.mesh.gateways if view.node.role != SIDECAR else ():
-        found = gateways.plan(port, view.ready, view.protocols, domain=view.tls_domain)
-        yield from _of_clusters(found.clusters)
+        found = gateways.plan(port, view.ready, view.protocols, domain=view.tls_domain, opaque=view.opaque)
+        yield from _of_clusters(view, found.clusters)
         listener, hosts = found.listener, found.routes
         yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
         if hosts:

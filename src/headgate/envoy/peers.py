@@ -18,7 +18,6 @@ ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from 
 UNREACHED = "x-headgate-unreached"
 """A response header of a server's proxy: the application has certainly not seen the request, so the caller's proxy may
 try another pod."""
-CONNECTION_SECONDS = 60 * 60  # certificates live for a day: a connection must not be believed for longer than they are
 _TLS = "envoy.transport_sockets.tls"
 _RAW = "envoy.transport_sockets.raw_buffer"
 

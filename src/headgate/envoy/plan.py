@@ -6,7 +6,7 @@ they share an endpoint (Envoy keeps only one of two equal addresses in a cluster
 the route draws between them. Where users stay on their side, the route does not draw: it looks up the user's slot.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import lcm
 from types import MappingProxyType
 
@@ -149,14 +149,24 @@ class Planner:
     """Plans the routes of one place; `clusters` are those that they need, by name.
 
     `domain` is that of the mesh, where the proxy calls endpoints with an identity by mutual TLS; empty is in plaintext.
+    `opaque` are the Service ports whose pods take connections.
     """
 
-    def __init__(self, place: Place, ready: Ready, protocols: Protocols = NO_PROTOCOLS, *, domain: str = "") -> None:
+    def __init__(
+        self,
+        place: Place,
+        ready: Ready,
+        protocols: Protocols = NO_PROTOCOLS,
+        *,
+        domain: str = "",
+        opaque: Collection[PortRef] = (),
+    ) -> None:
         self.clusters: dict[str, ClusterPlan] = {}
         self._place = place
         self._ready = ready
         self._protocols = protocols
         self._domain = domain
+        self._opaque = opaque
 
     def draw(self, route: Route, entrance: Entrance) -> Draw:
         """Plan one route for requests that come in there."""
@@ -253,15 +263,23 @@ class Planner:
                     weight=target.weight,
                     endpoints=endpoints,
                     server_name=server_name(target.ref, self._domain) if self._domain else "",
-                    opaque=not self._protocols.get(target.ref, Protocol.HTTP).is_http,
+                    opaque=target.ref in self._opaque,
                 )
 
 
 def plan(
-    table: RouteTable, ready: Ready, protocols: Protocols = NO_PROTOCOLS, *, domain: str = ""
+    table: RouteTable,
+    ready: Ready,
+    protocols: Protocols = NO_PROTOCOLS,
+    *,
+    domain: str = "",
+    opaque: Collection[PortRef] = (),
 ) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
-    """Decide which clusters the routes of a Service port need; with `domain`, endpoints are called by mutual TLS."""
-    planner = Planner(table.ref, ready, protocols, domain=domain)
+    """Decide which clusters the routes of a Service port need; with `domain`, endpoints are called by mutual TLS.
+
+    `opaque` are the Service ports whose pods take connections.
+    """
+    planner = Planner(table.ref, ready, protocols, domain=domain, opaque=opaque)
     entrance = Entrance(scheme="http", port=table.ref.port)
     draws = tuple(planner.draw(route, entrance) for route in table.routes)
     return RoutePlan(name=names.outbound(table.ref), draws=draws), tuple(planner.clusters.values())

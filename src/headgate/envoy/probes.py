@@ -72,9 +72,12 @@ def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
 
 def _route(probe: Probe) -> pb.Route:
     """The host stays what the manifest says, or nobody's name. A redirect counts as success by itself: without `location`, nobody follows it to where no probe is."""
-    get = pb.HeaderMatcher(name=":method", string_match=pb.StringMatcher(exact="GET"))
+    path = f"/{probe.name}"
+    # A query would be passed on, and anybody could ask for something else with it than the manifest does.
+    exactly = {":method": "GET", ":path": path}
+    headers = [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in exactly.items()]
     return pb.Route(
-        match=pb.RouteMatch(path=f"/{probe.name}", headers=[get]),
+        match=pb.RouteMatch(path=path, headers=headers),
         route=pb.RouteAction(
             cluster=names.probed(probe.port, https=probe.https),
             prefix_rewrite=probe.path if probe.path.startswith("/") else f"/{probe.path}",

@@ -57,13 +57,17 @@ def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Con
 
 
 def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
-    numbers = _numbers(port)
-    return (grant for grant in access.grants if grant.port in {0, *numbers})
+    """Yield what is not limited to another port; that limit is about the pod's own numbers (2.3)."""
+    return (grant for grant in access.grants if grant.port in {0, port.port})
 
 
 def _numbers(port: InboundPort) -> set[int]:
-    """Return the numbers by which a rule may mean the port: the pod's own, and those of Services that lead there."""
-    return {port.port, *(ref.port for spoken in port.spoken for ref in spoken.services)}
+    """Return the numbers by which a TCPRoute may mean the port: the pod's own, and those of Services that lead there.
+
+    A Service that says HTTP leads to requests, which a TCPRoute is not about (R69).
+    """
+    opaque = (spoken for spoken in port.spoken if not spoken.protocol.is_http)
+    return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}
 
 
 def _name(grant: Grant, rule: str) -> str:

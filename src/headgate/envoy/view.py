@@ -8,7 +8,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh
+from headgate.model.routing import Endpoint, Mesh, roots
 from headgate.model.workloads import Workload
 from headgate.resources.meta import Value
 
@@ -50,6 +50,12 @@ class View:
     def protocols(self) -> Mapping[PortRef, Protocol]:
         """What is spoken on the Service ports that are not plain HTTP."""
         return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
+
+    @cached_property
+    def opaque(self) -> frozenset[PortRef]:
+        """The Service ports whose pods take connections: not HTTP by what they say, or by what they take from a root."""
+        spoken = {**self.protocols, **roots(self.mesh.tables)}
+        return frozenset(ref for ref, protocol in spoken.items() if not protocol.is_http)
 
     @cached_property
     def workload(self) -> Workload | None:

@@ -7,7 +7,7 @@ the same: peers refuse it, so calls fail, which is safe; without one, a proxy mi
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -115,6 +115,11 @@ class Credentials:
                 entry.change(item, now)
         self._publish()
         self._woken.set(self._woken.get() + 1)
+
+    def begin_anew(self, nodes: Iterable[str]) -> None:
+        """Say that other proxies have these ids from now on: what is wanted of them next is issued, with new keys."""
+        for node in self._entries.keys() & set(nodes):
+            self._forget(node)
 
     def outdated(self) -> Sequence[str]:
         """Return the proxies whose certificate is not of the authority that signs now."""
@@ -253,7 +258,7 @@ def share_of(node: str) -> float:
 
 def _consequence(held: _Held | None, now: float) -> str:
     if held is None:
-        return "; it has no certificate, so its calls with mutual TLS are refused"
+        return "; it has none of this headgate, so its calls with mutual TLS are refused, or will be when an earlier one ends"
     if held.expires <= now:
         return f"; its certificate expired at {timestamp(held.expires)}, so its calls with mutual TLS are refused"
     return f"; its certificate is good until {timestamp(held.expires)}"

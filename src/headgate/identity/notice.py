@@ -20,7 +20,7 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
-from headgate.latest import Latest
+from headgate.latest import Latest, until
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.resources.meta import Input, Key, Object
 from headgate.resources.times import timestamp
@@ -88,6 +88,8 @@ class Board:
     async def _write_changes(self) -> None:
         cells: list[Latest[Any]] = [self._issuer.roots, self._issuer.fault, self._credentials.current]
         cells += [self._credentials.faults, self._lost, *([self._rotation.progress] if self._rotation else [])]
+        # What an earlier headgate wrote stays until there is something to say: `ca roots` is never empty for a moment.
+        await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
         while True:
             news = [asyncio.ensure_future(cell.change().wait()) for cell in cells]
             try:

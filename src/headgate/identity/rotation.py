@@ -4,7 +4,7 @@
 2. sign-new: the next root signs, and every certificate is renewed; both are believed.
 3. drop-old: the old root is believed no longer.
 
-A step begins when every connected proxy holds what the step before has given it. Where a rotation is, is read off the kept
+A step begins when every proxy that serves holds what the step before has given it. Where a rotation is, is read off the kept
 keys alone, so one that was interrupted goes on. It begins on request, and by itself at 80 % of the root's life.
 """
 
@@ -48,7 +48,7 @@ class Proxies(Protocol):
     news: Latest[int]
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the connected proxies that do not hold their certificate and roots as they are given here, by node id."""
+        """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id."""
 
 
 class Rotation:

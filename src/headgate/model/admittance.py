@@ -109,8 +109,9 @@ def _request_unmet(rule: Requests, asked: Asked) -> str:
 
 
 def _ports_unmet(rule: Connections, place: InboundPort) -> str:
-    """A rule means a port by the pod's own number, or by that of a Service that leads there."""
-    numbers = {place.port, *(ref.port for spoken in place.spoken for ref in spoken.services)}
+    """A rule means a port by the pod's own number, or by that of a Service that leads there and does not say HTTP (R69)."""
+    opaque = (spoken for spoken in place.spoken if not spoken.protocol.is_http)
+    numbers = {place.port, *(ref.port for spoken in opaque for ref in spoken.services)}
     if not rule.ports or numbers & set(rule.ports):
         return ""
     return f"port is {place.port}, wanted {' or '.join(map(str, rule.ports))}"

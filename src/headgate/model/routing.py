@@ -3,6 +3,8 @@
 A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
 """
 
+from collections.abc import Iterable
+
 from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
 from headgate.model.matching import ANY, Match
 from headgate.model.protocols import Protocol
@@ -10,6 +12,8 @@ from headgate.model.refs import PortRef
 from headgate.model.secrets import PrivateText
 from headgate.model.workloads import Workload
 from headgate.resources.meta import Key, Value
+
+LONGEST_CONNECTION_S = 60 * 60  # between proxies
 
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
@@ -137,15 +141,30 @@ class Mesh(Value, frozen=True, kw_only=True):
     """Everything that proxies need to know. `domain` ends every full name (`cluster.local`).
 
     `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's, `scoped` whether
-    sidecars are told only of Services that their workload may call (the setting `access`: `deny`).
+    sidecars are told only of Services that their workload may call (the setting `access`: `deny`). After
+    `connection_seconds` proxies renew a connection between them, when its last request is done.
     """
 
     domain: str
     trust_domain: str = "cluster.local"
     passthrough: bool = True
     scoped: bool = False
+    connection_seconds: int = LONGEST_CONNECTION_S
     frontends: tuple[Frontend, ...] = ()
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
     workloads: tuple[Workload, ...] = ()
+
+
+def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
+    """Return what the backends of splits take from their roots, the first one where there are several.
+
+    So clients of the root call them; and so do their own, where proxies of pods have to know what they get.
+    """
+    found: dict[PortRef, Protocol] = {}
+    for table in tables:
+        for target in (target for route in table.routes for target in route.split.targets):
+            if target.protocol:
+                found.setdefault(target.ref, target.protocol)
+    return found

@@ -76,6 +76,8 @@ class Probe(Value, frozen=True, kw_only=True):
 class Workload(Value, frozen=True, kw_only=True):
     """A pod with a sidecar. `name` is `namespace/pod`, `identity` its SPIFFE ID, `subjects` the DNS names it shows (R75).
 
+    `uid` tells it from other pods that have, or had, its name; empty where nobody knows.
+
     `stage` is what is in force, `target` what is wanted. A transparent sidecar sees everything that the pod's network
     carries; an explicit one is the pod's address and an HTTP proxy for its process.
     """
@@ -83,6 +85,7 @@ class Workload(Value, frozen=True, kw_only=True):
     name: str
     address: str
     identity: str
+    uid: str = ""
     capture: Literal["transparent", "explicit"] = "transparent"
     subjects: tuple[str, ...] = ()
     ports: tuple[InboundPort, ...] = ()

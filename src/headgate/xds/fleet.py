@@ -2,11 +2,11 @@
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-from headgate.envoy.config import Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.config import ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import ORDER, Rejected, Session, Shelf
+from headgate.xds.session import NOTHING, ORDER, Rejected, Session
 
 
 class Ending(enum.Enum):
@@ -17,19 +17,23 @@ class Ending(enum.Enum):
 
 
 class Proxy:
-    """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one."""
+    """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one.
+
+    `serves` is true of one that was ever told something, perhaps by an earlier headgate: while it is away, it goes by that.
+    """
 
     def __init__(self, node_id: str) -> None:
         self.id = node_id
         self.config: Latest[ProxyConfig | None] = Latest(None)
         self.session: Session | None = None
+        self.serves = False
         self._end: Callable[[Ending], None] | None = None
 
     def attach(self, session: Session, end: Callable[[Ending], None]) -> None:
         """Make a stream the proxy's; `end` ends it. One that it had ends now: its proxy has left it, or is another one."""
         if self._end:
             self._end(Ending.REPLACED)
-        self.session, self._end = session, end
+        self.session, self._end, self.serves = session, end, True
 
     def detach(self, session: Session) -> None:
         """Note that a stream is over, if it is still the proxy's."""
@@ -71,16 +75,8 @@ class Proxy:
         return not any(
             (type_url, name) not in refused
             for type_url, shelf in self.session.shelves.items()
-            for name in _missing(shelf, config.get(type_url, {}))
+            for name in shelf.missing(config.get(type_url, NOTHING))
         )
-
-
-def _missing(shelf: Shelf, config: Mapping[str, Encoded]) -> Iterator[str]:
-    """Yield the names that a proxy asked for and does not hold as they are wanted."""
-    for name, encoded in shelf.wants(config).items():
-        held = shelf.held.get(name)
-        if held is None or held.digest != encoded.digest:
-            yield name
 
 
 class Fleet:
@@ -100,6 +96,11 @@ class Fleet:
             self.proxies[node_id] = Proxy(node_id)
         return self.proxies[node_id]
 
+    def recall(self) -> None:
+        """Take it that an earlier headgate has told something to all who are known by now."""
+        for proxy in self.proxies.values():
+            proxy.serves = True
+
     def forget(self, node_id: str) -> None:
         """Let go of a proxy and of all that is known about it; its stream ends. One that is not known is no news."""
         if proxy := self.proxies.pop(node_id, None):
@@ -113,6 +114,10 @@ class Fleet:
     def connected(self) -> list[Proxy]:
         """Return the proxies that have a stream."""
         return [proxy for proxy in self.proxies.values() if proxy.session is not None]
+
+    def serving(self) -> list[Proxy]:
+        """Return the proxies that go by what headgate told them, now or once: those with a stream, and those away."""
+        return [proxy for proxy in self.proxies.values() if proxy.serves]
 
     def bump(self) -> None:
         """Tell the readers of `news` that a proxy's state changed."""

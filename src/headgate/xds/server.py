@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from headgate.xds.wire import read_request, write_response
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use
 ANSWER_SECONDS = 5.0  # after that nothing waits for a proxy's answer; the status says that it lags
+PRIVATE_MODE = 0o600
 FIRST_SECONDS = 10.0  # in which a stream must say who it is
 CLOCK_SECONDS = 60.0  # between two looks at the clock, which jumps when a laptop wakes up
 OPTIONS = (
@@ -73,7 +75,7 @@ class XdsServer:
         server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate), _Beside(self._beside, self._gate)))
         try:
             if is_private or not certificate:
-                port = server.add_insecure_port(address)
+                port = _add_private(server, address)
             else:
                 port = server.add_secure_port(address, _Shown(certificate).credentials())
         except RuntimeError as error:
@@ -87,6 +89,13 @@ class XdsServer:
         """End all streams; the proxies keep what they have and come back."""
         if self._server:
             await self._server.stop(grace=None)
+
+
+def _add_private(server: grpc.aio.Server, address: str) -> int:
+    """Listen on a unix socket that nobody but its user can open."""
+    port = int(server.add_insecure_port(address))
+    Path(address.removeprefix("unix:")).chmod(PRIVATE_MODE)
+    return port
 
 
 class _Shown:
@@ -122,12 +131,20 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
             return None
 
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
-            try:
-                await self._serve(aiter(requests), context)
-            except TurnedAway as turned:
-                await context.abort(turned.code, str(turned))
+            if status := await self._ended(aiter(requests), context):
+                await context.abort(*status)  # a proxy that reads nothing can hold this up: by now it costs nothing
 
         return grpc.stream_stream_rpc_method_handler(serve)
+
+    async def _ended(
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Serve a stream to its end; return the status when it is headgate that ends it."""
+        try:
+            await self._serve(requests, context)
+        except TurnedAway as turned:
+            return turned.code, str(turned)
+        return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         """Serve a stream until its proxy hangs up. Raises TurnedAway with the status when headgate ends it."""
@@ -256,7 +273,8 @@ class _Stream:
         """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
         timeout = min([self._retry, *self._sent.values()]) - time.monotonic()
         try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):  # not wait_for: Python 3.11's may swallow the end of the stream
+                await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()

@@ -11,7 +11,7 @@ The rules:
 - A refused response with several resources is repeated one by one, so the bad one is known by its own refusal.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
 MOST_NAMES = 10_000  # of a type that a stream may have beyond those that are wanted and those that it began with
+NOTHING: Mapping[str, Encoded] = {}
 UNSURE = "?"  # the digest of what was removed in a response that was refused: it may be there or not
 IN_USE = "cannot bind"  # Envoy's words when a listener's address can't be had now
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
@@ -81,21 +82,53 @@ class Shelf:
     alone: dict[str, None] = field(default_factory=dict)  # to be sent one by one, in this order
     flying: dict[str, Response] = field(default_factory=dict)  # by nonce
     overdue: set[str] = field(default_factory=set)  # nonces that nothing waits for any more
+    # Configurations that were looked through with no result; the same one needs no second look until `touch`.
+    finished: Mapping[str, Encoded] | None = None  # nothing is left to send of it
+    complete: Mapping[str, Encoded] | None = None  # the proxy holds it
+
+    def touch(self) -> None:
+        """Note that something happened to the type, so that its configuration is looked through once more."""
+        self.finished = self.complete = None
 
     @property
     def waits(self) -> bool:
         """Say whether an answer must come before the next response of the type."""
         return any(nonce not in self.overdue for nonce in self.flying)
 
-    def wants(self, config: Mapping[str, Encoded]) -> Mapping[str, Encoded]:
-        """Return the part of the configuration that the proxy asked for."""
-        if self.wildcard:
-            return config
-        return {name: config[name] for name in sorted(self.subscribed) if name in config}
-
     def asks_for(self, name: str) -> bool:
         """Say whether the proxy is subscribed to a resource."""
         return self.wildcard or name in self.subscribed
+
+    def missing(self, config: Mapping[str, Encoded]) -> Sequence[str]:
+        """Return the names that the proxy asked for and does not hold as they are wanted."""
+        if self.complete is config:
+            return ()
+        held = self.held
+        wanted = config if self.wildcard else self.subscribed & config.keys()
+        found = [name for name in wanted if name not in held or held[name].digest != config[name].digest]
+        self.complete = None if found else config
+        return found
+
+    def differing(self, config: Mapping[str, Encoded]) -> Sequence[tuple[str, Encoded]]:
+        """Return what the proxy asked for and was not sent as it is wanted, or is to be sent again."""
+        known, again = self.known, self.again
+        wanted = config if self.wildcard else self.subscribed & config.keys()
+        found = [(name, config[name]) for name in wanted if known.get(name) != config[name].digest or name in again]
+        left = ((name, encoded) for name, encoded in again.items() if name not in config and self.asks_for(name))
+        return (*(found if self.wildcard else sorted(found)), *left)
+
+    def gone(self, config: Mapping[str, Encoded]) -> Sequence[str]:
+        """Return what the proxy has and should not, as far as it takes it away by itself: what it asks for as a whole."""
+        if not self.wildcard:
+            return ()
+        return sorted(name for name, digest in self.known.items() if digest and name not in config)
+
+    def let_go_alone(self, config: Mapping[str, Encoded]) -> None:
+        """Send nothing one by one that is not wanted now; whether the proxy took it is not known, should it come back."""
+        for name in [name for name in self.alone if name not in config or not self.asks_for(name)]:
+            del self.alone[name]
+            if name in self.known:
+                self.known[name] = UNSURE
 
     def forget(self, name: str) -> None:
         """Drop what is remembered about a resource that the proxy no longer has."""
@@ -145,6 +178,7 @@ class Session:
         shelf = self.shelves.get(request.type_url)
         if shelf is None:
             return ()
+        shelf.touch()
         self._subscribe(shelf, request)
         response = shelf.flying.pop(request.nonce, None)
         shelf.overdue.discard(request.nonce)
@@ -166,6 +200,7 @@ class Session:
         """Wait no longer for the answer to a response; a late one still counts."""
         for shelf in self.shelves.values():
             if response := shelf.flying.get(nonce):
+                shelf.touch()
                 shelf.flying[nonce] = _without_bodies(response)
                 shelf.overdue.add(nonce)
                 shelf.lapsed.update(name for name, _ in response.resources)
@@ -185,6 +220,7 @@ class Session:
     def retry(self) -> None:
         """Offer listeners again that were refused for want of their address."""
         shelf = self.shelves[LISTENER]
+        shelf.touch()
         shelf.alone |= {name: None for name, rejected in shelf.rejected.items() if IN_USE in rejected.message}
 
     def _subscribe(self, shelf: Shelf, request: Request) -> None:
@@ -211,13 +247,16 @@ class Session:
                 shelf.forget(name)
 
     def _next(self, type_url: TypeUrl) -> Iterator[Response]:
-        shelf = self.shelves[type_url]
-        if shelf.waits:
+        shelf, config = self.shelves[type_url], self.config.get(type_url, NOTHING)
+        if shelf.waits or shelf.finished is config:
             return
-        wants = shelf.wants(self.config.get(type_url, {}))
-        resources = tuple(self._changed(shelf, wants))
-        removed = tuple(self._gone(type_url, shelf, wants))
+        shelf.let_go_alone(config)
+        differing, gone = shelf.differing(config), shelf.gone(config)
+        resources = tuple(self._sendable(shelf, config, differing))
+        removed = (*self._removable(type_url, gone), *_never_told(shelf, config))
         if not resources and not removed and not shelf.owed:
+            if not differing and not gone and not shelf.alone:
+                shelf.finished = config
             return
         if resources:
             shelf.alone.pop(resources[0][0], None)
@@ -249,18 +288,18 @@ class Session:
         """Send the endpoints again: after a reconnect before the proxy has asked, after a removal the last ones."""
         if endpoints := self.config.get(ENDPOINTS, {}).get(cluster):
             self.shelves[ENDPOINTS].again[cluster] = endpoints
+            self.shelves[ENDPOINTS].touch()
 
-    def _changed(self, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[tuple[str, Encoded]]:
-        shelf.alone = {name: None for name in shelf.alone if name in wants}
+    def _sendable(
+        self, shelf: Shelf, config: Mapping[str, Encoded], differing: Sequence[tuple[str, Encoded]]
+    ) -> Iterator[tuple[str, Encoded]]:
         for name in shelf.alone:
-            if self._may_follow(shelf, name, wants[name]):
-                yield name, wants[name]
+            if self._may_follow(shelf, name, config[name]):
+                yield name, config[name]
                 return
         size = 0
-        left = {name: encoded for name, encoded in shelf.again.items() if name not in wants and shelf.asks_for(name)}
-        for name, encoded in (*wants.items(), *left.items()):
-            same = shelf.known.get(name) == encoded.digest and name not in shelf.again
-            if same or name in shelf.alone or not self._may_follow(shelf, name, encoded):
+        for name, encoded in differing:
+            if name in shelf.alone or not self._may_follow(shelf, name, encoded):
                 continue
             size += len(encoded.body)
             if size > LARGEST and size > len(encoded.body):
@@ -271,7 +310,7 @@ class Session:
         """Say whether every cluster that the resource names is there, or can't come while the proxy has nothing."""
         for cluster in encoded.needs:
             if self._is_refused(cluster):
-                if name in shelf.held:
+                if name in shelf.held and name in shelf.known:  # unless it let go of it and asked again meanwhile
                     return False
             elif not self._is_usable(cluster):
                 return False
@@ -295,14 +334,9 @@ class Session:
             return True
         return cluster in endpoints.held or cluster in endpoints.lapsed
 
-    def _gone(self, type_url: TypeUrl, shelf: Shelf, wants: Mapping[str, Encoded]) -> Iterator[str]:
-        if shelf.wildcard:
-            gone = sorted(name for name, digest in shelf.known.items() if digest and name not in wants)
-            used = self._used() if gone and type_url == CLUSTER else frozenset[str]()
-            yield from (name for name in gone if used is not None and name not in used)
-        for name in sorted(shelf.subscribed - set(wants)):
-            if name not in shelf.known:
-                yield name
+    def _removable(self, type_url: TypeUrl, gone: Sequence[str]) -> Sequence[str]:
+        used = self._used() if gone and type_url == CLUSTER else frozenset[str]()
+        return () if used is None else [name for name in gone if name not in used]
 
     def _used(self) -> frozenset[str] | None:
         """Return the clusters that a route or listener names which the proxy has or may have; none for: any cluster."""
@@ -320,6 +354,11 @@ class Session:
                 used.update(cluster for _, encoded in response.resources for cluster in encoded.needs)
             used.update(cluster for needs in shelf.doubtful.values() for cluster in needs)
         return frozenset(used)
+
+
+def _never_told(shelf: Shelf, config: Mapping[str, Encoded]) -> Sequence[str]:
+    """Return what the proxy asked for by name and has no answer about: there is none."""
+    return sorted(name for name in shelf.subscribed - config.keys() if name not in shelf.known)
 
 
 def _without_bodies(response: Response) -> Response:

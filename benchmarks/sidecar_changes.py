@@ -1,0 +1,165 @@
+"""What one change costs when many sidecars are connected, and what one more of them costs.
+
+Nothing but the pure pipeline runs: decoded objects, compiler, encoder, a session for each sidecar whose proxy takes all
+that it is sent. Milliseconds are of processor time, so other work on the machine counts less. Aims: one resource for each
+sidecar, and far less than 5 ms for a further one.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from benchmarks.build import split
+from benchmarks.pods import Authority, Capture, mesh
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.snapshot import Snapshot
+from headgate.control.app import COLLECT
+from headgate.control.feed import read_object, snapshot_of
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import project, sidecar
+from headgate.model.workloads import Workload
+from headgate.resources.meta import Resource
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+from headgate.xds.fleet import Fleet
+from headgate.xds.session import Request, Response, Session
+from headgate.xds.wire import write_response
+
+SERVICES = 1000
+SIDECARS = (1, 10, 100)
+CHANGES = 7
+FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (ROUTES, SECRET), SCOPES: (ROUTES,)}
+"""What a proxy asks for by name when it has taken others."""
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """What one change costs: milliseconds of processor time, resources encoded anew, bytes and resources sent to each.
+
+    `shared` is for compiling and for the first sidecar, `further` for each of the others; `session` (with what finds out
+    that the proxy is settled) is for each of them all.
+    """
+
+    compile: float
+    shared: float
+    further: float
+    session: float
+    encoded: int
+    sent: tuple[int, ...]
+    resources: tuple[int, ...]
+
+
+class Stream:
+    """A sidecar's stream to a proxy that takes whatever it is sent, and asks for what follows from it as Envoy does."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        for type_url in (CLUSTER, LISTENER, SCOPES):
+            self.session.receive(Request(type_url))
+
+    def deliver(self, config: ProxyConfig) -> list[Response]:
+        """Make a configuration the wanted one; return all that was sent when nothing more is."""
+        self.session.offer(config)
+        sent: list[Response] = []
+        while responses := self.session.advance():
+            sent += responses
+            for response in responses:
+                self.session.receive(Request(response.type_url, nonce=response.nonce))
+                self._ask(FOLLOWS.get(response.type_url, ()), config)
+        return sent
+
+    def _ask(self, types: tuple[str, ...], config: ProxyConfig) -> None:
+        for type_url in types:
+            if new := config[type_url].keys() - self.session.shelves[type_url].subscribed:
+                self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))
+
+
+class Sidecars:
+    """Everything between the objects and the bytes for all sidecars of a mesh."""
+
+    def __init__(self, services: int, sidecars: int, capture: Capture = "explicit") -> None:
+        found = {key_of(item): item for item in mesh(services, sidecars, capture)}
+        self._objects = dict(snapshot_of(found).objects)
+        self._authority = Authority()
+        self._memo = Memo()
+        self._fleet = Fleet()
+        self._streams: dict[str, Stream] = {}
+
+    def build(self, change: Mapping[str, Any]) -> Cost:
+        """Take in one object and bring all sidecars up to date."""
+        read = read_object(change)
+        assert isinstance(read, Resource), read
+        self._objects[key_of(change)] = read
+        snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
+        compiled, compiling = _timed(lambda: compile_mesh(snapshot, Settings()))
+        self._memo.turn()
+        workloads = compiled.mesh.workloads
+        for item in workloads:
+            self._authority.credential(item)
+        views = [project(compiled.mesh, sidecar(item), self._authority.credential(item)) for item in workloads]
+        first, shared = _timed(lambda: encode(views[0], self._memo))
+        others, further = _timed(lambda: [encode(view, self._memo) for view in views[1:]])
+        configs = dict(zip(workloads, (first, *others), strict=True))
+        sent, answering = _timed(lambda: [self._deliver(item, config) for item, config in configs.items()])
+        return Cost(
+            compile=compiling,
+            shared=shared,
+            further=further / max(1, len(others)),
+            session=answering / len(configs),
+            encoded=self._memo.encoded - before,
+            sent=tuple(sum(len(write_response(item)) for item in responses) for responses in sent),
+            resources=tuple(sum(len(item.resources) for item in responses) for responses in sent),
+        )
+
+    def _deliver(self, workload: Workload, config: ProxyConfig) -> list[Response]:
+        stream = self._streams.setdefault(workload.name, Stream())
+        proxy = self._fleet.expect(sidecar(workload).id)
+        if not proxy.session:
+            proxy.attach(stream.session, lambda _: None)
+        proxy.config.set(config)
+        sent = stream.deliver(config)
+        assert proxy.settled()
+        return sent
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    began = time.process_time()
+    result = work()
+    return result, (time.process_time() - began) * 1000
+
+
+def _row(what: str, costs: list[Cost]) -> None:
+    compiling, shared, further, session = (
+        statistics.median(getattr(cost, name) for cost in costs) for name in ("compile", "shared", "further", "session")
+    )
+    last = costs[-1]
+    total = compiling + shared + further * (len(last.sent) - 1) + session * len(last.sent)
+    times = f"{total:8.1f} {compiling:8.1f} {shared:8.1f} {further:8.2f} {session:8.2f}"
+    print(f"{what:40} {times} {last.encoded:8} {last.resources[-1]:6} {last.sent[-1]:9,} {sum(last.sent):12,}")
+
+
+def measure() -> None:
+    """Print a row for the first build and one for a change of weights, for each number of sidecars."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*COLLECT)
+    print(f"{SERVICES} Services; milliseconds of processor time; resources and bytes of the last sidecar, bytes of all")
+    names = ("total", "compile", "shared", "further", "session", "encoded", "sent", "bytes", "bytes of all")
+    print(f"{'':40} " + " ".join(f"{name:>{width}}" for name, width in zip(names, WIDTHS, strict=True)))
+    for capture in CAPTURES:
+        for number in SIDECARS:
+            pipeline = Sidecars(SERVICES, number, capture)
+            what = f"{number} {capture}"
+            _row(f"{what}, first build", [pipeline.build(split(0, 90))])
+            _row(f"{what}, one weight", [pipeline.build(split(0, weight)) for weight in range(1, CHANGES + 1)])
+    gc.set_threshold(*thresholds)
+
+
+CAPTURES: tuple[Capture, ...] = ("explicit", "transparent")
+WIDTHS = (8, 8, 8, 8, 8, 8, 6, 9, 12)
+
+if __name__ == "__main__":
+    measure()

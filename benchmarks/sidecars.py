@@ -1,0 +1,290 @@
+"""What sidecars cost a request: none, one at the caller, two in plaintext, two with mutual TLS.
+
+Three real Envoys on loopback, configured over xDS from objects like a user's: the caller's sidecar, that of a pod without
+mutual TLS, that of a pod with nothing else. Clients go through the caller's sidecar as programs with `http_proxy` do: for
+HTTP by requests, for TCP by CONNECT, with the same small question and answer. The paths take turns in random order, so
+that what disturbs the machine disturbs all. Ratios and processor time in Envoy are what counts.
+"""
+
+import asyncio
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.lab import start_envoy
+from benchmarks.load import Backend, Client, cpu_seconds
+from benchmarks.pods import Authority, Json, pod
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
+from headgate.latest import until
+from headgate.model.routing import Mesh
+from headgate.model.workloads import Stage, Workload
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+from headgate.xds.fleet import Fleet
+from headgate.xds.server import XdsServer
+
+ROUNDS = 5
+SECONDS = 1.2
+WARM_SECONDS = 0.3
+CONNECTIONS, CALM_CONNECTIONS = 16, 8
+REST = 0.01
+"""Seconds between an answer and the next request where the machine is not to be saturated."""
+HTTP, TCP = 8080, 9000
+NETWORK = f"127.94.{os.getpid() % 250 + 1}"
+"""Of the pods; another one in each run, as sidecars have the same ports everywhere."""
+CALLER = f"{NETWORK}.1"
+
+
+class Place(NamedTuple):
+    """A pod and where its two processes listen, as other pods may not know."""
+
+    name: str
+    address: str
+    http: int
+    tcp: int
+
+
+class Way(NamedTuple):
+    """A way to a backend: where a client connects, and what it asks there for, if it is not the backend itself."""
+
+    name: str
+    place: Place
+    through: bool
+
+
+class Kind(NamedTuple):
+    """What clients do: `port` of the Service, and whether each question has a connection of its own."""
+
+    name: str
+    port: int
+    fresh: bool
+
+
+class Result(NamedTuple):
+    """One slice: questions a second and the 99th percentile at full speed, microseconds of Envoys' processor time for
+    each question, and the latencies (milliseconds) of clients at ease.
+    """
+
+    rate: float
+    p99: float
+    cpu: float
+    calm_p50: float
+    calm_p99: float
+
+
+KINDS = (
+    Kind("HTTP/1.1, connections kept", HTTP, fresh=False),
+    Kind("TCP, connections kept", TCP, fresh=False),
+    Kind("HTTP/1.1, a connection for each request", HTTP, fresh=True),
+    Kind("TCP, a connection for each question", TCP, fresh=True),
+)
+Results = dict[tuple[Kind, Way], list[Result]]
+
+
+class Asker(Client):
+    """A client that opens a tunnel first, where the proxy does not see requests."""
+
+    def __init__(self, way: Way, kind: Kind, *, until: float, pause: float) -> None:
+        authority = f"{way.place.name}.default:{kind.port}"
+        super().__init__(authority, lambda: not kind.fresh and time.perf_counter() < until, pause)
+        self._tunnel = f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n\r\n" if kind.port == TCP else ""
+        self._is_open = not (self._tunnel and way.through)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        if self._is_open:
+            self._ask()
+        else:
+            self.waiting = True
+            self.transport.write(self._tunnel.encode())
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_open:
+            super().data_received(data)
+        elif data.startswith(b"HTTP/1.1 200") and data.endswith(b"\r\n\r\n"):
+            self._is_open = True
+            self._ask()
+        else:
+            self.transport.close()  # counts as failed
+
+
+def objects(bare: Place, plain: Place, secured: Place) -> Iterator[Json]:
+    """Yield what a user writes: three Services, of which one has nothing but mutual TLS, and a caller."""
+    yield pod("caller", CALLER, {})
+    yield from _served(bare, sidecar=False)
+    yield from _served(plain)
+    yield from _served(secured)
+    yield {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "TLSConfig",
+        "metadata": {"name": "secured", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "secured"}}},
+    }
+
+
+def _served(place: Place, *, sidecar: bool = True) -> Iterator[Json]:
+    behind = {HTTP: place.http, TCP: place.tcp}
+    if sidecar:
+        yield pod(place.name, place.address, behind)
+    metadata = {"name": place.name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    written = [{"name": app, "port": port, "appProtocol": app} for app, port in (("http", HTTP), ("tcp", TCP))]
+    yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": written}}
+    target = {"kind": "Pod", "name": place.name} if sidecar else None
+    yield {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata | {"labels": {"kubernetes.io/service-name": place.name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [place.address]} | ({"targetRef": target} if target else {})],
+        "ports": [
+            {"name": app, "port": port if sidecar else behind[port]} for app, port in (("http", HTTP), ("tcp", TCP))
+        ],
+    }
+
+
+async def start(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> list[int]:
+    """Start a sidecar for each workload, configured by headgate; return their pids when they hold everything."""
+    fleet, memo, authority = Fleet(), Memo(), Authority()
+    server = XdsServer(fleet)
+    await server.start(f"unix:{directory}/xds.sock")
+    stack.push_async_callback(server.stop)
+    pids = []
+    for number, workload in enumerate(mesh.workloads):
+        node = sidecar(workload)
+        view = project(mesh, node, authority.credential(workload))
+        fleet.expect(node.id).config.set(encode(view, memo))
+        place = directory / str(number)
+        content = bootstrap(node_id=node.id, xds_socket=f"{directory}/xds.sock", admin_socket=f"{place}.sock")
+        pids.append(await start_envoy(stack, place, content))
+    await until(lambda: all(proxy.settled() for proxy in fleet.proxies.values()), fleet.news)
+    refused = [item for proxy in fleet.proxies.values() for item in proxy.refusals()]
+    assert not refused, refused
+    return pids
+
+
+async def _connected(way: Way, kind: Kind, *, until: float, pause: float) -> Asker:
+    behind = way.place.http if kind.port == HTTP else way.place.tcp
+    host, port = (CALLER, OUTBOUND_PORT) if way.through else (way.place.address, behind)
+    make = asyncio.get_running_loop().create_connection
+    _, client = await make(lambda: Asker(way, kind, until=until, pause=pause), host, port)
+    return client
+
+
+async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause: float = 0) -> list[float]:
+    """Ask for some seconds; return how long each answer took, connecting included, in milliseconds, sorted.
+
+    Raises SystemExit when one fails.
+    """
+    end = time.perf_counter() + seconds
+
+    async def ask() -> list[float]:
+        found = []
+        while time.perf_counter() < end:
+            began = time.perf_counter()
+            client = await _connected(way, kind, until=end, pause=pause)
+            await client.done
+            if client.failed or not client.seen:
+                raise SystemExit(f"{kind.name}, {way.name}: a request failed")
+            times = [(one.answered - (began if kind.fresh else one.sent)) * 1000 for one in client.seen]
+            found += times if kind.fresh else times[1:]  # the first one waits for connections
+            await asyncio.sleep(pause if kind.fresh else 0)
+        return found
+
+    several = await asyncio.gather(*(ask() for _ in range(connections)))
+    return sorted(one for found in several for one in found)
+
+
+async def measure_slice(way: Way, kind: Kind, pids: Sequence[int]) -> Result:
+    """Run a slice at full speed and one at ease."""
+    await drive(way, kind, connections=CONNECTIONS, seconds=WARM_SECONDS)
+    before = sum(map(cpu_seconds, pids))
+    fast = await drive(way, kind, connections=CONNECTIONS, seconds=SECONDS)
+    used = sum(map(cpu_seconds, pids)) - before
+    calm = await drive(way, kind, connections=CALM_CONNECTIONS, seconds=SECONDS, pause=REST)
+    return Result(
+        len(fast) / SECONDS, _percentile(fast, 99), used / len(fast) * 1e6, _percentile(calm, 50), _percentile(calm, 99)
+    )
+
+
+def _percentile(times: Sequence[float], percent: int) -> float:
+    return times[len(times) * percent // 100]
+
+
+def report(results: Results) -> None:
+    """Print a row for each way, by kind, with its ratios to the direct one within each round."""
+    print(f"{ROUNDS} slices of {SECONDS:g} s each; {CONNECTIONS} connections at full speed, {CALM_CONNECTIONS} at ease")
+    for kind in KINDS:
+        heads = (
+            "per s",
+            "p99 ms",
+            "CPU us",
+            "at ease: p50",
+            "p99 ms",
+            "to direct: rate",
+            "p50 at ease",
+            "CPU to plain",
+        )
+        print(f"{kind.name:42}" + "".join(f" {head:>{max(8, len(head))}}" for head in heads))
+        ways = [way for found, way in results if found is kind]
+        direct, plain = results[kind, ways[0]], results[kind, ways[2]]
+        for way in ways:
+            found = results[kind, way]
+            rate, p99, cpu, calm, calm_p99 = (statistics.median(values) for values in zip(*found, strict=True))
+            to_rate = statistics.median(one.rate / two.rate for one, two in zip(found, direct, strict=True))
+            to_calm = statistics.median(one.calm_p50 / two.calm_p50 for one, two in zip(found, direct, strict=True))
+            to_plain = statistics.median(one.cpu / (two.cpu or 1) for one, two in zip(found, plain, strict=True))
+            print(
+                f"  {way.name:40} {rate:8.0f} {p99:8.2f} {cpu:8.1f} {calm:12.2f} {calm_p99:8.2f}"
+                f" {to_rate:15.2f} {to_calm:11.2f} {to_plain:12.2f}"
+            )
+
+
+async def compare() -> None:
+    """Run the comparison and print it."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
+        places = [
+            Place(
+                name,
+                address := f"{NETWORK}.{number}",
+                *(stack.enter_context(Backend(host=address)) for _ in (HTTP, TCP)),
+            )
+            for number, name in enumerate(("bare", "plain", "secured"), 2)
+        ]
+        bare, plain, secured = places
+        keyed = {key_of(item): item for item in objects(*places)}
+        mesh = compile_mesh(snapshot_of(keyed), Settings(mtls="off")).mesh
+        _check(mesh.workloads)
+        pids = await start(stack, directory, mesh)
+        ways = [
+            Way("no sidecar", bare, through=False),
+            Way("one, at the caller", bare, through=True),
+            Way("two, plaintext", plain, through=True),
+            Way("two, mutual TLS", secured, through=True),
+        ]
+        results: Results = {(kind, way): [] for kind in KINDS for way in ways}
+        for _ in range(ROUNDS):
+            for kind, way in random.sample(list(results), len(results)):
+                results[kind, way].append(await measure_slice(way, kind, pids))
+        report(results)
+
+
+def _check(workloads: Sequence[Workload]) -> None:
+    stages = {item.name.partition("/")[2]: item.stage for item in workloads}
+    assert stages["plain"] is Stage.PLAIN, stages
+    assert stages["secured"] is Stage.STRICT, stages
+
+
+if __name__ == "__main__":
+    asyncio.run(compare())

@@ -1,0 +1,46 @@
+"""Options of `headgate up` about metrics: where they are read, and where they go besides."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from headgate.envoy.exporting import Collector
+from headgate.errors import TelemetryError
+from headgate.telemetry.flows import Source
+from headgate.telemetry.prometheus import parse_source
+
+LAST_PORT = 65535
+
+MetricsAddress = Annotated[
+    str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
+]
+MetricsBy = Annotated[
+    Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
+]
+MetricsSource = Annotated[
+    str,
+    typer.Option(help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."),
+]
+OtlpCollector = Annotated[
+    str,
+    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
+]
+
+
+def source(text: str) -> Source | None:
+    """Return where the metrics API answers from, when it is not headgate's own counts."""
+    try:
+        return parse_source(text) if text else None
+    except TelemetryError as error:
+        raise typer.BadParameter(str(error), param_hint="'--metrics-source'") from error
+
+
+def collector(text: str) -> Collector | None:
+    """Return the collector that proxies report to besides."""
+    host, _, port = text.rpartition(":")
+    if text and not (host and port.isdecimal() and 0 < int(port) <= LAST_PORT):
+        raise typer.BadParameter(
+            f"{text!r} is no place of a collector; write HOST:PORT, such as 127.0.0.1:4317",
+            param_hint="'--otlp-collector'",
+        )
+    return Collector(host=host.strip("[]"), port=int(port)) if text else None

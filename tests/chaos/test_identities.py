@@ -1,0 +1,60 @@
+"""Everything at once about identities: modes of TLS, the root, pods and the control plane change, all under load."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.chaos.backend import counts as counted
+from tests.chaos.load import Load
+from tests.chaos.machine import AUTHORITY, PODS, TLS_CONFIGS, Up
+from tests.chaos.test_everything import ready
+
+SECONDS = 12.0
+KILLS = 3
+
+
+def strict(version: str) -> dict[str, object]:
+    """A TLSConfig for the pods of a version."""
+    return {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "TLSConfig",
+        "metadata": {"name": version},
+        "spec": {"selector": {"matchLabels": {"version": version}}},
+    }
+
+
+async def disturb(up: Up, rng: random.Random, number: int) -> None:
+    """Change the mode of some pods, and ask for a new root or take a pod away."""
+    present = {item["metadata"]["name"] for item in (await up.api.get(TLS_CONFIGS))["items"]}
+    version = rng.choice(("v1", "v2"))
+    if version in present:
+        await up.api.delete(f"{TLS_CONFIGS}/{version}")
+    else:
+        await up.api.create(TLS_CONFIGS, strict(version))
+    if number % 3 == 0:
+        await up.api.patch(AUTHORITY, {"metadata": {"annotations": {"headgate.dev/rotate-ca": f"number {number}"}}})
+    names = await ready(up)
+    if number % 3 == 1 and len(names) > 3:
+        await up.api.delete(f"{PODS}/{rng.choice(names)}")
+    await asyncio.sleep(rng.uniform(0, 0.3))  # the next disturbance meets this one half done
+
+
+@pytest.mark.e2e
+async def test_modes_roots_and_pods_change_at_once(up: Up, load: Load, counts: Path) -> None:
+    """R74, R77: nobody who calls notices, in whichever step everything is."""
+    rng, numbers = random.Random(7), itertools.count()
+    await up.weights(v1=50, v2=50, v3=0)
+    for _ in range(KILLS):
+        end = time.monotonic() + SECONDS / KILLS
+        while time.monotonic() < end:
+            await disturb(up, rng, next(numbers))
+        await up.kill()
+        await up.start()
+    await load.stop()
+    assert load.failed == []
+    assert Counter(counted(counts)) == load.backends
+    assert set(load.backends) >= {"website-v1", "website-v2"}

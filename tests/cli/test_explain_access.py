@@ -1,0 +1,218 @@
+"""`headgate explain --from`: who lets a request in, how it travels, and what would help (R67 to R76, D15, D21)."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import structs
+from tests.cli.conftest import World
+from tests.compiler.pods import config, obj, pod, service, target
+
+from headgate.control.instance import read_instance, write_instance
+from headgate.settings import Settings
+
+Run = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "bookstore")
+SA_2 = "spiffe://cluster.local/ns/default/sa/sa-2"
+GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
+SERVER = {"account": "sa-1"}
+LOOK = obj("HTTPRouteGroup", "g", spec={"matches": [{"name": "look", "pathRegex": "/version", "methods": ["GET"]}]})
+TCP = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
+RULES = [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "TCPRoute", "name": "t"}]
+CLIENTS = [
+    pod("two", "10.1.0.2", account="sa-2"),
+    pod("three", "10.1.0.3", account="sa-3"),
+    pod("bare", "10.1.0.4", account="sa-2", sidecar=""),
+]
+CLOSED = [LOOK, TCP, target("access", "sa-1", "sa-2", rules=RULES)]
+
+
+def world(*more: Any, **server: Any) -> list[Any]:
+    """One pod of sa-1 behind two Services that say different things of its port, and callers."""
+    made = {**SERVER, **server}
+    return [
+        *service("web", ("server", "10.1.0.1"), created="2026-01-01T00:00:00Z"),
+        *service("raw", ("server", "10.1.0.1"), port=9000, behind=8080, app="tcp", created="2026-01-02T00:00:00Z"),
+        pod("server", "10.1.0.1", **made),
+        *CLIENTS,
+        *more,
+    ]
+
+
+@pytest.fixture
+def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
+    """Explain `GET http://web:8080/version` from somebody, as JSON with the exit code, by the objects that are given."""
+
+    def asked(objects: list[Any], caller: str, *more: str, url: str = "http://web:8080/version") -> Any:
+        (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+        arguments = ("--from", caller) if caller else ()
+        ended = run("explain", "GET", url, *arguments, *more, "-f", "all.yaml", "-o", "json")
+        return json.loads(ended.out) | {"code": ended.code}
+
+    return asked
+
+
+def arrival(found: Any) -> Any:
+    ((arrived,),) = [backend["arrivals"] for backend in found["backends"]]
+    return arrived
+
+
+def test_the_target_and_the_rule_that_let_it_in_are_named(explain: Callable[..., Any]) -> None:
+    """R68, R70."""
+    found = explain(world(*CLOSED), "pod/two")
+    assert (found["code"], found["caller"], found["identity"]) == (0, "Pod default/two", SA_2)
+    assert arrival(found) == {
+        "workload": "default/server",
+        "address": "10.1.0.1:8080",
+        "hop": "mutual TLS",
+        "hop_reason": "with spiffe://cluster.local/ns/default/sa/sa-1",
+        "allowed": True,
+        "object": "TrafficTarget default/access",
+        "rule": "g/look",
+        "reason": "TrafficTarget default/access allows it",
+        "remedy": "",
+    }
+
+
+def test_a_stranger_is_told_whom_to_ask(explain: Callable[..., Any]) -> None:
+    """D21: refused is exit code 1, as every error of a proxy."""
+    found = explain(world(*CLOSED), "sa/sa-3")
+    arrived = arrival(found)
+    assert (found["code"], arrived["allowed"]) == (1, False)
+    wanted = "add ServiceAccount default/sa-3 to spec.sources of TrafficTarget default/access"
+    assert arrived["remedy"].startswith(wanted)
+
+
+def test_a_request_that_no_rule_fits_is_told_which_is_nearest(explain: Callable[..., Any]) -> None:
+    found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
+    arrived = arrival(found)
+    assert arrived["reason"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
+    assert arrived["remedy"].startswith("a TrafficTarget in namespace default with destination ServiceAccount sa-1")
+
+
+def test_each_client_gets_what_his_service_says(explain: Callable[..., Any]) -> None:
+    """R67, R68: the same port of the same pod."""
+    found = explain(world(*CLOSED), "pod/two", url="http://raw:9000/")
+    assert (found["protocol"], arrival(found)["rule"]) == ("tcp", "t")
+
+
+def test_without_a_caller_it_is_the_gateway(explain: Callable[..., Any]) -> None:
+    found = explain(world(*CLOSED), "")
+    assert (found["caller"], found["identity"], found["code"]) == ("the gateway", GATEWAY, 1)
+    assert "ServiceAccount headgate-system/gateway" in arrival(found)["remedy"]
+
+
+def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., Any]) -> None:
+    """R74, R76."""
+    opened = explain(world(), "pod/bare")
+    assert (opened["identity"], opened["code"]) == ("", 0)
+    assert (arrival(opened)["hop"], arrival(opened)["hop_reason"]) == ("plaintext", "the caller has no sidecar")
+    for more in (CLOSED, [config("strict", {"app": "x"})]):
+        found = explain(world(*more, labels={"app": "x"}), "pod/bare")
+        assert found["code"] == 1
+        assert 'headgate.dev/inject: "true"' in arrival(found)["remedy"]
+    assert arrival(found)["reason"] == "it takes mutual TLS only, and this is plaintext"
+
+
+def test_on_one_machine_the_gateway_passes_its_calls_on(explain: Callable[..., Any]) -> None:
+    local = pod("local", "127.77.128.9", account="sa-2", sidecar="")
+    found = explain(world(local), "pod/local")
+    assert found["identity"] == GATEWAY
+    assert "the gateway passes it on" in found["caller_note"]
+
+
+@pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        ({"sidecar": ""}, "it has no sidecar, and nothing else asks who calls"),
+        (
+            {"annotations": {"headgate.dev/excluded-inbound-ports": "8080"}},
+            "its sidecar leaves port 8080 alone (headgate.dev/excluded-inbound-ports)",
+        ),
+    ],
+)
+def test_pods_that_nothing_protects_let_everybody_in(
+    explain: Callable[..., Any], server: dict[str, Any], reason: str
+) -> None:
+    found = explain(world(*CLOSED, **server), "pod/three")
+    arrived = arrival(found)
+    assert (arrived["allowed"], arrived["hop"], arrived["reason"]) == (True, "plaintext", reason)
+
+
+def test_what_is_said_about_the_pods_is_remarked(explain: Callable[..., Any]) -> None:
+    """R77."""
+    found = explain(world(*CLOSED, sidecar=""), "pod/three")
+    assert "NotEnforced" in {item["reason"] for item in found["remarks"]}
+
+
+def test_settings_can_be_tried_on_files(explain: Callable[..., Any]) -> None:
+    """D21."""
+    assert arrival(explain(world(), "pod/two"))["allowed"]
+    assert not arrival(explain(world(), "pod/two", "--access", "deny"))["allowed"]
+    off = arrival(explain(world(), "pod/two", "--mtls", "off"))
+    assert (off["hop"], off["hop_reason"]) == ("plaintext", "mutual TLS is off there")
+    assert not arrival(explain(world(), "pod/bare", "--mtls", "strict"))["allowed"]
+
+
+def test_short_names_are_those_of_the_callers_namespace(explain: Callable[..., Any]) -> None:
+    """R2: as its sidecar looks them up."""
+    shop = [*service("web", ("s", "10.2.0.1"), namespace="shop"), pod("s", "10.2.0.1", namespace="shop")]
+    assert explain(world(*shop), "pod/s", "-n", "shop")["service"] == "shop/web"
+    assert explain(world(*shop), "pod/two")["service"] == "default/web"
+
+
+def test_a_rewritten_path_is_what_the_pod_is_asked_for(explain: Callable[..., Any]) -> None:
+    rewrite = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/version"}}}
+    spec = {
+        "parentRefs": [{"group": "", "kind": "Service", "name": "web"}],
+        "rules": [{"filters": [rewrite], "backendRefs": [{"name": "web", "port": 8080}]}],
+    }
+    found = explain(world(*CLOSED, obj("HTTPRoute", "r", spec=spec)), "pod/two", url="http://web:8080/other")
+    assert arrival(found)["allowed"]
+
+
+def test_the_bookstore_reads_well(run: Run) -> None:
+    """Deployments of files count as pods of their names."""
+    ended = run("explain", "POST", "http://bookstore:8080/books", "--from", "pod/thief", "-f", EXAMPLE)
+    assert ended.code == 1
+    assert "Caller     Pod default/thief, spiffe://cluster.local/ns/default/sa/thief\n" in ended.out
+    assert (
+        "At the pods\n"
+        "  refused    default/bookstore-v1:8080, by mutual TLS\n"
+        "             nothing is allowed to this caller\n"
+        "             to allow it: add ServiceAccount default/thief to spec.sources of TrafficTarget default/buyer-to-books"
+    ) in ended.out
+    ended = run("explain", "GET", "http://bookstore:8080/books", "--from", "serviceaccount/buyer", "-f", EXAMPLE)
+    assert ended.code == 0
+    assert "             TrafficTarget default/buyer-to-bookstore, rule bookstore/look\n" in ended.out
+
+
+def test_pods_of_one_service_are_told_apart_when_they_answer_differently(run: Run, tmp_path: Path) -> None:
+    pods = [pod("one", "10.1.0.1", account="open"), pod("two", "10.1.0.2", account="sa-1")]
+    objects = [*service("web", ("one", "10.1.0.1"), ("two", "10.1.0.2")), *pods, *CLOSED]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    ended = run("explain", "GET", "http://web:8080/version", "-f", "all.yaml")
+    assert ended.code == 0  # some of them let it in
+    assert "  allowed    pod default/one, by mutual TLS\n" in ended.out
+    assert "  refused    pod default/two, by mutual TLS\n" in ended.out
+
+
+def test_a_service_account_that_nobody_runs_as_is_told_so(explain: Callable[..., Any]) -> None:
+    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it (yet)"
+
+
+async def test_a_running_headgate_is_asked_with_its_own_settings(world: World) -> None:
+    """D21: a headgate with `--access deny` refuses what no TrafficTarget allows."""
+    instance = read_instance(world.state)
+    assert instance
+    write_instance(world.state, structs.replace(instance, settings=Settings(access="deny")))
+    server = pod("server", "10.1.0.1")
+    for item in (*service("web", ("server", "10.1.0.1")), server):
+        await world.store.create(item)
+    await world.status(server, server["status"])
+    ended = await world.run("explain", "GET", "http://web:8080/", "-o", "json")
+    assert not arrival(json.loads(ended.out))["allowed"]

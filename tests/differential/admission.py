@@ -1,0 +1,124 @@
+"""What the specification says about a call of a pod with a sidecar, and whether what was counted agrees with it."""
+
+import re
+from typing import NamedTuple
+
+from msgspec import structs
+from tests.differential.access_worlds import CERTIFICATE
+from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
+
+from headgate.model.admittance import admit, port_of, protocol_at
+from headgate.model.evaluate import Request
+from headgate.model.refs import PortRef
+
+FORBIDDEN = 403
+PATH = re.compile(r"/[!-\"$-~]*")  # visible, and no fragment
+LONGEST = 50_000
+METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "TRACE", "PATCH")
+
+
+class Wanted(NamedTuple):
+    """`arrives`: the application gets the request; not `surely` when the proxy may refuse it for what it is.
+
+    `passes`: the application gets the bytes of a TLS that is not the mesh's.
+    `http`: requests are seen one by one. `status` is how a request is refused, 0 when nothing is said about it. `rules`
+    are those that allow a request, `named` the one that the model tells users of; none where nothing need allow it.
+    """
+
+    arrives: bool
+    surely: bool = True
+    passes: bool = False
+    http: bool = True
+    status: int = 0
+    rules: frozenset[str] = frozenset()
+    named: str = ""
+
+
+def wanted(workload, call, digest):
+    """Ask the model. `digest` is that of the caller's certificate, which the sidecar tells the application of."""
+    place = port_of(workload, call.port)
+    stage = workload.stage
+    by_tls = call.who != PLAINTEXT
+    known = by_tls and stage.takes_tls
+    if place is None:
+        return Wanted(arrives=False)
+    meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
+    protocol = protocol_at(place, meant, known=known)
+    identity = CALLERS.get(call.who, "")
+    request = seen(workload, call, identity, digest)
+    asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
+    admitted = admit(workload, call.port, **asked)
+    http = protocol.is_http
+    if by_tls and (not known or (not http and not call.marked and stage.takes_plaintext)):
+        # Nobody looks into this TLS: on ports that are not HTTP it is like plaintext, from nobody.
+        nobody = admit(workload, call.port, protocol=protocol)
+        return Wanted(arrives=False, passes=nobody.allowed and not http, http=http)
+    if known and not identity:
+        return Wanted(arrives=False, http=http)
+    if not http:
+        return Wanted(arrives=admitted.allowed, http=False)
+    proper = is_proper(call)
+    reached = known or stage.takes_plaintext
+    status = FORBIDDEN if proper and reached and not admitted.allowed else 0
+    if not admitted.allowed:
+        return Wanted(arrives=False, status=status)
+    rules = frozenset(name for name, only in single_rules(workload) if admit(only, call.port, **asked).allowed)
+    named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
+    return Wanted(arrives=True, surely=proper, rules=rules, named=named)
+
+
+def single_rules(workload):
+    """Yield each rule of a closed workload by the name of its policy, and the workload with that rule alone."""
+    for grant in workload.access.grants:
+        for rule in grant.requests:
+            alone = structs.replace(grant, requests=(rule,), connections=())
+            access = structs.replace(workload.access, grants=(alone,))
+            yield policy_name(grant.origin, rule.name), structs.replace(workload, access=access)
+
+
+def policy_name(origin, rule):
+    """Name a rule as the proxy's counters do."""
+    return f"{origin.namespace}/{origin.name}/{rule}"
+
+
+def seen(workload, call, identity, digest):
+    """Return the request as the sidecar has it when it asks who may: what it tells the application itself, nobody forges."""
+    headers = [item for item in call.headers if item[0] != CERTIFICATE]
+    if call.version == "2":
+        headers = _with_one_cookie(headers)
+    if identity:
+        headers.append((CERTIFICATE, f"By={workload.identity};Hash={digest};URI={identity}"))
+    return Request(authority=call.authority, method=call.method, target=call.target, headers=tuple(headers))
+
+
+def _with_one_cookie(headers):
+    """Put together what HTTP/2 may divide: cookies are one header to everybody who looks at them (RFC 9113, 8.2.3)."""
+    cookies = [value for name, value in headers if name == "cookie"]
+    return [item for item in headers if item[0] != "cookie"] + [("cookie", "; ".join(cookies))] * bool(cookies)
+
+
+def is_proper(call):
+    """Say whether a request is what clients send: what is not, a proxy may refuse before anybody asks who may send it."""
+    return call.method in METHODS and bool(PATH.fullmatch(call.target)) and len(call.target) < LONGEST
+
+
+def disagreement(wanted, counted, *, is_http1):
+    """Say what of a count can't be; empty when all is well."""
+    if counted.requests != wanted.arrives and (counted.requests or wanted.surely):
+        return f"the application got {counted.requests} requests"
+    if counted.handshakes != wanted.passes:
+        return f"the application got {counted.handshakes} handshakes of TLS"
+    if not wanted.http and counted.connections != (wanted.arrives or wanted.passes):
+        return f"the application got {counted.connections} connections"
+    if wanted.status and is_http1 and counted.status != wanted.status:
+        return f"the answer is {counted.status}"
+    return _misnamed(wanted, counted) if counted.requests and (wanted.named or wanted.rules) else ""
+
+
+def _misnamed(wanted, counted):
+    """One rule is counted as what allowed the request, and it does, like the one that users are told."""
+    if wanted.named not in wanted.rules:
+        return f"the model names {wanted.named or 'no rule'}"
+    if len(counted.policies) != 1 or counted.policies[0] not in wanted.rules:
+        return f"the proxy counts {counted.policies or 'no rule'}"
+    return ""

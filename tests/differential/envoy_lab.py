@@ -1,0 +1,119 @@
+"""A long-lived Envoy that takes one world after the other, over xDS as in earnest; `lab` and `sidecar_lab` send to it.
+
+Worlds are written with places that exist nowhere: `member-3` for the port of a backend, `address-2` for an address. What
+they are in this session is filled in here, so that a world stays the same value from run to run.
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+from tests.e2e.wire import Network
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.envoy.bootstrap import bootstrap
+from headgate.envoy.config import LISTENER, SCOPES
+from headgate.envoy.encode import Memo, encode
+from headgate.latest import until
+from headgate.local.envoy import EnvoyProcess, find_envoy
+from headgate.settings import Settings
+from headgate.xds.fleet import Fleet
+from headgate.xds.server import XdsServer
+
+SETTLED_S = 30
+NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy that still has one of these would take requests with it
+
+
+class EnvoyLab:
+    """Use it as a context. What is a lab's own: `prepare` its members, and `view` a mesh as its proxy does."""
+
+    def __init__(self, node_id):
+        self.node_id = node_id
+        self.network = Network()
+        self.memo = Memo()
+        self.fleet = Fleet()
+        self.proxy = self.fleet.expect(node_id)
+        self.subnet = f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 250 + 1}"
+        self.members = []
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="hg")
+        self.network.run(self._start(Path(self.directory.name)))
+        return self
+
+    def __exit__(self, *_):
+        self.network.run(self._stop())
+        self.network.close()
+        self.directory.cleanup()
+
+    async def _start(self, directory):
+        await self.prepare()
+        self.server = XdsServer(self.fleet)
+        await self.server.start(f"unix:{directory}/xds")
+        self._offer(compile_mesh(snapshot_of({}), Settings()).mesh)
+        content = bootstrap(node_id=self.node_id, xds_socket=f"{directory}/xds", admin_socket=f"{directory}/admin")
+        self.envoy = EnvoyProcess(
+            find_envoy(os.environ), content, directory=directory / "envoy", admin=directory / "admin"
+        )
+        await self.envoy.start()
+        await self.envoy.ready()
+
+    async def _stop(self):
+        await self.envoy.stop()
+        await self.server.stop()
+        for member in self.members:
+            member.close()
+
+    def placed(self, value):
+        """Fill in the places of this session."""
+        if isinstance(value, dict):
+            return {name: self.placed(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.placed(item) for item in value]
+        kind, _, number = value.rpartition("-") if isinstance(value, str) else ("", "", "")
+        if kind == "member":
+            return self.members[int(number)].port
+        return f"{self.subnet}.{number}" if kind == "address" else value
+
+    def forget(self):
+        """Begin to count at the members anew."""
+        for member in self.members:
+            member.take()
+
+    def _offer(self, mesh):
+        self.memo.turn()
+        self.proxy.config.set(encode(self.view(mesh), self.memo))
+
+    async def settle(self, mesh):
+        """Give the proxy a mesh, and wait until it has taken all of it."""
+        self._offer(mesh)
+        try:
+            async with asyncio.timeout(SETTLED_S):
+                await until(lambda: not self._awaited(), self.fleet.news)
+        except TimeoutError:
+            raise AssertionError(f"the proxy has not taken {self._awaited()}") from None
+        refused = list(self.proxy.refusals())
+        assert not refused, f"the proxy refused {refused}"
+
+    def is_needed(self, _type_url, _name):
+        """Say whether the proxy is to have a resource of its configuration: here, everything."""
+        return True
+
+    def _awaited(self):
+        """Return what the proxy has not answered for yet, of everything that it is to hold."""
+        config = self.proxy.config.get()
+        if self.proxy.session is None:
+            return ["to connect"]
+        refused = {(item.type_url, item.name) for item in self.proxy.refusals()}
+        missing = [
+            name
+            for type_url, items in config.items()
+            for name in items
+            if self.proxy.lags(type_url, name) and (type_url, name) not in refused and self.is_needed(type_url, name)
+        ]
+        shelves = self.proxy.session.shelves
+        return missing + [
+            f"-{name}" for kind in NAMED_NOWHERE_ELSE for name in shelves[kind].held.keys() - config[kind]
+        ]

@@ -1,0 +1,23 @@
+"""Random worlds until they are interrupted, or for FUZZ_SECONDS: routing and access in turn (`make fuzz`)."""
+
+import os
+import sys
+import time
+from collections import Counter
+
+import pytest
+from tests.differential import test_access, test_worlds
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
+
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))
+
+
+def test_on_and_on(lab, sidecar_lab, capsys):
+    end = time.monotonic() + SECONDS
+    routing, access = Counter(), Counter()
+    while time.monotonic() < end:
+        routing += test_worlds.hold(lab)
+        access += test_access.hold(sidecar_lab)
+        with capsys.disabled():
+            sys.stdout.write(f"routing {dict(routing)}, access {dict(access)}\n")

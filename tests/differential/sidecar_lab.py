@@ -1,0 +1,161 @@
+"""What the Envoy of a sidecar does with calls, in one world after the other; callers prove who they are by certificates."""
+
+import hashlib
+import re
+import ssl
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.differential.envoy_lab import EnvoyLab
+from tests.differential.pool import Member
+from tests.differential.wires import Message, exchange
+from tests.e2e.inbound_rig import Authority
+
+from headgate.compiler.compile import compile_mesh
+from headgate.control.feed import snapshot_of
+from headgate.envoy.peers import ALPN
+from headgate.envoy.view import OUTBOUND_PORT, Node, project
+from headgate.model.identities import gateway_id, spiffe_id
+from headgate.settings import Settings
+
+POD = "default/app"
+ADDRESS = "address-50"
+POD_PORTS = {8080: 0, 9090: 1, 7070: 2}  # and the member that is behind each
+DOMAIN = Settings().trust_domain
+A, B = (spiffe_id(DOMAIN, "default", name) for name in "ab")
+BLUE = spiffe_id(DOMAIN, "blue", "a")
+CALLERS = {
+    "a": A,
+    "b": B,
+    "blue": BLUE,
+    "gateway": gateway_id(DOMAIN),
+    "b, also called a": B,  # a name that the certificate carries besides is no identity (R75)
+}
+STRANGERS = {
+    "without certificate": "",
+    "of another authority": A,
+    "of another domain": A.replace(DOMAIN, "other.local"),
+}
+PLAINTEXT = "plaintext"
+_PLACE = re.compile(r"=member-(\d+)")
+_POLICY = re.compile(r".*rbac\.policy\.(.*)\.allowed")
+
+
+class Caller(NamedTuple):
+    """Who calls, by which server name (none: it sends none); `marked` offers the mesh's protocol."""
+
+    who: str
+    name: str | None
+    marked: bool
+
+
+class Counted(NamedTuple):
+    """What one call did: `requests`, `connections` and `handshakes` at members, the answer's status, the policy counted."""
+
+    requests: int
+    connections: int
+    handshakes: int
+    status: int
+    policies: tuple[str, ...]
+
+
+class SidecarLab(EnvoyLab):
+    """The sidecar of the pod POD, which is explicit. Use it as a context. `serve` a world, then `call`."""
+
+    def __init__(self):
+        super().__init__(f"sidecar/{POD}")
+        self.authority = Authority()
+        self.address = self.placed(ADDRESS)
+        self.node = Node(
+            id=self.node_id,
+            role="sidecar",
+            workload=POD,
+            proxy_address=self.address,
+            proxy_port=OUTBOUND_PORT,
+        )
+        self.own = {name: self.authority.issue(name) for name in (A, B)}
+        self.certificates = {name: self.authority.issue(identity) for name, identity in CALLERS.items()}
+        self.certificates["b, also called a"] = self.authority.issue(B, A)
+        self.certificates["of another authority"] = Authority().issue(A)
+        self.certificates["of another domain"] = self.authority.issue(STRANGERS["of another domain"])
+        self._contexts = {}
+
+    async def prepare(self):
+        self.members = [await Member(number).start(self.address) for number in POD_PORTS.values()]
+
+    def placed(self, value):
+        if isinstance(value, str) and "=member-" in value:
+            return _PLACE.sub(lambda found: f"={self.members[int(found[1])].port}", value)
+        return super().placed(value)
+
+    def view(self, mesh):
+        workload = workload_of(mesh)
+        return project(mesh, self.node, self.own[workload.identity if workload else A])
+
+    def serve(self, world):
+        """Compile a world, and return the workload when its sidecar has taken all of it."""
+        found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.stages)
+        self.network.run(self._settle(found.mesh))
+        return workload_of(found.mesh)
+
+    def is_needed(self, type_url, name):
+        """A sidecar asks for certificates, and for the routes of what is spoken, when its listeners do."""
+        return self.proxy.session.shelves[type_url].asks_for(name)
+
+    async def _settle(self, mesh):
+        await self.settle(mesh)
+        while await self._stats("listener_manager.total_listeners_warming"):
+            pass  # each look is a round trip to the thread that warms them up
+        # Then the thread that takes connections is told: what it answers after that, it answers knowing it.
+        await exchange((self.address, OUTBOUND_PORT), Message("1.1", "GET", "http://nobody/", "nobody", ()))
+
+    async def _stats(self, pattern):
+        page = await self.envoy.admin.get_json(f"/stats?format=json&filter={pattern}")
+        return {item["name"]: item["value"] for item in page["stats"] if item.get("value")}
+
+    def call(self, port, message, caller, *, counts_policies=False):
+        """Call a port of the pod once, on a connection of its own."""
+        return self.network.run(self._call(port, message, caller, counts_policies))
+
+    async def _call(self, port, message, caller, counts_policies):
+        self.forget()
+        before = await self._policies() if counts_policies else Counter()
+        tls = None if caller.who == PLAINTEXT else self._context(caller)
+        status = await exchange((self.address, port), message, tls, caller.name)
+        policies = await self._policies() - before if counts_policies else Counter()
+        found = self.members[POD_PORTS[port]]
+        # Whatever began before a further connection has been seen when that one is answered.
+        await exchange((self.address, found.port), Message("1.1", "GET", "/", "member", ()))
+        return Counted(found.requests - 1, found.connections - 1, found.handshakes, status, tuple(policies))
+
+    async def _policies(self):
+        found = (await self._stats("rbac.policy")).items()
+        return Counter({match[1]: value for name, value in found if (match := _POLICY.fullmatch(name))})
+
+    def digest(self, who):
+        """Return the SHA-256 of a caller's certificate, as Envoy writes it into headers; empty without one."""
+        if who not in self.certificates:
+            return ""
+        der = ssl.PEM_cert_to_DER_cert(self.certificates[who].chain)
+        return hashlib.sha256(der).hexdigest()
+
+    def _context(self, caller):
+        who, marked = key = caller.who, caller.marked
+        if key not in self._contexts:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.load_verify_locations(cadata=self.authority.pem)
+            if marked:
+                context.set_alpn_protocols([ALPN])
+            if who in self.certificates:
+                file = Path(self.directory.name) / f"{len(self._contexts)}.pem"
+                file.write_text(self.certificates[who].key.reveal() + self.certificates[who].chain)
+                context.load_cert_chain(file)
+            self._contexts[key] = context
+        return self._contexts[key]
+
+
+def workload_of(mesh):
+    """Return the pod whose sidecar the lab is; none when the mesh has no such pod."""
+    return next((item for item in mesh.workloads if item.name == POD), None)

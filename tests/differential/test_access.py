@@ -1,0 +1,60 @@
+"""Who is let in in random worlds, by the model, against whom the real Envoy of a sidecar lets in (R67 to R76, D15, D21).
+
+`make fuzz` goes on with it (`fuzz`). A failure prints the smallest world that shows it.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, note, settings
+from tests.differential.access_worlds import scenarios
+from tests.differential.admission import disagreement, wanted
+from tests.differential.sidecar_lab import DOMAIN, Caller
+from tests.differential.wires import Message
+
+from headgate.model.refs import PortRef
+from headgate.model.workloads import server_name
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
+
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
+
+
+def test_a_sidecar_lets_in_whom_the_model_says(sidecar_lab):
+    hold(sidecar_lab)
+
+
+def hold(lab):
+    """Compare random worlds; return how many worlds and calls there were."""
+    seen = Counter()
+
+    @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
+    @given(scenarios())
+    def each(scenario):
+        world, found = scenario
+        note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.objects.values()))
+        workload = lab.serve(world)
+        for call in found:
+            check(lab, workload, call)
+        seen.update(worlds=1, calls=len(found))
+
+    each()
+    return seen
+
+
+def check(lab, workload, call):
+    """Make a call, and compare who was reached with who should be."""
+    expected = wanted(workload, call, lab.digest(call.who))
+    counted = made(lab, call, counts_policies=bool(expected.rules))
+    found = disagreement(expected, counted, is_http1=call.version != "2")
+    assert not found, f"{call}: {found}\ncounted {counted}\nwanted {expected}"
+
+
+def made(lab, call, *, counts_policies):
+    """Make a call, and return what was counted."""
+    target = f"http://{call.authority}{call.target}" if call.absolute else call.target
+    message = Message(call.version, call.method, target, call.authority, call.headers)
+    name = server_name(PortRef(f"default/{call.service[0]}", call.service[1]), DOMAIN) if call.service else None
+    return lab.call(call.port, message, Caller(call.who, name, call.marked), counts_policies=counts_policies)

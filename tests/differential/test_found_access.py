@@ -1,0 +1,172 @@
+"""What random worlds have found about access, and what attackers try, each as one small world."""
+
+import pytest
+from tests.differential.access_worlds import (
+    BEGINNINGS,
+    CERTIFICATE,
+    ENDS,
+    HEADERS,
+    OF_HTTP1,
+    SENT_METHODS,
+    AccessWorld,
+    Call,
+)
+from tests.differential.admission import wanted
+from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STRANGERS
+from tests.differential.test_access import check
+from tests.properties.worlds import key_of, named
+
+from headgate.model.workloads import Stage
+from headgate.settings import Settings
+
+pytestmark = pytest.mark.e2e
+
+GROUP = {"kind": "HTTPRouteGroup", "name": "g"}
+TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
+
+
+def world(*services, match=None, port=0, ports=(), stage=None, is_open=False):
+    """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute, or everybody; `services` lead to its 8080."""
+    account = {"kind": "ServiceAccount", "name": "a"}
+    spec = {
+        "destination": account | ({"port": port} if port else {}),
+        "sources": [account],
+        "rules": [GROUP, TCP_ROUTE],
+    }
+    annotations = {"headgate.dev/sidecar": "explicit", "headgate.dev/application-ports": "8080=member-0"}
+    found = [
+        named(
+            "Pod",
+            "default",
+            "app",
+            metadata={"annotations": annotations},
+            spec={"serviceAccountName": "a"},
+            status={"podIP": ADDRESS, "phase": "Running"},
+        ),
+        *(obj for service in services or [http()] for obj in service),
+        named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m"} | (match or {})]}),
+        named("TCPRoute", "default", "t", spec={"matches": {"ports": list(ports)}}),
+        named("TrafficTarget", "default", "w", spec=spec) | {"apiVersion": "access.smi-spec.io/v1alpha2"},
+    ]
+    if is_open:
+        del found[-1]
+    stages = {POD: stage} if stage else {}
+    return AccessWorld(objects={key_of(obj): obj for obj in found}, leads=(), settings=Settings(), stages=stages)
+
+
+def http(name="s1", port=80):
+    return service(name, port, "http")
+
+
+def tcp(name="s1", port=80):
+    return service(name, port, "tcp")
+
+
+def service(name, port, protocol):
+    ports = [{"name": "p", "port": port, "appProtocol": protocol}]
+    labels = {"kubernetes.io/service-name": name}
+    endpoint = {"addresses": [ADDRESS], "targetRef": {"kind": "Pod", "namespace": "default", "name": "app"}}
+    yield named("Service", "default", name, spec={"ports": ports})
+    yield named(
+        "EndpointSlice",
+        "default",
+        name,
+        metadata={"labels": labels},
+        addressType="IPv4",
+        endpoints=[endpoint],
+        ports=[{"name": "p", "port": 8080}],
+    )
+
+
+def call(target="/a", *headers, **more):
+    """Return a call of the mesh, by the account `a`, that means the Service s1."""
+    usual = {"who": "a", "service": ("s1", 80), "marked": True, "version": "1.1", "method": "GET", "authority": "a"}
+    return Call(port=8080, target=target, headers=headers, absolute=False, **usual | more)
+
+
+def lets_in(lab, found, made):
+    """Check a call, and say whether it arrives."""
+    workload = lab.serve(found)
+    check(lab, workload, made)
+    return wanted(workload, made, lab.digest(made.who)).arrives
+
+
+@pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
+@pytest.mark.parametrize("service", [http, tcp])
+def test_a_target_is_limited_to_a_port_of_the_pods(sidecar_lab, service, port, arrives):
+    """2.3: not by the number of a Service that leads there."""
+    assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
+
+
+@pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])
+def test_a_tcp_route_is_not_about_a_service_that_says_http(sidecar_lab, port, arrives):
+    """R69: nor by its number about another Service of the same port."""
+    found = world(http("s1", 80), tcp("s2", 9000), ports=[port])
+    assert lets_in(sidecar_lab, found, call(service=("s2", 9000))) is arrives
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+@pytest.mark.parametrize("values", [("1",), ("1", "a"), ("a", "1"), ("1", "1"), ("", "1"), ("a",), ()])
+def test_a_repeated_header_is_one_value(sidecar_lab, values, version):
+    """Who may add a value that is allowed must not get others past it."""
+    made = call("/a", *(("x-a", value) for value in values), version=version)
+    assert lets_in(sidecar_lab, world(match={"headers": {"x-a": "1"}}), made) is (values == ("1",))
+
+
+@pytest.mark.parametrize("pattern", ["a=1; b=2", "a=1,b=2", "a=1"])
+def test_cookies_are_put_together_as_their_protocol_says(sidecar_lab, pattern):
+    workload = sidecar_lab.serve(world(match={"headers": {"cookie": pattern}}))
+    for version in ("1.1", "2"):
+        check(sidecar_lab, workload, call("/a", ("cookie", "a=1"), ("cookie", "b=2"), version=version))
+        check(sidecar_lab, workload, call("/a", ("cookie", "a=1"), version=version))
+
+
+@pytest.mark.parametrize("name", CALLERS)
+@pytest.mark.parametrize("pattern", [".*sa/b.*", "By=.*/sa/a;.*;URI=.*/sa/a", ".+"])
+def test_nobody_forges_what_the_sidecar_says_of_callers(sidecar_lab, pattern, name):
+    """R70: a rule about that header sees what the application will see."""
+    workload = sidecar_lab.serve(world(match={"headers": {CERTIFICATE: pattern}}))
+    forged = (CERTIFICATE, "By=spiffe://x;URI=spiffe://cluster.local/ns/default/sa/b")
+    for headers in ((), (forged,), (forged, forged)):
+        check(sidecar_lab, workload, call("/a", *headers, who=name))
+
+
+@pytest.mark.parametrize("pattern", ["/a", "/a$", ".*b"])
+def test_paths_that_attackers_try(sidecar_lab, pattern):
+    """D5, D21."""
+    workload = sidecar_lab.serve(world(match={"pathRegex": pattern}))
+    for target in [beginning + end for beginning in sorted({*BEGINNINGS}) for end in ("", *ENDS)]:
+        check(sidecar_lab, workload, call(target))
+    for target in [f"/a{end}" for end in ENDS]:
+        check(sidecar_lab, workload, call(target, version="2"))
+
+
+@pytest.mark.parametrize("target", ["", "*", "a"])
+def test_what_is_no_path(sidecar_lab, target):
+    workload = sidecar_lab.serve(world(match={"pathRegex": ".*"}))
+    for version in ("1.1", "2"):
+        check(sidecar_lab, workload, call(target, version=version))
+
+
+def test_methods_and_headers_that_attackers_try(sidecar_lab):
+    workload = sidecar_lab.serve(world(match={"methods": ["GET", "POST"]}))
+    for version in ("1.0", "1.1", "2"):
+        for method in sorted({*SENT_METHODS}):
+            check(sidecar_lab, workload, call(method=method, version=version))
+        for header in HEADERS if version == "2" else HEADERS + OF_HTTP1:
+            check(sidecar_lab, workload, call("/a", header, version=version))
+            check(sidecar_lab, workload, call("/a", header, version=version, method="DELETE"))
+
+
+@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("first", [http, tcp])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_everybody_in_every_stage(sidecar_lab, stage, first, is_open):
+    """R67, R74, R76, D15, D21: two Services say different things of one port."""
+    second = tcp if first is http else http
+    workload = sidecar_lab.serve(world(first("s1", 80), second("s2", 9000), stage=stage, is_open=is_open))
+    for who in (*CALLERS, *STRANGERS):
+        for meant in (("s1", 80), ("s2", 9000), None):
+            check(sidecar_lab, workload, call(who=who, service=meant))
+            check(sidecar_lab, workload, call(who=who, service=meant, marked=False))
+    check(sidecar_lab, workload, call(who=PLAINTEXT))

@@ -1,0 +1,104 @@
+"""One call on a connection of its own, by HTTP/1.1 or HTTP/2, in plaintext or by TLS, and when it is over.
+
+Who was reached is counted at the members; what is read here only says that nothing more will come.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from tests.differential.pool import (
+    DEADLINE_S,
+    END_HEADERS,
+    END_STREAM,
+    HEAD_END,
+    HEADERS,
+    PREFACE,
+    SETTINGS,
+    frame,
+)
+
+CONTINUATION, RST_STREAM, GOAWAY = 9, 3, 7
+LARGEST_FRAME = 1 << 14
+FRAME_HEAD = 9
+INTEGER = 0x7F  # the largest number that HPACK writes in one byte, where seven bits are free
+STREAM = 1
+
+
+class Message(NamedTuple):
+    """A request as it goes over the wire; `target` may be a whole URL, which HTTP/2 does not have."""
+
+    version: str
+    method: str
+    target: str
+    authority: str
+    headers: tuple[tuple[str, str], ...]
+
+    def encoded(self):
+        return self._frames() if self.version == "2" else self._head()
+
+    def _head(self):
+        fields = [("host", self.authority), *self.headers, ("content-length", "0")]
+        lines = [f"{self.method} {self.target} HTTP/{self.version}", *(f"{n}: {v}" for n, v in fields), "", ""]
+        return "\r\n".join(lines).encode()
+
+    def _frames(self):
+        fields = [
+            (":method", self.method),
+            (":scheme", "http"),
+            (":path", self.target),
+            (":authority", self.authority),
+            *((name.lower(), value) for name, value in self.headers),
+        ]
+        block = b"".join(_field(name.encode(), value.encode()) for name, value in fields)
+        parts = [block[start : start + LARGEST_FRAME] for start in range(0, len(block), LARGEST_FRAME)]
+        kinds = [HEADERS] + [CONTINUATION] * (len(parts) - 1)
+        flags = [END_STREAM] + [0] * (len(parts) - 1)
+        flags[-1] |= END_HEADERS
+        frames = (frame(kind, flag, STREAM, part) for kind, flag, part in zip(kinds, flags, parts, strict=True))
+        return PREFACE + frame(SETTINGS, 0, 0) + b"".join(frames)
+
+
+def _field(name, value):
+    """Write a header as HPACK has it at its simplest: never indexed, not compressed (RFC 7541, 6.2.2)."""
+    return b"\x00" + _text(name) + _text(value)
+
+
+def _text(value):
+    return _integer(len(value)) + value
+
+
+def _integer(number):
+    if number < INTEGER:
+        return bytes((number,))
+    found, number = bytes((INTEGER,)), number - INTEGER
+    while number >= 0x80:
+        found, number = found + bytes((number & 0x7F | 0x80,)), number >> 7
+    return found + bytes((number,))
+
+
+async def exchange(where, message, tls=None, name=None):
+    """Send one message to (host, port); return the status of an answer by HTTP/1, else 0, when nothing more will come."""
+    async with asyncio.timeout(DEADLINE_S):
+        try:
+            reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname=name if tls else None)
+        except OSError:  # refused, or the handshake was
+            return 0
+        try:
+            writer.write(message.encoded())
+            return await _over(reader, http2=message.version == "2")
+        except (EOFError, OSError):
+            return 0
+        finally:
+            writer.transport.abort()
+
+
+async def _over(reader, *, http2):
+    if not http2:
+        answer = await reader.readuntil(HEAD_END)
+        return int(answer.split(maxsplit=2)[1])
+    while True:
+        head = await reader.readexactly(FRAME_HEAD)
+        await reader.readexactly(int.from_bytes(head[:3], "big"))
+        kind, stream = head[3], int.from_bytes(head[5:], "big")
+        if kind == GOAWAY or (kind in {HEADERS, RST_STREAM} and stream == STREAM):
+            return 0

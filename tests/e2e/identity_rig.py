@@ -1,0 +1,247 @@
+"""A small mesh for the tests of identities: a server, its callers, and what each of their proxies says of itself."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.manifests import deployment, service
+from tests.e2e.wire import Answer, Client, Load, Network, Request, Where, ask_unix
+from tests.e2e.world import HEADGATE, KUBECTL, World, until
+
+PORTS = {"http": 8080, "raw": 9000}
+SIDECAR_PORT = 15001
+PAUSE_S = 0.002
+SERVER = "server"
+CALLER = "caller"
+
+
+def workload(name: str, root: Path, *, replicas: int = 1) -> str:
+    """A Deployment that runs as the ServiceAccount of its name, and its Service: HTTP on 8080, plain bytes on 9000."""
+    labels = {"app": name}
+    made = json.loads(deployment(name, root / name, labels=labels, ports=PORTS, replicas=replicas))
+    made["spec"]["template"]["spec"]["serviceAccountName"] = name
+    led = json.loads(service(name, PORTS, selector=labels))
+    led["spec"]["ports"][1]["appProtocol"] = "tcp"
+    return "\n---\n".join(map(json.dumps, (led, made)))
+
+
+def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
+    """Manifests of `server` with some replicas, and of `caller`, by file name."""
+    return {"server.yaml": workload(SERVER, root, replicas=replicas), "caller.yaml": workload(CALLER, root)}
+
+
+def tls_config(name: str = "strict", app: str = SERVER) -> str:
+    """A TLSConfig for the pods of an application."""
+    spec = {"selector": {"matchLabels": {"app": app}}}
+    made = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": name}, "spec": spec}
+    return json.dumps(made)
+
+
+def target(*sources: str, rule: Mapping[str, str]) -> str:
+    """A TrafficTarget for the server; `rule` is a reference to a route."""
+    spec = {
+        "destination": {"kind": "ServiceAccount", "name": SERVER},
+        "sources": [{"kind": "ServiceAccount", "name": name} for name in sources],
+        "rules": [rule],
+    }
+    metadata = {"name": f"{rule['name']}-callers"}
+    made = {"apiVersion": "access.smi-spec.io/v1alpha3", "kind": "TrafficTarget", "metadata": metadata, "spec": spec}
+    return json.dumps(made)
+
+
+def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command about the world's headgate, and return how it ended."""
+    command = [HEADGATE, *words, "--state", str(world.state)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def wait(world: World, what: str) -> str:
+    """`headgate wait`, which must succeed; return what it said."""
+    done = headgate(world, "wait", what)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
+    """Run kubectl until the body ends, and give what it prints line by line."""
+    command = [KUBECTL, "--kubeconfig", world.ready["kubeconfig"], "--cache-dir", str(world.root / "cache"), *words]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    with process.stdout as lines:
+        try:
+            yield lines
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def envoy(world: World, found: Any) -> int:
+    """Return the process of a pod's sidecar."""
+    metadata = found["metadata"]
+    return world.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
+
+
+def pods(world: World, app: str) -> Sequence[Any]:
+    """Return the pods of an application."""
+    return [pod for pod in world.get("pods")["items"] if pod["metadata"]["labels"]["app"] == app]
+
+
+def pod(world: World, app: str) -> Any:
+    """Return the only pod of an application."""
+    (found,) = pods(world, app)
+    return found
+
+
+def place(found: Any, port: int = PORTS["http"]) -> Where:
+    """Return where a pod can be called."""
+    return Where(found["status"]["podIP"], port)
+
+
+def through(caller: Any, service: str = SERVER, target: str = "/") -> Request:
+    """Describe a request of a pod's process to a Service: through the pod's own sidecar."""
+    host = f"{service}.default:{PORTS['http']}"
+    return Request(place(caller, SIDECAR_PORT), f"http://{host}{target}", host)
+
+
+def callers(world: World) -> Sequence[Request]:
+    """Requests to the server from everybody who calls: the gateway in both ways, and a pod with a sidecar, twice each."""
+    ways = [
+        world.request(SERVER, PORTS["http"]),
+        world.request(SERVER, PORTS["http"], via="proxy"),
+        through(pod(world, CALLER)),
+    ]
+    return [*ways, *ways]
+
+
+class Dials(Load):
+    """Connections one after the other, each for one request that its proxies do not look at."""
+
+    def __init__(self, network: Network, ways: Sequence[tuple[Where, str]]) -> None:
+        """Each way is where to connect, and whom to ask there for a tunnel by CONNECT; empty for nobody."""
+        super().__init__(network, ())
+        self._work = [network.begin(self._dial(*way)) for way in ways]
+
+    async def _dial(self, where: Where, tunnel: str) -> None:
+        while not self._stopping:
+            client = Dialled(where, tunnel)
+            try:
+                self.counts[(await client.ask()).who] += 1
+            finally:
+                client.close()
+            await asyncio.sleep(PAUSE_S)
+
+
+class Dialled(Client):
+    """A connection to a server, perhaps through a tunnel, that is kept until somebody ends it."""
+
+    def __init__(self, where: Where, tunnel: str = "", request: Request | None = None) -> None:
+        super().__init__(request or Request(where, host=SERVER))
+        self._where, self._tunnel = where, tunnel
+        self.opened = 0
+
+    async def ended(self) -> None:
+        """Wait until the other side ends the connection."""
+        assert self._reader
+        with contextlib.suppress(ConnectionError):
+            while await self._reader.read(1000):
+                pass
+
+    async def _ask(self) -> Answer:
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(*self._where)
+            self.opened += 1
+            if self._tunnel:
+                self._writer.write(f"CONNECT {self._tunnel} HTTP/1.1\r\nhost: {self._tunnel}\r\n\r\n".encode())
+                head = await self._reader.readuntil(b"\r\n\r\n")
+                if b" 200 " not in head.partition(b"\r")[0]:
+                    return Answer(int(head.split(maxsplit=2)[1]), "", {})
+        return await super()._ask()
+
+
+async def close(*clients: Client) -> None:
+    """Close connections."""
+    for client in clients:
+        client.close()
+
+
+def raw_ways(world: World) -> Sequence[tuple[Where, str]]:
+    """Ways to the server's raw port: through the gateway, and from a pod through its own sidecar."""
+    port = PORTS["raw"]
+    return [
+        (world.address(SERVER, port), ""),
+        (place(pod(world, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
+    ]
+
+
+def more(load: Load, count: int = 100) -> None:
+    """Wait until some more requests are answered, on whatever is in force now."""
+    seen = load.sent
+    until(lambda: load.sent > seen + count)
+
+
+def plaintext(where: Where) -> bytes:
+    """Send a request in plaintext, past every proxy of the caller's; return the first line of the answer, if there is one."""
+    request = b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n"
+    try:
+        with socket.create_connection(where, timeout=20) as plain:
+            plain.sendall(request)
+            return plain.makefile("rb").readline().strip()
+    except ConnectionError:
+        return b""
+
+
+def counted(path: Path) -> int:
+    """Return how many requests the pods of an application have had, by the dots they wrote."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def admins(world: World) -> Sequence[str]:
+    """Return the admin sockets of all proxies: the gateway's and each sidecar's."""
+    directory = Path(world.instance["admin"]).parent
+    return [str(path) for path in directory.glob("*.sock") if path.name == "admin.sock" or path.name.startswith("pod-")]
+
+
+def ask_admin(world: World, socket_path: str, target: str) -> str:
+    """GET from a proxy's admin page."""
+    return world.network.run(ask_unix(socket_path, target)).decode()
+
+
+def admin_of(world: World, found: Any) -> str:
+    """Return the admin socket of a pod's sidecar."""
+    marker = f"sidecar/{found['metadata']['namespace']}/{found['metadata']['name']}"
+    (own,) = [
+        path for path in admins(world) if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == marker
+    ]
+    return own
+
+
+def stat(world: World, found: Any, name: str) -> int:
+    """Return the sum of the counters of a pod's sidecar whose names end with `name`."""
+    text = ask_admin(world, admin_of(world, found), f"/stats?filter={name.replace('.', '[.]')}$")
+    return sum(int(line.rpartition(": ")[2]) for line in text.splitlines() if line)
+
+
+@contextlib.contextmanager
+def load_without_a_loss(world: World, root: Path) -> Iterator[Load]:
+    """Let everybody call while the body runs; nothing may fail, and the server has counted what was answered.
+
+    Some keep their connections, others connect anew each time.
+    """
+    before = counted(root / SERVER)
+    dials = Dials(world.network, raw_ways(world))
+    try:
+        with world.load(*callers(world)) as load:
+            more(load)
+            yield load
+            more(load)
+    finally:
+        dials.stop()
+    assert set(load.counts) == {SERVER}, load.counts
+    assert set(dials.counts) == {SERVER}, dials.counts
+    assert counted(root / SERVER) - before >= load.sent + dials.sent

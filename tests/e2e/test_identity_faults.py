@@ -1,0 +1,195 @@
+"""What goes wrong with certificates and their authority: what goes on meanwhile, and who says what to do (R74, R76)."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from tests.e2e import identity_rig as rig
+from tests.e2e.identity_rig import CALLER, SERVER
+from tests.e2e.test_privileges import unprivileged
+from tests.e2e.world import World, until
+
+from headgate.identity.authority import Authority, new_root
+from headgate.identity.keys import Kept, to_files
+from headgate.private import write_private
+
+DOMAIN = "cluster.local"
+DAY = 86_400
+SHORT = ("--certificate-lifetime", "10s", "--mtls", "strict")
+
+
+def fails(world: World) -> str:
+    """Start headgate, which must fail; return what it says about it."""
+    before = len(world.stderr)
+    world.launch()
+    assert world.process
+    assert world.process.wait(60) == 1
+    return world.stderr[before:]
+
+
+def ends(world: World) -> float:
+    """Return when the first certificate of a proxy ends that it uses for connections of its own or of others."""
+    moments = []
+    for path in rig.admins(world):
+        shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
+        found = [chain["expiration_time"] for item in shown for chain in item.get("cert_chain", ())]
+        moments += [time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) - time.timezone for text in found]
+    return min(moments)
+
+
+# --- the control plane is away
+
+
+def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_is_back(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """More than half of a certificate's life costs nothing; then everything is refused, and nothing falls back."""
+    world = new_world(*SHORT, manifests=rig.site(tmp_path))
+    server = rig.place(rig.pod(world, SERVER))
+    until(lambda: ends(world) - time.time() > 7)  # all are just renewed
+    with world.load(*rig.callers(world)) as load:
+        world.kill()
+        last = ends(world)
+        until(lambda: time.time() > last - 3)
+        assert set(load.counts) == {SERVER}
+        until(lambda: load.counts["503"] > 20)
+        assert time.time() >= last  # none was refused before that
+        assert set(load.counts) == {SERVER, "503"}
+        assert rig.plaintext(server) == b""
+        world.start()
+        seen = load.counts[SERVER]
+        until(lambda: load.counts[SERVER] > seen + 100)
+    assert world.send(20, world.request(SERVER, 8080)) == {SERVER: 20}
+    assert world.stderr == ""
+
+
+# --- the authority's own key
+
+
+def test_a_key_that_cannot_be_used_is_told_at_the_start(new_world: Callable[..., World]) -> None:
+    """Missing, or readable by others: the message names the file and what to do; mended, all is as before."""
+    world = new_world()
+    roots = rig.headgate(world, "ca", "roots").stdout
+    world.stop()
+    key = world.state / "authority" / "current" / "tls.key"
+    key.chmod(0o644)
+    assert f"{key} is open to other users (mode 0644); run: chmod 600 {key}" in fails(world)
+    key.chmod(0o600)
+    content = key.read_bytes()
+    key.unlink()
+    told = fails(world)
+    assert f"{key.parent} has tls.crt but no tls.key; restore it from a copy" in told
+    assert "Traceback" not in told
+    write_private(key, content)
+    world.start()
+    assert rig.headgate(world, "ca", "roots").stdout == roots
+
+
+def test_a_key_of_another_user_is_told_at_the_start(new_world: Callable[..., World]) -> None:
+    world = unprivileged(new_world)
+    world.stop()
+    key = world.state / "authority" / "current" / "tls.key"
+    if os.geteuid():
+        key.chmod(0)
+    else:
+        os.chown(key, 0, 0)
+    assert f"{key} can't be read: Permission denied; give it back to the user who runs headgate" in fails(world)
+
+
+def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """It has its certificates; the pods say what is wrong, and what is mended is found by itself."""
+    world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
+    key = world.state / "authority" / "current" / "tls.key"
+    with rig.load_without_a_loss(world, tmp_path) as load:
+        world.kill()
+        key.chmod(0o644)
+        world.start()
+        rig.more(load)
+        words = f"run: chmod 600 {key}"
+        assert [item["reason"] for item in world.ready["findings"] if words in item["message"]]
+        assert f"fault: {key} is open to other users (mode 0644); {words}" in rig.headgate(world, "ca").stdout
+        name = rig.pod(world, CALLER)["metadata"]["name"]
+        until(
+            lambda: [
+                text for _, reason, text in world.events(name) if reason == "IdentityUnavailable" and words in text
+            ]
+        )
+        mark = len(world.lines)
+        key.chmod(0o600)
+        world.line(lambda line: [item for item in line.get("resolved", ()) if words in item["message"]], mark)
+        until(lambda: "certificates: 3 proxies have one" in rig.headgate(world, "ca").stdout)
+    assert "fault" not in rig.headgate(world, "ca").stdout
+
+
+# --- dates, and an authority of the user's
+
+
+def test_an_expired_root_of_headgates_own_is_replaced_by_the_next_start(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
+    world.stop()
+    old = new_root(DOMAIN, time.time() - 400 * DAY)
+    current = world.state / "authority" / "current"
+    for name, text in to_files(Kept(signing=old)).items():
+        write_private(current / name, text.encode())
+    world.start()
+    until(lambda: "no rotation is under way" in rig.headgate(world, "ca").stdout)
+    shown = rig.headgate(world, "ca").stdout
+    assert shown.count("root CN=") == 1
+    assert "expired" not in shown
+    until(lambda: world.send(5, world.request(SERVER, 8080)) == {SERVER: 5})
+
+
+class Given:
+    """An authority in the user's files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificate, self.key = directory / "ca.crt", directory / "ca.key"
+
+    def write(self, signing: Authority, *others: Authority) -> None:
+        """Write the pair, with other roots behind it that are believed too."""
+        write_private(self.key, signing.key.reveal().encode())
+        write_private(self.certificate, "".join(item.certificate for item in (signing, *others)).encode())
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--ca-cert", str(self.certificate), "--ca-key", str(self.key))
+
+
+def test_an_authority_with_wrong_dates_is_told_at_the_start(new_world: Callable[..., World], tmp_path: Path) -> None:
+    given = Given(tmp_path)
+    given.write(new_root(DOMAIN, time.time()))
+    world = new_world(*given.options)
+    world.stop()
+    given.write(new_root(DOMAIN, time.time() + DAY))
+    told = fails(world)
+    assert f"in {given.certificate} and {given.key} is not valid before " in told
+    assert "correct this machine's clock, or that of the machine that made it" in told
+    given.write(new_root(DOMAIN, time.time() - 400 * DAY))
+    assert f"in {given.certificate} and {given.key} expired at " in fails(world)
+
+
+def test_a_root_that_ends_while_it_is_in_use_is_told_and_mended_without_a_restart(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """After its end calls are refused; `headgate ca` and the pod's Events say so until another one is given."""
+    given = Given(tmp_path)
+    first, brief, last = (new_root(DOMAIN, time.time() + 60 * number) for number in range(3))
+    given.write(first)
+    world = new_world(*SHORT, *given.options, manifests=rig.site(tmp_path))
+    brief = new_root(DOMAIN, time.time(), timedelta(seconds=8))
+    with world.load(*rig.callers(world)) as load:
+        given.write(brief, first)
+        until(lambda: "expired" in rig.headgate(world, "ca").stdout)
+        until(lambda: load.counts["503"] > 20)
+        assert set(load.counts) == {SERVER, "503"}
+        name = rig.pod(world, SERVER)["metadata"]["name"]
+        until(lambda: [text for _, reason, text in world.events(name) if reason == "IdentityUnavailable"])
+        given.write(last, brief, first)
+        seen = load.counts[SERVER]
+        until(lambda: load.counts[SERVER] > seen + 100)
+    assert world.send(20, world.request(SERVER, 8080)) == {SERVER: 20}

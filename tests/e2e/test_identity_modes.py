@@ -1,0 +1,47 @@
+"""Workloads go from plaintext to mutual TLS and back while everybody calls them (R74, R77)."""
+
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.e2e import identity_rig as rig
+from tests.e2e.wire import Where
+from tests.e2e.world import World, until
+
+SERVED = b"HTTP/1.1 200 OK"
+
+
+def speaks_tls(where: Where) -> bool:
+    """Say whether a server answers a handshake; who we are is asked for later, if at all."""
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(where, timeout=20) as plain, trust.wrap_socket(plain):
+            return True
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+@pytest.mark.parametrize("mode", ["off", "permissive"])
+def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World], tmp_path: Path, mode: str) -> None:
+    """Nothing fails, whoever calls; its status says when plaintext is refused, and without it all is as before."""
+    world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
+    server = rig.pod(world, rig.SERVER)
+    where = rig.place(server)
+    assert rig.plaintext(where) == SERVED
+    assert speaks_tls(where) == (mode == "permissive")
+    with rig.load_without_a_loss(world, tmp_path) as load:
+        world.kubectl("apply", "-f", "-", stdin=rig.tls_config())
+        assert "1 of 1" in rig.wait(world, "tlsconfig/strict")
+        assert rig.plaintext(where) == b""
+        assert speaks_tls(where)
+        rig.more(load)
+        world.kubectl("delete", "tlsconfig", "strict")
+        until(lambda: rig.plaintext(where) == SERVED)
+        rig.more(load)
+        until(lambda: speaks_tls(where) == (mode == "permissive"))
+    assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # it was never replaced
+    assert rig.stat(world, server, "ssl.handshake") > 0  # R74
+    assert world.stderr == ""

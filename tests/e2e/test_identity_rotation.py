@@ -1,0 +1,124 @@
+"""Certificates and the authority behind them are replaced while everybody calls (R74, R76)."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography import x509
+from tests.e2e import identity_rig as rig
+from tests.e2e.world import HEADGATE, World, until
+
+ROTATIONS = 2
+PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
+
+
+def serials(world: World) -> Mapping[str, str]:
+    """Return the serial number of each proxy's own certificate, as its Envoy tells it, by admin socket."""
+    found = {}
+    for path in rig.admins(world):
+        shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
+        own = {item["cert_chain"][0]["serial_number"] for item in shown if item.get("cert_chain")}
+        if len(own) == 1:  # while it is replaced, listeners and clusters may have another one each
+            (found[path],) = own
+    return found
+
+
+def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """Several times, each with new connections; nothing fails, and every proxy has a new certificate each time."""
+    world = new_world("--certificate-lifetime", "10s", "--mtls", "strict", manifests=rig.site(tmp_path))
+    seen: dict[str, set[str]] = {path: set() for path in rig.admins(world)}
+    assert len(seen) == 3
+
+    def renewed() -> bool:
+        for path, serial in serials(world).items():
+            seen[path].add(serial)
+        return all(len(numbers) > ROTATIONS for numbers in seen.values())
+
+    server = rig.pod(world, rig.SERVER)
+    with rig.load_without_a_loss(world, tmp_path):
+        before = rig.stat(world, server, "ssl.handshake")
+        until(renewed)
+    assert rig.stat(world, server, "ssl.handshake") - before > ROTATIONS  # new connections, with new certificates
+    assert world.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "message"),
+    [("5s", "5s is not between 10 s and 720 h"), ("31d", "'31d' is not a duration"), ("1000h", "not between")],
+)
+def test_a_lifetime_that_cannot_be_kept_is_refused(tmp_path: Path, lifetime: str, message: str) -> None:
+    words = [HEADGATE, "up", str(tmp_path), "--state", str(tmp_path / "state"), "--certificate-lifetime", lifetime]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
+    """Return what a proxy holds now, by its configuration dump: its `identity`, and the only root that it believes."""
+    dump = json.loads(rig.ask_admin(world, path, "/config_dump?resource=dynamic_active_secrets"))
+    active = {item["name"]: item["secret"] for item in dump["configs"]}
+    chain = active["identity"]["tls_certificate"]["certificate_chain"]["inline_string"]
+    (root,) = x509.load_pem_x509_certificates(
+        active["roots"]["validation_context"]["trusted_ca"]["inline_string"].encode()
+    )
+    return {"identity": x509.load_pem_x509_certificate(chain.encode()), "root": root}
+
+
+@contextmanager
+def phases(world: World) -> Iterator[list[str]]:
+    """Follow the notice of the authority; the phases that it tells of, in their order, are in the list at the end."""
+    seen: list[str] = []
+    words = [
+        "get",
+        "configmap",
+        "headgate-ca",
+        "-n",
+        "headgate-system",
+        "-w",
+        "-o",
+        r"jsonpath={.data.status\.json}{'\n'}",
+    ]
+    with rig.kubectl_lines(world, *words) as lines:
+        reader = Thread(target=lambda: seen.extend(json.loads(line)["phase"] for line in lines))
+        reader.start()
+        yield seen
+    reader.join()
+
+
+def are_in_order(seen: Sequence[str]) -> bool:
+    """Say whether phases follow one another as they should; one that took less than a second may not have been told."""
+    steps = iter(PHASES)
+    return all(phase in steps for phase, _ in groupby(seen))
+
+
+def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """Step by step; a proxy that does not answer is waited for by name, and nobody holds the old root at the end."""
+    world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
+    old = rig.headgate(world, "ca", "roots").stdout
+    caller = rig.envoy(world, rig.pod(world, rig.CALLER))
+    with phases(world) as seen, rig.load_without_a_loss(world, tmp_path):
+        os.kill(caller, signal.SIGSTOP)
+        try:
+            assert rig.headgate(world, "ca", "rotate").returncode == 0
+            until(lambda: "waiting for 1 proxies: sidecar/default/caller" in rig.headgate(world, "ca", "status").stdout)
+            assert "1 of 3: every proxy learns to believe the new root" in rig.headgate(world, "ca").stdout
+        finally:
+            os.kill(caller, signal.SIGCONT)
+        until(lambda: "no rotation is under way" in rig.headgate(world, "ca").stdout)
+    assert "trust-new" in seen
+    assert are_in_order(seen), seen
+    new = rig.headgate(world, "ca", "roots").stdout
+    assert new.count("BEGIN") == 1
+    assert new != old
+    for path in rig.admins(world):
+        held = secrets(world, path)
+        assert held["root"] == x509.load_pem_x509_certificate(new.encode())
+        held["identity"].verify_directly_issued_by(held["root"])
+    assert world.stderr == ""

@@ -1,0 +1,154 @@
+"""What holds for who may do what, whatever users write: by the oracle, and in what the proxies are told (003, D21)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.properties.test_sidecars import all_rendered, decoded, mesh_of, rendered
+from tests.properties.worlds import RULES, key_of, meshes, named, targets
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason
+from headgate.control.feed import snapshot_of
+from headgate.envoy import names, pb
+from headgate.envoy.config import LISTENER, ROUTES
+from headgate.envoy.inbound_chains import RBAC
+from headgate.envoy.view import sidecar
+from headgate.model.admittance import admit
+from headgate.model.evaluate import Request
+from headgate.model.identities import spiffe_id
+from headgate.settings import Settings
+
+SETTINGS = st.builds(
+    Settings, mtls=st.sampled_from(("off", "permissive", "strict")), access=st.sampled_from(("selected", "deny"))
+)
+CALLERS = ("", *(spiffe_id("cluster.local", namespace, name) for namespace in ("default", "blue") for name in "ab"))
+REQUESTS = (
+    Request(),
+    Request(target="/x"),
+    Request(target="/x/y?z"),
+    Request(target="/x//y"),
+    Request(target="/x", method="POST"),
+)
+EXTRA = targets().map(lambda obj: obj | {"metadata": obj["metadata"] | {"name": "extra"}})
+ACCOUNT = {"kind": "ServiceAccount", "name": "ape"}
+OF_NOBODY = [
+    named("TrafficTarget", namespace, "nobody", spec={"destination": ACCOUNT, "sources": [ACCOUNT], "rules": rules})
+    for namespace in ("default", "zoo")
+    for rules in ([], [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "TCPRoute", "name": "t"}])
+]
+
+
+def let_in(mesh, *, closed_only=False):
+    """Return who may do what: each call that a workload lets in."""
+    return {
+        (item.name, port.port, spoken.protocol, caller, index)
+        for item in mesh.workloads
+        if item.access.closed or not closed_only
+        for port in item.ports
+        for spoken in port.spoken
+        for caller in CALLERS
+        for index, request in enumerate(REQUESTS)
+        if admit(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
+    }
+
+
+@given(meshes(), SETTINGS)
+def test_nobody_is_let_in_where_nothing_is_granted(world, settings):
+    """D21."""
+    mesh = mesh_of(world, settings)
+    nobody = {item.name for item in mesh.workloads if item.access.closed and not item.access.grants}
+    assert not {call for call in let_in(mesh) if call[0] in nobody}
+    for item in mesh.workloads:
+        if item.name in nobody:
+            config = rendered(mesh, sidecar(item))
+            assert all(not policies for policies in _policies(decoded(config, ROUTES)))
+            assert all(told == {names.MISSING} for told in _connected(decoded(config, LISTENER)))
+
+
+@given(meshes(), SETTINGS)
+def test_plaintext_is_nobody_to_whoever_is_closed(world, settings):
+    """R70."""
+    assert all(caller for _, _, _, caller, _ in let_in(mesh_of(world, settings), closed_only=True))
+
+
+@given(meshes(), EXTRA, SETTINGS)
+def test_a_further_target_takes_nothing_away_that_another_one_allows(world, extra, settings):
+    """2.3: they add up."""
+    world.pop(key_of(extra), None)
+    before, after = mesh_of(world, settings), mesh_of(world | {key_of(extra): extra}, settings)
+    assert let_in(before, closed_only=True) <= let_in(after)
+
+
+@given(meshes(), st.sampled_from(OF_NOBODY), SETTINGS)
+def test_a_target_about_nobodys_account_changes_no_digest(world, target, settings):
+    before, after = mesh_of(world, settings), mesh_of(world | {key_of(target): target}, settings)
+    assert all_rendered(before) == all_rendered(after)
+
+
+@given(meshes(), EXTRA, SETTINGS)
+def test_a_target_changes_only_its_own_workloads_inbound_side(world, extra, settings):
+    about = f"/ns/{extra['metadata']['namespace']}/sa/{extra['spec']['destination']['name']}"
+    world.pop(key_of(extra), None)
+    before, after = mesh_of(world, settings), mesh_of(world | {key_of(extra): extra}, settings)
+    for old, new in zip(before.workloads, after.workloads, strict=True):
+        if not old.identity.endswith(about):
+            assert _inbound(rendered(before, sidecar(old))) == _inbound(rendered(after, sidecar(new)))
+
+
+@given(meshes(), SETTINGS, st.randoms(use_true_random=False))
+def test_the_order_in_which_rules_are_written_does_not_matter(world, settings, random):
+    shuffled = {key: _shuffled(obj, random) for key, obj in world.items()}
+    assert let_in(mesh_of(world, settings)) == let_in(mesh_of(shuffled, settings))
+
+
+@given(meshes(), SETTINGS, st.lists(RULES, min_size=1, max_size=2))
+def test_a_rule_that_is_told_to_allow_nothing_allows_nothing(world, settings, rules):
+    """R69: without it, everybody may do exactly the same."""
+    account = {"kind": "ServiceAccount", "name": "a"}
+    spec = {"destination": account, "sources": [account], "rules": rules}
+    target = named("TrafficTarget", "default", "extra", spec=spec)
+    result = compile_mesh(snapshot_of(world | {key_of(target): target}), settings)
+    useless = {
+        finding.field.partition("]")[0].removeprefix("spec.rules[")
+        for finding in result.report.findings
+        if finding.about == key_of(target)
+        and finding.reason in {Reason.RULE_NOT_APPLICABLE, Reason.RULE_NOT_FOUND}
+        and "matches" not in finding.field
+    }
+    kept = [rule for index, rule in enumerate(rules) if str(index) not in useless]
+    less = target | {"spec": spec | {"rules": kept}}
+    assert let_in(result.mesh) == let_in(mesh_of(world | {key_of(target): less}, settings))
+
+
+def _policies(routes):
+    """Yield the policies of each route of the inbound side."""
+    for name, config in routes.items():
+        if names.parse_inbound(name):
+            for route in config.virtual_hosts[0].routes:
+                yield pb.HttpRbacPerRoute.FromString(route.typed_per_filter_config[RBAC].value).rbac.rules.policies
+
+
+def _connected(listeners):
+    """Yield the clusters that connections of the inbound side go to, chain by chain."""
+    for name, listener in listeners.items():
+        if name == names.INBOUND or names.parse_inbound(name):
+            for chain in listener.filter_chains:
+                if chain.filters[-1].name == "envoy.filters.network.tcp_proxy":
+                    yield {pb.TcpProxy.FromString(chain.filters[-1].typed_config.value).cluster}
+
+
+def _inbound(config):
+    own = (names.INBOUND, names.OTHER)
+    return {
+        (type_url, name): item
+        for type_url, found in config.items()
+        for name, item in found.items()
+        if name in own or names.parse_inbound(name)
+    }
+
+
+def _shuffled(obj, random):
+    spec = dict(obj.get("spec") or {})
+    for field in ("rules", "sources", "matches"):
+        if isinstance(spec.get(field), list):
+            spec[field] = random.sample(spec[field], len(spec[field]))
+    return obj | {"spec": spec} if "spec" in obj else obj
