@@ -14,7 +14,9 @@ def test_without_a_collector_nothing_changes():
     assert exported(PLAIN, None) is PLAIN
 
 
-@pytest.mark.parametrize(("host", "kind"), [("127.0.0.1", "STATIC"), ("::1", "STATIC"), ("collector.otel", "STRICT_DNS")])
+@pytest.mark.parametrize(
+    ("host", "kind"), [("127.0.0.1", "STATIC"), ("::1", "STATIC"), ("collector.otel", "STRICT_DNS")]
+)
 def test_the_collector_gets_what_headgate_gets(host, kind):
     found = json.loads(exported(PLAIN, Collector(host=host, port=4317)))
     before = json.loads(PLAIN)

@@ -34,6 +34,26 @@ READY_SECONDS = 30.0
 LAST_PORT = 65535
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+TrustDomain = Annotated[str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")]
+CaCert = Annotated[
+    Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
+]
+MetricsAddress = Annotated[
+    str,
+    typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none."),
+]
+MetricsBy = Annotated[
+    Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
+]
+MetricsSource = Annotated[
+    str,
+    typer.Option(help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."),
+]
+OtlpCollector = Annotated[
+    str,
+    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
+]
+
 
 def up(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of manifests; edits are applied.")],
@@ -55,30 +75,13 @@ def up(
         Literal["selected", "deny"],
         typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
     ] = "selected",
-    trust_domain: Annotated[
-        str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")
-    ] = "cluster.local",
-    ca_cert: Annotated[
-        Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
-    ] = None,
+    trust_domain: TrustDomain = "cluster.local",
+    ca_cert: CaCert = None,
     ca_key: Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")] = None,
-    metrics_address: Annotated[
-        str,
-        typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none."),
-    ] = "",
-    metrics_by: Annotated[
-        Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
-    ] = "workload",
-    metrics_source: Annotated[
-        str,
-        typer.Option(
-            help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."
-        ),
-    ] = "",
-    otlp_collector: Annotated[
-        str,
-        typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
-    ] = "",
+    metrics_address: MetricsAddress = "",
+    metrics_by: MetricsBy = "workload",
+    metrics_source: MetricsSource = "",
+    otlp_collector: OtlpCollector = "",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
     output: Annotated[
         Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
