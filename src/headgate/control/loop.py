@@ -53,6 +53,7 @@ class Loop:
         self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
+        self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
         self._renewals = 0  # certificates since the last round
         self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
         self._pods: Mapping[str, str] = {}  # uid of each sidecar's pod
@@ -76,21 +77,23 @@ class Loop:
         return (
             self._snapshot.get() is not snapshot
             or self.credentials.current.get() is not self._proven
-            or self.staging.is_due
+            or (self.staging.is_due and snapshot is not self._failed)
         )
 
     def _attempt(self) -> None:
         snapshot, self._proven = self._snapshot.get(), self.credentials.current.get()
         if snapshot is None:
             return
-        stages = self.staging.step()
+        stages = self.staging.next()
         try:
             compiled = self.compiled.get()
             if compiled is None or self._seen != (snapshot, stages):
                 compiled = compile_mesh(snapshot, self._settings, stages)
             self._publish(compiled)
+            self.staging.note(compiled.mesh.workloads)
         except Exception:
             self.failures += 1
+            self._failed = snapshot
             log.exception("revision %d can't be built; the proxies keep the last one", snapshot.revision)
         self._seen = snapshot, stages
 
@@ -118,7 +121,6 @@ class Loop:
             self._fleet.proxies[node_id].config.set(config)
         self._given = given | {node.id: credential for node, credential in fresh.items()}
         self._renewals = 0 if anew else self._renewals + len(fresh)
-        self.staging.note(mesh.workloads)
         self.compiled.set(compiled)
 
     def _let_go(self, wanted: AbstractSet[str], mesh: Mesh) -> None:

@@ -31,14 +31,14 @@ class Staging:
         return tuple(sorted(proxy.id for proxy in self._fleet.serving() if not _holds(proxy)))
 
     def note(self, workloads: Iterable[Workload]) -> None:
-        """Take note of what is wanted now; workloads that are gone are forgotten."""
+        """Take note of what proxies are given now, and of what is wanted; workloads that are gone are forgotten."""
         self._targets = {item.name: item.target for item in workloads}
-        self._stages = {name: self._stages.get(name, target) for name, target in self._targets.items()}
+        self._stages = {item.name: item.stage for item in workloads}
 
-    def step(self) -> Mapping[str, Stage]:
-        """Take the next step wherever one is due; return the stages of workloads that are on their way."""
+    def next(self) -> Mapping[str, Stage]:
+        """Return the stages for the next build: a step further where one is due. `note` what came of it."""
         if self.is_due:
-            self._stages = {name: stage.towards(self._targets[name]) for name, stage in self._stages.items()}
+            return {name: stage.towards(self._targets[name]) for name, stage in self._stages.items()}
         return dict(self._stages)
 
 

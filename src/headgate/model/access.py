@@ -3,9 +3,9 @@
 from headgate.model.matching import Match
 from headgate.resources.meta import Key, Value
 
-AMBIGUOUS_PATH = r"//|/\.\.?(?:/|$)|\\|%(?:2[eEfF]|5[cC])"
+AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
 """Finds (RE2, anywhere) what makes an application read a path as another one than it looks like: an empty segment, `.`
-and `..`, a backslash, and these escaped. A rule about paths never allows such a path."""
+and `..` (with parameters behind a semicolon too), a backslash, and these escaped. A rule about paths never allows such a path."""
 
 
 class Requests(Value, frozen=True, kw_only=True):

@@ -69,8 +69,10 @@ def protocol_at(port: InboundPort, meant: PortRef, *, known: bool) -> Protocol:
 
 def is_ambiguous(path: str) -> bool:
     """Say whether an application may read a path as another one than it looks like (`access.AMBIGUOUS_PATH`)."""
-    escaped = any(code in path.lower() for code in _ESCAPED)
-    dots = any(segment in {".", ".."} for segment in path.split("/")[1:])
+    lower = path.lower()
+    escaped = any(code in lower for code in _ESCAPED)
+    # Some servers take `..;x` for `..`: what follows a semicolon are a segment's parameters.
+    dots = any(segment.replace("%3b", ";").partition(";")[0] in {".", ".."} for segment in lower.split("/")[1:])
     return escaped or dots or "//" in path or "\\" in path
 
 
