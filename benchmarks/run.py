@@ -19,8 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code 
 from benchmarks import (
     build,
     changes,
+    ingest,
     issuance,
     matches,
+    metrics_api,
     metrics_cost,
     mirror,
     proxy,
@@ -39,6 +41,11 @@ async def _sidecar_changes() -> None:
     sidecar_changes.measure()
 
 
+async def _ingest() -> None:
+    for proxies in (200, 2000):
+        await ingest.receive(proxies, 20)
+
+
 BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "build": ("a build, and a change of one weight", _build),
     "changes": ("from the write of a weight to the requests", changes.measure),
@@ -46,6 +53,8 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "matches": ("expressions on a header before the route that fits", matches.measure),
     "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
     "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
+    "ingest": ("the reports of 200 and of 2,000 proxies", _ingest),
+    "metrics-api": ("answers of the metrics API with 5,000 pods", metrics_api.measure),
     "metrics-cost": ("what counting costs a proxy", metrics_cost.compare),
     "sidecars": ("a request with no sidecar, one, two, and two with mutual TLS", sidecars.compare),
     "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
