@@ -18,17 +18,19 @@ AT_ONCE = 10
 POLL_S = 0.02
 
 
-async def ask(url: str) -> int:
-    """Send one request over a connection of its own; return the status, 0 without an answer."""
+async def ask(url: str) -> tuple[int, float]:
+    """Send one request over a connection of its own; return the status, 0 without an answer, and the seconds it took."""
+    began = time.perf_counter()
     try:
         reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
         host = urlsplit(url).netloc
+        began = time.perf_counter()
         writer.write(f"GET {url} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
         head = await reader.read()
         writer.close()
     except OSError:
-        return 0
-    return int(head.split(b" ", 2)[1]) if head else 0
+        head = b""
+    return int(head.split(b" ", 2)[1]) if head else 0, time.perf_counter() - began
 
 
 async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[float]]]:
@@ -38,9 +40,9 @@ async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[
 
     async def send(url: str, turns: asyncio.Semaphore) -> None:
         async with turns:
-            began = time.perf_counter()
-            answers[f"{url} {await ask(url)}"] += 1
-            seconds[url].append(time.perf_counter() - began)
+            status, took = await ask(url)
+            answers[f"{url} {status}"] += 1
+            seconds[url].append(took)
 
     turns = {url: asyncio.Semaphore(AT_ONCE) for url in plan}
     await asyncio.gather(*(send(url, turns[url]) for url, number in plan.items() for _ in range(number)))
