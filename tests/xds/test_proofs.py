@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from headgate.errors import ProxyError
-from headgate.xds.proofs import LocalTokens, Refused, bearer, secret_in
+from headgate.xds.proofs import LocalTokens, Refused, Remembered, bearer, secret_in
 
 SECRET = bytes(range(32))
 WEB_1, WEB_2 = "sidecar/default/web-1", "sidecar/default/web-2"
@@ -152,3 +152,36 @@ def test_a_file_that_is_no_secret_is_not_used(tmp_path, content):
 def test_a_short_secret_is_a_bug():
     with pytest.raises(ValueError, match="16 bytes"):
         LocalTokens(bytes(16))
+
+
+class Counting:
+    """Proofs that count how often they are asked."""
+
+    def __init__(self, proofs):
+        self.proofs, self.asked = proofs, 0
+
+    async def check(self, node_id, token):
+        self.asked += 1
+        return await self.proofs.check(node_id, token)
+
+
+async def test_who_shows_a_good_proof_every_few_seconds_is_checked_once_a_minute(tokens, clock):
+    counting = Counting(tokens)
+    proofs = Remembered(counting, clock=clock)
+    token = tokens.issue(WEB_1)
+    for _ in range(60):
+        assert await proofs.check(WEB_1, token) == int(NOON) + 600
+        clock.now += 2
+    assert counting.asked == 2
+    clock.now = NOON + 600
+    assert "expired" in await refusal(proofs, WEB_1, token)
+
+
+async def test_a_remembered_proof_is_nobody_elses_and_a_bad_one_is_not_remembered(tokens, clock):
+    counting = Counting(tokens)
+    proofs = Remembered(counting, clock=clock)
+    token = tokens.issue(WEB_1)
+    await proofs.check(WEB_1, token)
+    for _ in range(2):
+        assert "this token is" in await refusal(proofs, WEB_2, token)
+    assert counting.asked == 3

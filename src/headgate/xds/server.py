@@ -21,7 +21,7 @@ from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.xds.fleet import Ending, Fleet, Proxy
 from headgate.xds.gate import Admitted, Gate, TurnedAway
-from headgate.xds.proofs import Proofs
+from headgate.xds.proofs import Proofs, Remembered
 from headgate.xds.session import Response, Session
 from headgate.xds.wire import read_request, write_response
 
@@ -58,7 +58,7 @@ class XdsServer:
     ) -> None:
         self._gate = Gate(fleet, proofs)
         self._fleet = fleet
-        self._beside = beside
+        self._beside = _Beside(beside, Gate(fleet, Remembered(proofs) if proofs else None))
         self._proven = proofs is not None
         self._server: grpc.aio.Server | None = None
 
@@ -72,7 +72,7 @@ class XdsServer:
         if not is_private and not (certificate and self._proven):
             raise ProxyError(f"{address} is open to others: it needs a certificate, and proofs of who comes")
         server = grpc.aio.server(options=OPTIONS)
-        server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate), _Beside(self._beside, self._gate)))
+        server.add_generic_rpc_handlers((_Ads(self._fleet, self._gate), self._beside))
         try:
             if is_private or not certificate:
                 port = _add_private(server, address)
