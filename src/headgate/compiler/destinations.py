@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from headgate.compiler.protocols import is_declared, ports
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.workloads import has_sidecar
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, RouteTable, Split
@@ -51,6 +53,23 @@ class Destinations:
         message = (
             f"port {place.port} of Service {place.service} speaks {self.protocol(place).value}, so HTTP requests can't go "
             "there; set the port's appProtocol to http, or use a TCPRoute"
+        )
+        related = (service_key(place.service),)
+        return Finding(
+            about=about, reason=Reason.UNSUPPORTED_PROTOCOL, field=f"{field}.port", message=message, related=related
+        )
+
+    def taken_for_http(self, about: Key, ref: BackendReference, field: str) -> Finding | None:
+        """Return what to tell when connections go to a port that declares nothing and whose pods have sidecars."""
+        place = self.find(about, ref, field)
+        if isinstance(place, Finding) or self._splits.get(place) or is_declared(ports(self._snapshot)[place]):
+            return None
+        pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[place])
+        if not any(pod and has_sidecar(pod) for pod in pods):
+            return None
+        message = (
+            f"port {place.port} of Service {place.service} declares no protocol, so its pods' sidecars take it for http, "
+            "and a server that speaks first is not heard; set the port's appProtocol to tcp or tcp-server-first"
         )
         related = (service_key(place.service),)
         return Finding(

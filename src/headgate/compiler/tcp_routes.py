@@ -14,10 +14,11 @@ def compile_tcp_route(places: Destinations, key: Key, item: TCPRoute) -> Compile
     refs = item.spec.rules[0].backend_refs if item.spec.rules else ()
     backends = [Backend(field=f"{field}[{n}]", ref=ref, weight=ref.weight) for n, ref in enumerate(refs)]
     answer, findings = split(places, key, field, backends=backends, http=False)
+    guarded = (places.taken_for_http(key, item.ref, item.field) for item in backends)
     return CompiledRoute(
         key=key,
         created=item.metadata.creation_timestamp,
         parents=item.spec.parent_refs,
         connections=Route(split=answer, name="0", origin=key),
-        findings=findings,
+        findings=(*findings, *(found for found in guarded if found)),
     )
