@@ -18,10 +18,10 @@ from tests.e2e.world import until
 
 from headgate.envoy import telemetry
 from headgate.envoy.names import parse
+from headgate.envoy.reporting import BOUNDS
 from headgate.envoy.telemetry import parse_code
 from headgate.envoy.view import Node
 from headgate.model.filters import Mirror, Redirect
-from headgate.model.latency import BOUNDS_US
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
@@ -237,7 +237,7 @@ def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
         if metric.name == LATENCY
     ]
     (point,) = metrics[0].histogram.data_points
-    assert tuple(point.explicit_bounds) == BOUNDS_US
+    assert tuple(point.explicit_bounds) == pytest.approx(BOUNDS)
     assert sum(point.bucket_counts) == 30
 
 
