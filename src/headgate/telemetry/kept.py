@@ -52,6 +52,7 @@ class _Disk:
         self._written = -1
         self._next = time.monotonic() + SELDOM
         self._failed = False
+        self._writing: asyncio.Future[None] | None = None
 
     async def write(self, *, anyhow: bool = False) -> None:
         """Write if there is something new. Which series are idle is worth a write too, but not a prompt one."""
@@ -59,7 +60,7 @@ class _Disk:
         if changed == self._written and time.monotonic() < self._next and not anyhow:
             return
         try:
-            await asyncio.to_thread(_write, self._path, await self._receiver.kept())
+            await self._alone(await self._receiver.kept())
         except OSError as error:
             if not self._failed:
                 log.warning("the counts of traffic can't be kept, a restart begins them anew: %s", error)
@@ -67,6 +68,13 @@ class _Disk:
         else:
             self._written, self._failed = changed, False
         self._next = time.monotonic() + SELDOM
+
+    async def _alone(self, kept: Kept) -> None:
+        """Write when nothing else is being written: a thread goes on when its task is cancelled, and must not be the last."""
+        if self._writing:
+            await asyncio.wait({self._writing})
+        self._writing = asyncio.ensure_future(asyncio.to_thread(_write, self._path, kept))
+        await asyncio.shield(self._writing)
 
 
 def _write(path: Path, kept: Kept) -> None:
