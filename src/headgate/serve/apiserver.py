@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.private import write_private
 from headgate.serve import discovery, media, openapi, paths, reviews
 from headgate.serve.certificate import Certificate
+from headgate.serve.guard import guarded
 from headgate.serve.kinds import groups
 from headgate.serve.logs import LogSource
 from headgate.serve.metrics import MetricsApi
@@ -39,7 +40,6 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 _SHUTDOWN_SECONDS = 3
-_BUG = ApiError(500, "headgate has a bug here; its log says more")
 
 
 def create_app(
@@ -160,13 +160,7 @@ class _Api:
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
-        try:
-            return await self._answer(request)
-        except ApiError as error:
-            return media.answer(error.status(), code=error.code)
-        except Exception:  # noqa: BLE001  the outermost place of a request: a bug ends this answer, not the server
-            _log.exception("no answer to %s %s", request.method, request.url.path)
-            return media.answer(_BUG.status(), code=_BUG.code)
+        return await guarded(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")

@@ -19,6 +19,7 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.serve import discovery, media
 from headgate.serve.certificate import Certificate
+from headgate.serve.guard import guarded
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_faces import FACES, face_of
 from headgate.serve.metrics_front import Api, FrontProxy, Permissions, front_proxy, user_of
@@ -34,7 +35,6 @@ _TLS = "tls"
 _CLIENT_NAME = "client_cert_name"
 _SHUTDOWN_SECONDS = 3
 _REFRESH_SECONDS = 60.0
-_BUG = ApiError(500, "headgate has a bug here; its log says more")
 
 
 def create_metrics_app(metrics: MetricsApi, front: Latest[FrontProxy], permissions: Permissions) -> Starlette:
@@ -53,13 +53,7 @@ class _Front:
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
-        try:
-            return await self._answer(request)
-        except ApiError as error:
-            return media.answer(error.status(), code=error.code)
-        except Exception:  # noqa: BLE001  the outermost place of a request: a bug ends this answer, not the server
-            _log.exception("no answer to %s %s", request.method, request.url.path)
-            return media.answer(_BUG.status(), code=_BUG.code)
+        return await guarded(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         path = request.scope["path"]
