@@ -184,7 +184,7 @@ async def test_a_proxy_that_is_forgotten_is_sent_away(world):
     async with world.proxy(WEB_1) as proxy:
         await proxy.ask()
         await proxy.heard()
-        assert world.fleet.absent() == []
+        assert [proxy.id for proxy in world.fleet.connected()] == [WEB_1]
         world.fleet.forget(WEB_1)
         code, said = await proxy.ended()
     assert code == grpc.StatusCode.NOT_FOUND
@@ -199,7 +199,8 @@ async def test_a_proxy_that_comes_again_under_the_name_of_a_forgotten_one_is_new
     world.fleet.expect(WEB_1).config.set(config())
     world.fleet.forget(WEB_1)
     assert world.fleet.expect(WEB_1).config.get() is None
-    assert [proxy.id for proxy in world.fleet.absent()] == [WEB_1]
+    assert world.fleet.connected() == []
+    assert list(world.fleet.proxies) == [WEB_1]
 
 
 async def test_a_forgotten_proxy_that_does_not_even_read_is_let_go_of(world):

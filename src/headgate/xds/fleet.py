@@ -107,10 +107,6 @@ class Fleet:
             proxy.drop()
             self.bump()
 
-    def absent(self) -> list[Proxy]:
-        """Return the proxies that have no stream."""
-        return [proxy for proxy in self.proxies.values() if proxy.session is None]
-
     def connected(self) -> list[Proxy]:
         """Return the proxies that have a stream."""
         return [proxy for proxy in self.proxies.values() if proxy.session is not None]
