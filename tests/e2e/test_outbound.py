@@ -40,7 +40,7 @@ def load(rig, count, connections=1):
 
 def test_a_split_over_identities_is_exact_and_each_proves_its_own(rig):
     blue, green = rig.server("blue", BLUE), rig.server("green", GREEN)
-    rig.offer(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=90, green=10))
+    rig.offer(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=9, green=1))
     assert load(rig, 1000) == {"blue": 900, "green": 100}
     assert (blue.secured, green.secured) == (900, 100)
     assert blue.plaintext + green.plaintext == b""

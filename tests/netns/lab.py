@@ -4,7 +4,6 @@ The control plane is in the test's process; proxies reach it by a unix socket, w
 """
 
 import asyncio
-import logging
 import os
 import shutil
 import ssl
@@ -39,7 +38,6 @@ from headgate.xds.server import XdsServer
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SETTLED_S = 30
-LOG = logging.getLogger("headgate.xds")
 SHOWN = 4000
 
 
@@ -86,7 +84,6 @@ class Lab:
     """Use it as a context: `pod`s first, then `start`, then `serve` objects as often as you like."""
 
     def __init__(self):
-        LOG.setLevel(logging.ERROR)  # a refusal is in the failure's message already
         self.network = Network()
         self.hub = Hub()
         self.members = {}
@@ -104,7 +101,6 @@ class Lab:
         return self
 
     def __exit__(self, *_):
-        LOG.setLevel(logging.NOTSET)
         for member in self.members.values():
             if member.envoy:
                 member.envoy.kill()
