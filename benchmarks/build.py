@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from benchmarks.stream import Stream
+
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
 from headgate.control.feed import read_object, snapshot_of
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.resources.meta import Resource
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.xds.session import Request, Response, Session
 from headgate.xds.wire import write_response
 
 SIZES = (10, 100, 1000)
@@ -49,10 +49,7 @@ class Pipeline:
     def __init__(self, services: int) -> None:
         self._objects = dict(snapshot_of({key_of(item): item for item in objects(services)}).objects)
         self._memo = Memo()
-        self._session = Session()
-        self._session.receive(Request(CLUSTER))
-        self._session.receive(Request(LISTENER))
-        self._session.receive(Request(SCOPES))
+        self._stream = Stream()
 
     def build(self, change: Mapping[str, Any]) -> Cost:
         """Take in one object and bring the proxy up to date."""
@@ -63,23 +60,10 @@ class Pipeline:
         compiled, compiling = _timed(lambda: compile_mesh(snapshot, Settings()))
         self._memo.turn()
         config, encoding = _timed(lambda: encode(project(compiled.mesh, NODE), self._memo))
-        responses, answering = _timed(lambda: self._deliver(config))
+        responses, answering = _timed(lambda: self._stream.deliver(config))
         sent = sum(len(write_response(response)) for response in responses)
         resources = sum(len(response.resources) for response in responses)
         return Cost(compiling, encoding, answering, self._memo.encoded - before, resources, sent)
-
-    def _deliver(self, config: ProxyConfig) -> list[Response]:
-        """Answer as Envoy does until nothing more is sent; return all that was."""
-        self._session.offer(config)
-        sent: list[Response] = []
-        while responses := self._session.advance():
-            sent += responses
-            for response in responses:
-                names = tuple(name for name, _ in response.resources)
-                self._session.receive(Request(response.type_url, nonce=response.nonce))
-                if follows := {CLUSTER: ENDPOINTS, LISTENER: ROUTES}.get(response.type_url):
-                    self._session.receive(Request(follows, subscribe=names))
-        return sent
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

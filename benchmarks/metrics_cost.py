@@ -4,16 +4,16 @@ Both split 90/10 over the same backends; they take turns in random order, so tha
 Ratios are taken within a round. Aim: at least 0.92 of the throughput, at most 10 us of CPU per request more.
 """
 
-import random
 import statistics
 import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.contest import CLIENTS, WEIGHTS, Contender, compete
 from benchmarks.lab import free_port, start_envoy, website
-from benchmarks.load import Backend, cpu_seconds, drive, generator, pin
+from benchmarks.load import Backend
 from google.protobuf import json_format
 
 from headgate.envoy import messages, pb
@@ -25,30 +25,7 @@ from headgate.telemetry.otlp import METHOD
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import Prove, XdsServer
 
-WEIGHTS = (90, 10)
-ROUNDS = 15
-SECONDS = 2.0
-CONNECTIONS = 32
-PROXIES, CLIENTS = 0, 1
-"""Processors: one for the proxies, which take turns, and one for clients and backends."""
 ROUTER = "envoy.filters.http.router"
-
-
-class Result(NamedTuple):
-    """One slice of load on one proxy; `cpu` is microseconds per request in Envoy."""
-
-    rate: float
-    p99: float
-    cpu: float
-
-
-class Contender(NamedTuple):
-    """One of the proxies that are compared."""
-
-    name: str
-    port: int
-    pid: int
-    results: list[Result]
 
 
 def silent(config: ProxyConfig) -> ProxyConfig:
@@ -99,23 +76,8 @@ async def start(stack: AsyncExitStack, directory: Path, backends: list[int], *, 
     return Contender(name, port, pid, [])
 
 
-async def measure_slice(contender: Contender, seconds: float) -> Result:
-    """Load one proxy for some seconds. Raises SystemExit when a request fails."""
-    before = cpu_seconds(contender.pid)
-    load = await drive(contender.port, connections=CONNECTIONS, seconds=seconds)
-    if load.failed or not load.requests:
-        raise SystemExit(f"{contender.name}: {load.failed} of {load.requests} requests failed")
-    used = cpu_seconds(contender.pid) - before
-    return Result(load.requests / load.seconds, load.p99, used / load.requests * 1e6)
-
-
 def report(counting: Contender, without: Contender) -> None:
-    """Print a row for each proxy, and what counting costs within each round."""
-    print(f"{len(counting.results)} slices of {SECONDS:g} s each, {CONNECTIONS} connections, load by {generator()}")
-    print(f"{'medians':12} {'req/s':>8} {'p99 ms':>8} {'CPU us/req':>11}")
-    for contender in (counting, without):
-        rate, p99, cpu = (statistics.median(values) for values in zip(*contender.results, strict=True))
-        print(f"{contender.name:12} {rate:8.0f} {p99:8.2f} {cpu:11.1f}")
+    """Print what counting costs within each round."""
     pairs = list(zip(counting.results, without.results, strict=True))
     rate = statistics.median(one.rate / two.rate for one, two in pairs)
     cpu = statistics.median(one.cpu - two.cpu for one, two in pairs)
@@ -133,10 +95,5 @@ async def compare() -> None:
         backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]
         counting = await start(stack, directory, backends, counts=True)
         without = await start(stack, directory, backends, counts=False)
-        for contender in (counting, without):
-            pin(contender.pid, PROXIES)
-            await measure_slice(contender, seconds=1)  # connections to the backends, warm caches
-        for _ in range(ROUNDS):
-            for contender in random.sample((counting, without), 2):
-                contender.results.append(await measure_slice(contender, SECONDS))
+        await compete((counting, without))
         report(counting, without)

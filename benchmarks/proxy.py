@@ -7,40 +7,17 @@ per request says what a proxy costs when the clients are slower than it is. Aim:
 """
 
 import json
-import random
 import statistics
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.contest import CLIENTS, WEIGHTS, Contender, compete
 from benchmarks.lab import free_port, start_envoy, start_gateway, website
-from benchmarks.load import Backend, cpu_seconds, drive, generator, pin
+from benchmarks.load import Backend
 
-WEIGHTS = (90, 10)
-ROUNDS = 15
-SECONDS = 2.0
-CONNECTIONS = 32
-PROXIES, CLIENTS = 0, 1
-"""Processors: one for the proxies, which take turns, and one for clients and backends."""
 Json = dict[str, Any]
-
-
-class Result(NamedTuple):
-    """One slice of load on one proxy; `cpu` is microseconds per request in Envoy."""
-
-    rate: float
-    p99: float
-    cpu: float
-
-
-class Contender(NamedTuple):
-    """One of the proxies that are compared."""
-
-    name: str
-    port: int
-    pid: int
-    results: list[Result]
 
 
 def minimal(port: int, backends: list[int], admin: str, *, localities: bool) -> bytes:
@@ -88,25 +65,8 @@ def _address(port: int) -> Json:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
-async def measure(contender: Contender, *, connections: int, seconds: float) -> Result:
-    """Load one proxy for some seconds. Raises SystemExit when a request fails."""
-    before = cpu_seconds(contender.pid)
-    load = await drive(contender.port, connections=connections, seconds=seconds)
-    if load.failed or not load.requests:
-        raise SystemExit(f"{contender.name}: {load.failed} of {load.requests} requests failed")
-    used = cpu_seconds(contender.pid) - before
-    return Result(load.requests / load.seconds, load.p99, used / load.requests * 1e6)
-
-
 def report(contenders: list[Contender]) -> None:
-    """Print a row for each proxy, and the ratios of the first to the others within each round."""
-    print(
-        f"{len(contenders[0].results)} slices of {SECONDS:g} s each, {CONNECTIONS} connections, load by {generator()}"
-    )
-    print(f"{'medians':20} {'req/s':>8} {'p99 ms':>8} {'CPU us/req':>11}")
-    for contender in contenders:
-        rate, p99, cpu = (statistics.median(values) for values in zip(*contender.results, strict=True))
-        print(f"{contender.name:20} {rate:8.0f} {p99:8.2f} {cpu:11.1f}")
+    """Print the ratios of the first to the others within each round."""
     mine = contenders[0]
     print(f"{'medians of ratios':20} {'req/s':>8} {'p99':>8} {'req per CPU':>11}")
     for other in contenders[1:]:
@@ -128,10 +88,5 @@ async def compare() -> None:
             port, place = free_port(), directory / name
             by_hand = minimal(port, backends, f"{place}.sock", localities=name == "localities")
             contenders.append(Contender(f"minimal, {name}", port, await start_envoy(stack, place, by_hand), []))
-        for contender in contenders:
-            pin(contender.pid, PROXIES)
-            await measure(contender, connections=CONNECTIONS, seconds=1)  # connections to the backends, warm caches
-        for _ in range(ROUNDS):
-            for contender in random.sample(contenders, len(contenders)):
-                contender.results.append(await measure(contender, connections=CONNECTIONS, seconds=SECONDS))
+        await compete(contenders)
         report(contenders)

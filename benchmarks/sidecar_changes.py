@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.build import split
 from benchmarks.pods import Authority, Capture, mesh
+from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
 from headgate.control.app import COLLECT
 from headgate.control.feed import read_object, snapshot_of
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
+from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.model.workloads import Workload
@@ -26,14 +27,12 @@ from headgate.resources.meta import Resource
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import Request, Response, Session
+from headgate.xds.session import Response
 from headgate.xds.wire import write_response
 
 SERVICES = 1000
 SIDECARS = (1, 10, 100)
 CHANGES = 7
-FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (ROUTES, SECRET), SCOPES: (ROUTES,)}
-"""What a proxy asks for by name when it has taken others."""
 T = TypeVar("T")
 
 
@@ -51,31 +50,6 @@ class Cost(NamedTuple):
     encoded: int
     sent: tuple[int, ...]
     resources: tuple[int, ...]
-
-
-class Stream:
-    """A sidecar's stream to a proxy that takes whatever it is sent, and asks for what follows from it as Envoy does."""
-
-    def __init__(self) -> None:
-        self.session = Session()
-        for type_url in (CLUSTER, LISTENER, SCOPES):
-            self.session.receive(Request(type_url))
-
-    def deliver(self, config: ProxyConfig) -> list[Response]:
-        """Make a configuration the wanted one; return all that was sent when nothing more is."""
-        self.session.offer(config)
-        sent: list[Response] = []
-        while responses := self.session.advance():
-            sent += responses
-            for response in responses:
-                self.session.receive(Request(response.type_url, nonce=response.nonce))
-                self._ask(FOLLOWS.get(response.type_url, ()), config)
-        return sent
-
-    def _ask(self, types: tuple[str, ...], config: ProxyConfig) -> None:
-        for type_url in types:
-            if new := config[type_url].keys() - self.session.shelves[type_url].subscribed:
-                self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))
 
 
 class Sidecars:

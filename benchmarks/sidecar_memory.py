@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from benchmarks.lab import start_envoy
 from benchmarks.pods import Authority, Capture, Json, allowed, mesh
-from benchmarks.sidecar_changes import Stream
+from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
 from headgate.control.feed import snapshot_of

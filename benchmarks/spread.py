@@ -10,9 +10,10 @@ import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from benchmarks.contest import WEIGHTS
 from benchmarks.lab import free_port, start_envoy, start_gateway, website
 from benchmarks.load import Backend, connect
-from benchmarks.proxy import WEIGHTS, minimal
+from benchmarks.proxy import minimal
 
 NAMES = ("v0", "v1")
 RUNS = 100

@@ -1,30 +1,15 @@
 """What holds for whatever users write about Gateways and routes."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 from tests.compiler.gateway_worlds import gateway_worlds
 from tests.properties.test_compile import UNRELATED, compiled, rendered
 
 from headgate.envoy.config import CLUSTER, ROUTES
-from headgate.model.check import check
-
-
-@given(gateway_worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_objects_does_not_matter(world, random):
-    items = list(world.items())
-    random.shuffle(items)
-    one, two = compiled(world), compiled(dict(items))
-    assert one == two
-    assert rendered(one.mesh) == rendered(two.mesh)
 
 
 @given(gateway_worlds())
-def test_every_mesh_is_sound_and_names_only_clusters_that_are_there(world):
-    result = compiled(world)
-    assert check(result.mesh) == ()
-    assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
-    assert all(finding.message and finding.field for finding in result.report.findings)
-    config = rendered(result.mesh)
+def test_every_route_names_only_clusters_that_are_there(world):
+    config = rendered(compiled(world).mesh)
     for routes in config[ROUTES].values():
         assert routes.needs <= config[CLUSTER].keys()
 

@@ -5,6 +5,8 @@ import os
 import re
 from urllib.parse import urlsplit
 
+from told import serve
+
 PATH = re.compile(rb"GET /(\d+) ")
 CALLS = os.environ["CALLS"].split()
 PROXY = urlsplit(os.environ["http_proxy"])
@@ -19,26 +21,11 @@ async def ask(host: str, left: int) -> bytes:
     return answer
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one connection's requests, which have no body: 200 when all that were called did."""
-    try:
-        while found := PATH.match(await reader.readuntil(b"\r\n\r\n")):
-            left = int(found[1])
-            answers = await asyncio.gather(*(ask(host, left - 1) for host in CALLS)) if left else []
-            fine = all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
-            writer.write(b"HTTP/1.1 %d Told\r\ncontent-length: 0\r\n\r\n" % (200 if fine else 502))
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    finally:
-        writer.close()
+async def answer(found: re.Match[bytes]) -> int:
+    """Return 200 when all that were called did."""
+    left = int(found[1])
+    answers = await asyncio.gather(*(ask(host, left - 1) for host in CALLS)) if left else []
+    return 200 if all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers) else 502
 
 
-async def main() -> None:
-    """Serve on every port that the environment names."""
-    for port in {value for name, value in os.environ.items() if name.startswith("PORT_")}:
-        await asyncio.start_server(serve, os.environ["HOST"], int(port))
-    await asyncio.Event().wait()
-
-
-asyncio.run(main())
+asyncio.run(serve(PATH, answer))

@@ -34,7 +34,7 @@ def deployment(name: str, program: str, replicas: int, **environment: str) -> st
     container = {
         "name": "app",
         "image": "python:3",
-        "command": [sys.executable, "-I", "-S", str(HERE / program)],
+        "command": [sys.executable, "-E", "-s", "-S", str(HERE / program)],
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "ports": [{"name": "http", "containerPort": 8080}] if program == "faulty.py" else [],
     }

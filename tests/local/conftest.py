@@ -1,10 +1,10 @@
 """A store with controllers, and a stand-in for what runs the pods: tests say which pods are ready."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.local.waiting import until
 
 from headgate.local.controllers import Controllers
 from headgate.resources import times
@@ -68,18 +68,7 @@ class World:
         await self.store.update({**pod, "status": status}, subresource="status")
 
     async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
-        """Wait until `holds` (a coroutine function) returns something true, looking again after every change."""
-
-        async def wait() -> Any:
-            since = self.store.revision
-            if found := await holds():
-                return found
-            async for _ in self.store.watch(since):
-                if found := await holds():
-                    return found
-            raise AssertionError
-
-        return await asyncio.wait_for(wait(), seconds)
+        return await until(self.store, holds, seconds)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.local.waiting import until
 
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.runtime import LocalRuntime
@@ -74,18 +75,7 @@ class Machine:
             await self._task
 
     async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
-        """Wait until `holds` (a coroutine function) returns something true, looking again after every change."""
-
-        async def wait() -> Any:
-            since = self.store.revision
-            if found := await holds():
-                return found
-            async for _ in self.store.watch(since):
-                if found := await holds():
-                    return found
-            raise AssertionError
-
-        return await asyncio.wait_for(wait(), seconds)
+        return await until(self.store, holds, seconds)
 
     async def get(self, name: str = "web") -> Object:
         return await self.store.get(key(name))

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.compiler.gateway_worlds import gateway_worlds
 from tests.properties.worlds import key_of, named, worlds
 
 from headgate.compiler.compile import compile_mesh
@@ -75,7 +76,7 @@ def told_shares(config, ref):
     return shares
 
 
-@given(worlds(), st.randoms(use_true_random=False))
+@given(worlds() | gateway_worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(world, random):
     items = list(world.items())
     random.shuffle(items)
@@ -84,7 +85,7 @@ def test_the_order_of_objects_does_not_matter(world, random):
     assert rendered(one.mesh) == rendered(two.mesh)
 
 
-@given(worlds())
+@given(worlds() | gateway_worlds())
 def test_every_mesh_is_sound(world):
     result = compiled(world)
     assert check(result.mesh) == ()

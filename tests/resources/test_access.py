@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
 from headgate.resources.decode import admit, decode, validate
@@ -46,21 +47,6 @@ spec:
   - kind: ServiceAccount
     name: sa-2
     namespace: default
-"""
-SEED_004 = """
-apiVersion: v1beta1
-kind: TLSConfig
-name: my-tls-config
-spec:
-   # Subject names in the Certificate
-   subjectNames:
-   - foo
-   - bar
-   # Selector to identify Pods that have this TLS
-   selector:
-     matchLabels:
-       role: frontend
-       stage: production
 """
 
 

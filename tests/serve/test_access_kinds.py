@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.resources.seeds import SEED_004
 
 from headgate.resources.versions import to_hub
 from headgate.store.documents import parse
@@ -56,21 +57,6 @@ PORTLESS = """
 apiVersion: specs.smi-spec.io/v1alpha1
 kind: TCPRoute
 metadata: {name: every}
-"""
-BARE = """
-apiVersion: v1beta1
-kind: TLSConfig
-name: my-tls-config
-spec:
-   # Subject names in the Certificate
-   subjectNames:
-   - foo
-   - bar
-   # Selector to identify Pods that have this TLS
-   selector:
-     matchLabels:
-       role: frontend
-       stage: production
 """
 
 READ = [  # after ALLOWED: a command, and what it prints (a regular expression)
@@ -150,28 +136,28 @@ async def test_a_route_without_fields_means_every_port(api: Served) -> None:
 
 async def test_the_configuration_of_the_early_specification(api: Served) -> None:
     """R72: kubectl create takes it as written; kubectl apply needs the name in metadata, of either apiVersion."""
-    assert "my-tls-config created" in await api.ok("create", "-f", "-", stdin=BARE)
-    assert "AlreadyExists" in (await api.kubectl("create", "-f", "-", stdin=BARE)).err
+    assert "my-tls-config created" in await api.ok("create", "-f", "-", stdin=SEED_004)
+    assert "AlreadyExists" in (await api.kubectl("create", "-f", "-", stdin=SEED_004)).err
     assert re.search(r"my-tls-config +role=frontend,stage=production +foo,bar ", await api.ok("get", "tlsconfigs"))
     assert await api.ok("get", "baretlsconfigs", "-o", "name") == "tlsconfig/my-tls-config\n"
-    applied = BARE.replace("name: my-tls-config", "metadata: {name: other}")
+    applied = SEED_004.replace("name: my-tls-config", "metadata: {name: other}")
     assert "created" in await api.ok("apply", "-f", "-", stdin=applied)
     assert "configured" in await api.ok("apply", "-f", "-", stdin=applied.replace("- bar", "- baz"))
     assert await api.ok("get", "tlsconfigs", "other", "-o", "jsonpath={.spec.subjectNames}") == '["foo","baz"]'
 
 
 async def test_a_name_beside_the_kind_is_refused_where_metadata_has_one(client: Client) -> None:
-    obj: dict[str, Any] = {**parse(BARE)[0][0].object, "name": "other"}
+    obj: dict[str, Any] = {**parse(SEED_004)[0][0].object, "name": "other"}
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", obj)
     assert answer.code == 422
     assert "write metadata.name, and only there" in answer.body["message"]
 
 
 async def test_what_is_read_from_a_file_and_what_is_sent_are_the_same(client: Client) -> None:
-    answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(BARE))
+    answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")
-    assert stored.body["spec"] == to_hub(parse(BARE)[0][0].object)["spec"]
+    assert stored.body["spec"] == to_hub(parse(SEED_004)[0][0].object)["spec"]
     assert "name" not in stored.body
 
 

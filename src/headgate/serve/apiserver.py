@@ -2,17 +2,14 @@
 
 import asyncio
 import base64
-import contextlib
 import hmac
 import ipaddress
 import json
 import logging
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,6 +21,7 @@ from headgate.serve import discovery, media, openapi, paths, reviews
 from headgate.serve.certificate import Certificate
 from headgate.serve.guard import guarded
 from headgate.serve.kinds import groups
+from headgate.serve.listening import Server, serve_on_loopback
 from headgate.serve.logs import LogSource
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_faces import face_of
@@ -39,7 +37,6 @@ _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
-_SHUTDOWN_SECONDS = 3
 
 
 def create_app(
@@ -68,28 +65,8 @@ async def serve(app: Starlette, listener: socket.socket, certificate: Certificat
 
     kubectl sends its token over TLS only, hence the certificate. Raises ValueError for an address of the network.
     """
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        raise ValueError(f"the embedded API is for this machine only: bind 127.0.0.1, not {listener.getsockname()[0]}")
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # a log of requests would hold names of secrets
-        log_config=None,
-        log_level="error",
-        ws="none",
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        ssl_certfile=certificate.path,
-        ssl_keyfile=certificate.key_path,
-    )
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        app.state.closing.set()
-        server.should_exit = True
-        await serving
+    server = Server(app, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
+    await serve_on_loopback(server, listener, app.state.closing.set)
 
 
 def write_kubeconfig(path: Path, server: str, token: str, certificate: Certificate) -> None:
@@ -104,14 +81,6 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
         "current-context": "headgate",
     }
     write_private(path, (json.dumps(config, indent=2) + "\n").encode())  # JSON is YAML
-
-
-class _Server(uvicorn.Server):
-    """A server inside a program that handles its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class _Gate:

@@ -1,12 +1,9 @@
 """`/metrics` for Prometheus: on loopback, without a token, because there is no secret in it."""
 
 import asyncio
-import contextlib
-import ipaddress
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -14,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from headgate.serve.listening import Server, serve_on_loopback
 from headgate.telemetry.exposition import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
 BREATH = 500  # lines that are written before others get their turn
-_SHUTDOWN_SECONDS = 3
 
 Numbers = Callable[[], Iterable[Family]]
 
@@ -46,30 +43,4 @@ def create_exposition(numbers: Numbers, host: str) -> Starlette:
 
 async def serve_exposition(app: Starlette, listener: socket.socket) -> None:
     """Answer on a bound loopback socket until cancelled. Raises ValueError for an address of the network."""
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        raise ValueError(f"metrics are for this machine only: bind 127.0.0.1, not {listener.getsockname()[0]}")
-    config = uvicorn.Config(
-        app,
-        access_log=False,
-        log_config=None,
-        log_level="error",
-        ws="none",
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-    )
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        server.should_exit = True
-        await serving
-
-
-class _Server(uvicorn.Server):
-    """A server inside a program that handles its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    await serve_on_loopback(Server(app), listener)

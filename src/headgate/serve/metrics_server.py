@@ -1,14 +1,12 @@
 """The metrics API behind an APIService: a server of its own, which a cluster's API server passes requests on to (R81, R99)."""
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -20,6 +18,7 @@ from headgate.latest import Latest
 from headgate.serve import discovery, media
 from headgate.serve.certificate import Certificate
 from headgate.serve.guard import guarded
+from headgate.serve.listening import Server
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_faces import FACES, face_of
 from headgate.serve.metrics_front import Api, FrontProxy, Permissions, front_proxy, user_of
@@ -33,7 +32,6 @@ _DISCOVERY = "APIGroupDiscoveryList"
 _GROUPS = tuple(face.group for face in FACES)
 _TLS = "tls"
 _CLIENT_NAME = "client_cert_name"
-_SHUTDOWN_SECONDS = 3
 _REFRESH_SECONDS = 60.0
 
 
@@ -136,7 +134,8 @@ async def serve_metrics(
     """Answer on a bound socket until cancelled. A new request-header CA holds for connections from then on."""
     while True:
         authority = front.get().authority
-        server = _Server(_config(app, _context(certificate, authority)))
+        context = _context(certificate, authority)
+        server = Server(app, http=_Protocol, ssl_context_factory=lambda *_, context=context: context)
         serving = asyncio.ensure_future(server.serve(sockets=[listener.dup()]))
         replaced = asyncio.ensure_future(_replaced(front, authority))
         try:
@@ -176,26 +175,3 @@ def _context(certificate: Certificate, authority: str) -> ssl.SSLContext:
     made.verify_mode = ssl.CERT_OPTIONAL  # probes of health have none; whoever shows one must have a good one
     made.load_verify_locations(cadata=authority)
     return made
-
-
-def _config(app: Starlette, context: ssl.SSLContext) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=_Protocol,
-        access_log=False,
-        log_config=None,
-        log_level="error",
-        ws="none",
-        server_header=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        ssl_context_factory=lambda *_: context,
-    )
-
-
-class _Server(uvicorn.Server):
-    """A server inside a program that handles its own signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

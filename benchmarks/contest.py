@@ -1,0 +1,56 @@
+"""Proxies that are compared: each gets slices of the same load, in turn, so that what disturbs the machine disturbs all."""
+
+import random
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from benchmarks.load import cpu_seconds, drive, generator, pin
+
+WEIGHTS = (90, 10)
+ROUNDS = 15
+SECONDS = 2.0
+CONNECTIONS = 32
+PROXIES, CLIENTS = 0, 1
+"""Processors: one for the proxies, which take turns, and one for clients and backends."""
+
+
+class Result(NamedTuple):
+    """One slice of load on one proxy; `cpu` is microseconds per request in Envoy."""
+
+    rate: float
+    p99: float
+    cpu: float
+
+
+class Contender(NamedTuple):
+    """One of the proxies that are compared."""
+
+    name: str
+    port: int
+    pid: int
+    results: list[Result]
+
+
+async def compete(contenders: Sequence[Contender]) -> None:
+    """Load each proxy in each round, in random order, and print a row for each. Raises SystemExit when a request fails."""
+    for contender in contenders:
+        pin(contender.pid, PROXIES)
+        await _measure(contender, seconds=1)  # connections to the backends, warm caches
+    for _ in range(ROUNDS):
+        for contender in random.sample(contenders, len(contenders)):
+            contender.results.append(await _measure(contender, seconds=SECONDS))
+    print(f"{ROUNDS} slices of {SECONDS:g} s each, {CONNECTIONS} connections, load by {generator()}")
+    print(f"{'medians':20} {'req/s':>8} {'p99 ms':>8} {'CPU us/req':>11}")
+    for contender in contenders:
+        rate, p99, cpu = (statistics.median(values) for values in zip(*contender.results, strict=True))
+        print(f"{contender.name:20} {rate:8.0f} {p99:8.2f} {cpu:11.1f}")
+
+
+async def _measure(contender: Contender, *, seconds: float) -> Result:
+    before = cpu_seconds(contender.pid)
+    load = await drive(contender.port, connections=CONNECTIONS, seconds=seconds)
+    if load.failed or not load.requests:
+        raise SystemExit(f"{contender.name}: {load.failed} of {load.requests} requests failed")
+    used = cpu_seconds(contender.pid) - before
+    return Result(load.requests / load.seconds, load.p99, used / load.requests * 1e6)

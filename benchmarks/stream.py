@@ -1,0 +1,32 @@
+"""The stream of a proxy that takes whatever it is sent, without a proxy and without a stream."""
+
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
+from headgate.xds.session import Request, Response, Session
+
+FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (ROUTES, SECRET), SCOPES: (ROUTES,)}
+"""What a proxy asks for by name when it has taken others."""
+
+
+class Stream:
+    """A session with a proxy that asks for what follows from what it is sent, as Envoy does."""
+
+    def __init__(self) -> None:
+        self.session = Session()
+        for type_url in (CLUSTER, LISTENER, SCOPES):
+            self.session.receive(Request(type_url))
+
+    def deliver(self, config: ProxyConfig) -> list[Response]:
+        """Make a configuration the wanted one; return all that was sent when nothing more is."""
+        self.session.offer(config)
+        sent: list[Response] = []
+        while responses := self.session.advance():
+            sent += responses
+            for response in responses:
+                self.session.receive(Request(response.type_url, nonce=response.nonce))
+                self._ask(FOLLOWS.get(response.type_url, ()), config)
+        return sent
+
+    def _ask(self, types: tuple[str, ...], config: ProxyConfig) -> None:
+        for type_url in types:
+            if new := config[type_url].keys() - self.session.shelves[type_url].subscribed:
+                self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))

@@ -1,0 +1,17 @@
+"""What the specifications write, to the letter."""
+
+SEED_004 = """
+apiVersion: v1beta1
+kind: TLSConfig
+name: my-tls-config
+spec:
+   # Subject names in the Certificate
+   subjectNames:
+   - foo
+   - bar
+   # Selector to identify Pods that have this TLS
+   selector:
+     matchLabels:
+       role: frontend
+       stage: production
+"""
