@@ -12,6 +12,7 @@ from headgate.serve.metrics_discovery import api_services
 from headgate.serve.metrics_faces import duration, quantity
 from headgate.serve.metrics_query import window
 from headgate.store.memory import MemoryStore
+from headgate.telemetry.flows import NOBODY, Counts
 
 from .conftest import TOKEN, Client
 from .metrics_world import FLOWS, SHOP, WEB1, Numbers, flow, requests, stored
@@ -170,6 +171,20 @@ async def test_new_objects_are_seen_at_once(client: Client) -> None:
     )
     after = await get(client, url)
     assert len(after["items"]) == len(before["items"]) + 1
+
+
+async def test_connections_are_counted_apart_from_requests(client: Client, numbers: Numbers) -> None:
+    """R98: a connection that no server took is no failed request among 20 that were answered."""
+    tcp = flow(SHOP, WEB1, "default/web-v1")
+    numbers.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts(connections=7, unreached=2, sent=5)}
+    found = values(await get(client, f"{PODS}/web-5d-c4c4c"))
+    assert (found["success_count"], found["failure_count"]) == ("20", "0")
+    assert (found["connection_count"], found["connection_failure_count"]) == ("7", "2")
+    service = f"{SEED}/namespaces/default/services/web-v1"
+    numbers.flows = {flow(SHOP, NOBODY, "default/web-v1"): Counts(unreached=2)}
+    found = values(await get(client, service))
+    assert (found["success_count"], found["failure_count"], found["connection_failure_count"]) == ("0", "0", "2")
+    assert set(ends(await get(client, f"{PODS}/shop-5d-b2b2b/edges"))) == {"to Service web-v1"}
 
 
 async def test_copies_are_marked_and_counted_apart(client: Client) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headgate.telemetry.exposition import LE_US, Family, Line, classification, histogram, traffic, written
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import BOUNDS_US, bucket_of
-from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, class_cell
+from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.totals import IDLE, OTHER, SWEEP, End, Passage, Totals
 from headgate.telemetry.windows import Windows
 
@@ -105,7 +105,7 @@ def test_copies_are_nobodys_requests():
 def test_connections_and_bytes():
     found = totals()
     found.add(WEB, {CONNECTIONS: 2, SENT: 1 << 50, RECEIVED: 7})
-    found.add(Flow(source=WEB.source, destination=NOBODY, service="default/web", port=80), {FAILED: 3})
+    found.add(Flow(source=WEB.source, destination=NOBODY, service="default/web", port=80), {UNREACHED: 3})
     text = text_of(found)
     assert values(text, "headgate_tcp_connections_opened_total", "destination_workload") == {("b",): 2}
     assert values(text, "headgate_tcp_connections_failed_total", "destination_workload") == {("",): 3}
@@ -151,7 +151,7 @@ def test_prometheus_own_tool_has_nothing_to_say_against_it():
     found = totals()
     found.add(Flow(source=Peer(pod='default/a"\\\n'), destination=WEB.destination), {class_cell(200): 1, 40: 1})
     found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), {SUCCEEDED: 5})
-    found.add(WEB, {CONNECTIONS: 2, SENT: 1, RECEIVED: 7, FAILED: 1})
+    found.add(WEB, {CONNECTIONS: 2, SENT: 1, RECEIVED: 7, UNREACHED: 1})
     found.note("some")
     odd = Family("headgate_odd", "gauge", "a \\ and\na line", [Line(0.1)])
     seconds = Family("headgate_a_seconds", "histogram", "b", histogram((0.1, 1.0), (1, 2, 3), 4.5))

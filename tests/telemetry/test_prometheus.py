@@ -16,7 +16,7 @@ from headgate.telemetry.exposition import traffic
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import bucket_of, percentile
 from headgate.telemetry.prometheus import NEW, Prometheus, parse_source
-from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, class_cell
+from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.totals import End, Passage, Totals
 from headgate.telemetry.windows import Windows
 
@@ -97,7 +97,7 @@ async def test_everything_that_is_counted_comes_back(scraped):
     split = structs.replace(flow("a"), backend="default/web-v2")
     scraped.windows.add(flow("a"), {class_cell(status): 2 for status in (200, 404, 503, 0)})
     scraped.windows.add(split, {class_cell(200, str(status)): 3 for status in (0, 5, 14)})
-    scraped.windows.add(outside, {CONNECTIONS: 2, FAILED: 1, SENT: 5, RECEIVED: 6})
+    scraped.windows.add(outside, {CONNECTIONS: 2, UNREACHED: 1, SENT: 5, RECEIVED: 6})
     scraped.windows.add(copy, {SUCCEEDED: 4, FAILED: 3})
     scraped.windows.note("late", 2)
     scraped.now += 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headgate.telemetry.flows import Counts, Flow, Peer
 from headgate.telemetry.histogram import BOUNDS_US, bucket_of
 from headgate.telemetry.slots import COARSE, KEPT, SLOT
-from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, class_cell
+from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.windows import TOO_MANY, KeptWindows, Windows
 
 OK = {class_cell(200): 1}
@@ -88,7 +88,7 @@ async def test_counts_are_told_as_success_and_failure(windows):
     tally = {class_cell(status): 1 for status in (200, 302, 404)}
     tally |= {class_cell(503): 2, class_cell(0): 3, class_cell(200, "0"): 1, class_cell(200, "5"): 1}
     tally |= {class_cell(200, "14"): 4, class_cell(200, "99"): 1}
-    tally |= {CONNECTIONS: 5, FAILED: 6, SUCCEEDED: 7, SENT: 1 << 45, RECEIVED: 7, bucket_of(1000): 2}
+    tally |= {CONNECTIONS: 5, UNREACHED: 8, FAILED: 6, SUCCEEDED: 7, SENT: 1 << 45, RECEIVED: 7, bucket_of(1000): 2}
     assert class_cell(700) == class_cell(0)
     windows.add(flow("a"), tally)
     windows.add(flow("a"), {SENT: 1 << 45})
@@ -111,6 +111,7 @@ async def test_counts_are_told_as_success_and_failure(windows):
             ("none", 3),
         ),
         connections=5,
+        unreached=8,
         sent=1 << 46,
         received=7,
     )

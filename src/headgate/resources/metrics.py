@@ -12,7 +12,7 @@ TRAFFIC_METRICS, TRAFFIC_METRICS_LIST = "TrafficMetrics", "TrafficMetricsList"
 P99, P90, P50 = (f"p{share}_response_latency" for share in (99, 90, 50))
 SUCCESS, FAILURE = "success_count", "failure_count"
 COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
-CONNECTIONS = "connection_count"
+CONNECTIONS, FAILED_CONNECTIONS = "connection_count", "connection_failure_count"
 
 
 class Reference(Input, frozen=True, kw_only=True):

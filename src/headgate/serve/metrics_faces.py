@@ -167,8 +167,11 @@ def metrics_of(face: Face, total: Sum) -> tuple[Metric, ...]:
 def _beyond(counts: Counts, copies: Counts) -> tuple[Metric, ...]:
     """Write connections of ports that are not HTTP, and copies of requests (D22)."""
     found: tuple[Metric, ...] = ()
-    if counts.connections:
-        found += (Metric(name=shapes.CONNECTIONS, value=str(counts.connections)),)
+    if counts.connections or counts.unreached:
+        found += (
+            Metric(name=shapes.CONNECTIONS, value=str(counts.connections)),
+            Metric(name=shapes.FAILED_CONNECTIONS, value=str(counts.unreached)),
+        )
     if copies.success or copies.failure:
         found += (
             Metric(name=shapes.COPIES, value=str(copies.success + copies.failure)),

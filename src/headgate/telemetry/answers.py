@@ -116,7 +116,8 @@ class Traffic:
 
 def _any(counts: Counts) -> bool:
     """Say whether anything was exchanged: only then is there an edge (R91)."""
-    return bool(counts.success or counts.failure or counts.connections or counts.sent or counts.received)
+    exchanged = counts.success, counts.failure, counts.connections, counts.unreached, counts.sent, counts.received
+    return any(exchanged)
 
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
@@ -150,6 +151,7 @@ def _total(several: Sequence[Counts]) -> Counts:
         success=sum(counts.success for counts in several),
         failure=sum(counts.failure for counts in several),
         connections=sum(counts.connections for counts in several),
+        unreached=sum(counts.unreached for counts in several),
         latency=merged(counts.latency for counts in several),
     )
 

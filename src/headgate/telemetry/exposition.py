@@ -87,7 +87,7 @@ def traffic(totals: Totals) -> Iterator[Family]:
     yield Family(COPIES, "counter", "Copies of requests that mirrors sent.", over(_copies))
     for name, cell, text in (
         (OPENED, tally.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
-        (FAILED, tally.FAILED, "Connections that reached none."),
+        (FAILED, tally.UNREACHED, "Connections that reached none."),
         (SENT, tally.SENT, "Bytes from client to server, when a connection has ended."),
         (RECEIVED, tally.RECEIVED, "Bytes from server to client, when a connection has ended."),
     ):

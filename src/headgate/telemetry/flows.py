@@ -39,7 +39,8 @@ class Counts(Value, frozen=True, kw_only=True):
     """What a flow came to. `classes` are requests by response class (`2xx`, `5xx`; `grpc-0`; `none` without a response).
 
     Below 500 is success; with gRPC, the status OK and what the client did wrong (docs/metrics.md). `failure` counts what
-    never reached a server too. Bytes and connections are of ports that are not HTTP.
+    never reached a server too. Bytes and connections are of ports that are not HTTP; `unreached` are connections that no
+    server took, which are no failed requests (R98).
     """
 
     success: int = 0
@@ -47,6 +48,7 @@ class Counts(Value, frozen=True, kw_only=True):
     latency: Buckets = ()
     classes: tuple[tuple[str, int], ...] = ()
     connections: int = 0
+    unreached: int = 0
     sent: int = 0
     received: int = 0
 
@@ -61,6 +63,7 @@ class Counts(Value, frozen=True, kw_only=True):
             latency=merged((self.latency, other.latency)),
             classes=tuple(sorted(classes.items())),
             connections=self.connections + other.connections,
+            unreached=self.unreached + other.unreached,
             sent=self.sent + other.sent,
             received=self.received + other.received,
         )

@@ -29,7 +29,7 @@ NEW = "series whose growth before Prometheus first saw them is unknown"
 _BUCKET = f"{exposition.LATENCY}_bucket"
 _CELLS = {
     exposition.OPENED: tally.CONNECTIONS,
-    exposition.FAILED: tally.FAILED,
+    exposition.FAILED: tally.UNREACHED,
     exposition.SENT: tally.SENT,
     exposition.RECEIVED: tally.RECEIVED,
 }

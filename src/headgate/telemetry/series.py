@@ -35,7 +35,7 @@ Callers = Callable[[str, str], Peer | None]
 """Tells who came to the proxy of a node id from an address; None when that is somebody whose own proxy has counted."""
 _CELLS = {
     f"{PREFIX}.{CONNECTIONS}": tally.CONNECTIONS,
-    f"{PREFIX}.{FAILED}": tally.FAILED,
+    f"{PREFIX}.{FAILED}": tally.UNREACHED,
     f"{PREFIX}.{SENT}": tally.SENT,
     f"{PREFIX}.{RECEIVED}": tally.RECEIVED,
     f"{PREFIX}.{COPIES}": tally.SUCCEEDED,

@@ -28,6 +28,7 @@ _CLASSES = (
     *(f"grpc-{status}" for status in range(_GRPC_CODES)),
 )
 _CLASS_CELLS = {name: cell for cell, name in enumerate(_CLASSES, FAILED + 1)}
+UNREACHED = FAILED + 1 + len(_CLASSES)  # connections, which are no requests
 _FAILURES = frozenset(
     _CLASS_CELLS[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _SERVERS_FAULT))
 )
@@ -45,7 +46,7 @@ def class_cell(status: int, grpc: str = "") -> int:
 
 def requests(tally: Tally) -> int:
     """Return how many requests there are in a tally."""
-    return sum(count for cell, count in tally.items() if cell > FAILED)
+    return sum(count for cell, count in tally.items() if FAILED < cell < UNREACHED)
 
 
 def counts(tally: Tally) -> Counts:
@@ -56,7 +57,7 @@ def counts(tally: Tally) -> Counts:
     for cell, count in tally.items():
         if cell < BUCKETS:
             latency[cell] = count
-        elif cell > FAILED:
+        elif FAILED < cell < UNREACHED:
             classes.append((_CLASSES[cell - FAILED - 1], count))
             total += count
             failure += count if cell in _FAILURES else 0
@@ -66,6 +67,7 @@ def counts(tally: Tally) -> Counts:
         latency=tuple(latency) if any(latency) else (),
         classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),
+        unreached=tally.get(UNREACHED, 0),
         sent=tally.get(SENT, 0),
         received=tally.get(RECEIVED, 0),
     )
