@@ -71,6 +71,26 @@ def test_edges_show_both_directions(told: Told):
     )
 
 
+CONNECTED = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
+BETWEEN = metrics("foo", 0, kind="Deployment", peer=("Deployment", "default", "db"), beyond=CONNECTED)
+
+
+def test_edges_show_connections_of_ports_that_are_not_http(told: Told):
+    told.answers[f"{BASE}/namespaces/default/deployments/foo/edges"] = listed(BETWEEN)
+    assert told.ok("edges", "deployment/foo").splitlines()[1].split() == ["to", "db", *"---", "54", "2"]
+    wide = told.ok("edges", "deployment/foo", "-o", "wide")
+    assert wide.splitlines()[1].split() == ["to", "db", *"------", "54", "2"]
+
+
+@pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "wide"])
+def test_a_topology_with_numbers_has_those_of_connections(told: Told, form: str):
+    base = f"{BASE}/namespaces/default/deployments"
+    told.answers = {base: listed(metrics("foo", 0, kind="Deployment")), f"{base}/foo/edges": listed(BETWEEN)}
+    assert "54 connections, 2 failed" in told.ok("topology", "-o", form)
+    (edge,) = json.loads(told.ok("topology", "-o", "json"))["edges"]
+    assert (edge["connections"], edge["failedConnections"], edge["success"]) == (54, 2, 0)
+
+
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "json", "yaml", "wide"])
 def test_a_topology_in_each_form_names_everybody(told: Told, form: str):
     # R106

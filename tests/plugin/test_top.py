@@ -7,9 +7,10 @@ import pytest
 from tests.plugin.answers import leg, listed, metrics
 
 from headgate.errors import HeadgateError
+from headgate.figures import latency
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import kind_named
-from headgate.plugin.numbers import Numbers, latency, numbers_of, percent, rate, seconds
+from headgate.plugin.numbers import Numbers, numbers_of, percent, rate, seconds
 from headgate.plugin.top import in_order, lines_of, table
 
 PODS = listed(
@@ -63,6 +64,17 @@ def test_the_backends_of_a_split_have_their_weights_and_latencies_in_millisecond
     )
 
 
+def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
+    # R98: they are no requests, so nothing failed
+    beyond = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
+    text = table(lines_of(listed(metrics("db", 0, beyond=beyond), metrics("foo", 3))), wide=True)
+    assert [line.split()[-3:] for line in text.splitlines()] == [
+        ["FAILURES", "CONNECTIONS", "CONN_FAILURES"],
+        ["-", "54", "2"],
+        ["0", "0", "0"],
+    ]
+
+
 def test_copies_are_told_apart_when_there_are_any():
     # D22: never part of success or failure
     copied = metrics("shadow", 0, beyond=[{"name": "copy_count", "value": "7"}])
@@ -107,7 +119,11 @@ def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.001, "1ms"), (0.0105, "10.5ms"), (0.00042, "0.42ms"), (1.234, "1.23s"), (None, "-")]
+    ("value", "text"),
+    [
+        *((0.001, "1ms"), (0.0105, "10.5ms"), (0.00042, "0.42ms"), (0.9997, "1s"), (1.234, "1.23s")),
+        *((60.0, "60s"), (1250.0, "1250s"), (0.0, "0ms"), (None, "-")),
+    ],
 )
 def test_latencies_have_three_digits(value: float | None, text: str):
     assert latency(value) == text

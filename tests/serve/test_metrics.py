@@ -15,7 +15,7 @@ from headgate.store.memory import MemoryStore
 from headgate.telemetry.flows import NOBODY, Counts
 
 from .conftest import TOKEN, Client
-from .metrics_world import FLOWS, SHOP, WEB1, Numbers, flow, requests, stored
+from .metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
 
 SEED, MESH, RELEASED = (
     f"/apis/{group}"
@@ -368,11 +368,22 @@ async def test_only_the_holder_of_the_token_may_ask(client: Client) -> None:
 async def test_tables(client: Client) -> None:
     table = await get(client, PODS, accept=TABLE)
     names = [column["name"] for column in table["columnDefinitions"]]
-    assert names == ["Name", "Success", "RPS", "Latency_P50", "Latency_P90", "Latency_P99", "Requests"]
+    assert names == [
+        "Name",
+        "Success",
+        "RPS",
+        "Latency_P50",
+        "Latency_P90",
+        "Latency_P99",
+        "Requests",
+        "Failures",
+        "Connections",
+        "Conn_Failures",
+    ]
     assert [row["cells"] for row in table["rows"]] == [
-        ["shop-5d-b2b2b", "-", "0.0rps", "-", "-", "-", 0],
-        ["web-5d-c4c4c", "90.48%", "3.5rps", "10.5ms", "10.5ms", "10.5ms", 105],
-        ["web-5d-d5d5d", "100.00%", "0.3rps", "250ms", "250ms", "250ms", 9],
+        ["shop-5d-b2b2b", "-", "-", "-", "-", "-", 0, 0, 0, 0],
+        ["web-5d-c4c4c", "90.48%", "3.5rps", "10.5ms", "10.5ms", "10.5ms", 105, 10, 0, 0],
+        ["web-5d-d5d5d", "100.00%", "0.3rps", "250ms", "250ms", "250ms", 9, 0, 0, 0],
     ]
     assert table["rows"][0]["object"]["metadata"]["namespace"] == "default"
     edges = await get(client, f"{PODS}/web-5d-d5d5d/edges?includeObject=None", accept=TABLE)
@@ -386,6 +397,18 @@ async def test_tables(client: Client) -> None:
         client, f"{PODS}/web-5d-c4c4c", accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     )
     assert (alone["kind"], alone["metadata"]["name"]) == ("PartialObjectMetadata", "web-5d-c4c4c")
+
+
+async def test_tables_hide_no_failure_and_no_request(client: Client, numbers: Numbers) -> None:
+    """As `kubectl traffic` writes them: 100 % is all, one request is not nothing, and a second is no 1e+03ms."""
+    slow = requests(99_999, 1, ms=1050)
+    numbers.flows = {
+        flow(SHOP, WEB1): Counts(success=slow.success, failure=1, latency=slow.latency, connections=4, unreached=2),
+        flow(SHOP, WEB2): requests(1),
+    }
+    _, web1, web2 = (row["cells"] for row in (await get(client, PODS, accept=TABLE))["rows"])
+    assert web1[1:] == ["99.99%", "3333.3rps", "1.05s", "1.05s", "1.05s", 100_000, 1, 4, 2]
+    assert web2[2] == "0.033rps"
 
 
 async def test_apiservices_for_a_cluster() -> None:

@@ -1,13 +1,14 @@
 """`kubectl traffic edges`: with whom a resource exchanged traffic, both ways, with numbers (R86, R91, R92)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from headgate.figures import latency
 from headgate.plugin.api import Document, items
 from headgate.plugin.kinds import OUTSIDE, Kind
-from headgate.plugin.numbers import Numbers, latency, numbers_of, percent, rate
+from headgate.plugin.numbers import Numbers, failures, numbers_of, percent, rate
 from headgate.plugin.table import written
 
 EVERYBODY = "everybody"
@@ -60,20 +61,36 @@ def _peer(resource: Mapping[str, Any]) -> Peer:
 
 def table(exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool = False) -> str:
     """Return edges as a table, as seen from a resource of that kind in that namespace."""
-    figures = ["SUCCESS", "RPS", *(["LATENCY_P50", "LATENCY_P90"] if wide else []), "LATENCY_P99"]
-    header = ["DIRECTION", "PEER", *figures, *(["FAILURES"] if wide else [])]
-    return written(header, [_row(one, kind, namespace, wide=wide) for one in exchanges], left=2)
-
-
-def _row(one: Exchange, kind: Kind, namespace: str, *, wide: bool) -> list[str]:
-    numbers = one.numbers
-    peer = one.peer.named(kind.kind, namespace) + " copies" * one.copy
-    return [
-        one.direction,
-        peer,
-        percent(numbers),
-        rate(numbers),
-        *([latency(numbers.p50), latency(numbers.p90)] if wide else []),
-        latency(numbers.p99),
-        *([str(numbers.failure)] if wide else []),
+    columns = list(_columns([one.numbers for one in exchanges], wide=wide))
+    rows = [
+        [
+            one.direction,
+            one.peer.named(kind.kind, namespace) + " copies" * one.copy,
+            *(column.text(one.numbers) for column in columns),
+        ]
+        for one in exchanges
     ]
+    return written(["DIRECTION", "PEER", *(column.title for column in columns)], rows, left=2)
+
+
+class _Column(NamedTuple):
+    """A figure: its title, and how it is written."""
+
+    title: str
+    text: Callable[[Numbers], str]
+
+
+def _columns(several: Sequence[Numbers], *, wide: bool) -> Iterator[_Column]:
+    """Yield what shows of these numbers: connections of ports that are not HTTP where there are any."""
+    yield _Column("SUCCESS", percent)
+    yield _Column("RPS", rate)
+    if wide:
+        yield _Column("LATENCY_P50", lambda one: latency(one.p50))
+        yield _Column("LATENCY_P90", lambda one: latency(one.p90))
+    yield _Column("LATENCY_P99", lambda one: latency(one.p99))
+    if wide:
+        yield _Column("FAILURES", failures)
+    if any(one.connections or one.unreached for one in several):
+        yield _Column("CONNECTIONS", lambda one: str(one.connections))
+    if any(one.unreached for one in several):
+        yield _Column("CONN_FAILURES", lambda one: str(one.unreached))

@@ -27,9 +27,17 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Its numbers: `100.00% 1.8rps`, before them a split's share."""
+        """Its numbers: `100.00% 1.8rps`, or `54 connections`; before them a split's share."""
         share = f"{100 * self.weight[0] / self.weight[1]:.3g}%: " if self.weight and self.weight[1] else ""
-        return f"{share}{percent(self.numbers)} {rate(self.numbers)}"
+        return share + (_connections(self.numbers) or f"{percent(self.numbers)} {rate(self.numbers)}")
+
+
+def _connections(numbers: Numbers) -> str:
+    """Write connections of ports that are not HTTP, when there is nothing else."""
+    if numbers.requests or not (numbers.connections or numbers.unreached):
+        return ""
+    plural = "" if numbers.connections == 1 else "s"
+    return f"{numbers.connections} connection{plural}" + f", {numbers.unreached} failed" * bool(numbers.unreached)
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +121,7 @@ def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
         success=a.success + b.success,
         failure=a.failure + b.failure,
         connections=a.connections + b.connections,
+        unreached=a.unreached + b.unreached,
         window=max(a.window, b.window),
     )
     return msgspec.structs.replace(known, numbers=numbers)
@@ -173,6 +182,8 @@ def _described(edge: Edge) -> Mapping[str, object]:
         **({"weight": edge.weight[0]} if edge.weight else {}),
         "success": numbers.success,
         "failure": numbers.failure,
+        "connections": numbers.connections,
+        "failedConnections": numbers.unreached,
         "windowSeconds": numbers.window,
         "successRate": numbers.share,
         "requestsPerSecond": numbers.rps,

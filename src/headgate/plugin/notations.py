@@ -21,7 +21,7 @@ def _dot(graph: Graph) -> Iterator[str]:
         yield f"  {_quoted(graph.name(node))}{style};"
     for edge in graph.edges:
         ends = f"{_quoted(graph.name(edge.source))} -> {_quoted(graph.name(edge.target))}"
-        red = ", color=red" if edge.numbers.failure else ""
+        red = ", color=red" if edge.numbers.has_failures else ""
         yield f"  {ends} [label={_quoted(edge.label)}{_DOT_STYLES[edge.style]}{red}];"
 
 

@@ -6,26 +6,28 @@ from typing import Any
 
 import msgspec
 
+from headgate import figures
 from headgate.errors import HeadgateError
+from headgate.figures import NONE
 from headgate.quantity import parse_quantity
 
-NONE = "-"
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS = {"": 1.0, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
-_LOW_RATE = 0.1
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """What went over an edge, or into a resource, in `window` seconds. Latencies are seconds, None where none is told.
 
-    Copies of requests are counted apart from them (D22).
+    Copies of requests are counted apart from them (D22), and so are connections of ports that are not HTTP; `unreached` are
+    those that no server took (R98).
     """
 
     success: int = 0
     failure: int = 0
     copies: int = 0
     connections: int = 0
+    unreached: int = 0
     window: float = 0.0
     p50: float | None = None
     p90: float | None = None
@@ -35,6 +37,11 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> int:
         """All requests, failed ones too."""
         return self.success + self.failure
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a request failed, or a connection found nobody."""
+        return bool(self.failure or self.unreached)
 
     @property
     def rps(self) -> float | None:
@@ -56,6 +63,7 @@ def numbers_of(item: Mapping[str, Any]) -> Numbers:
         failure=int(values.get("failure_count", 0)),
         copies=int(values.get("copy_count", 0)),
         connections=int(values.get("connection_count", 0)),
+        unreached=int(values.get("connection_failure_count", 0)),
         window=seconds(str(item.get("window") or "")),
     )
     if copied and not counts.requests:  # an edge of copies alone says how many there were
@@ -87,21 +95,15 @@ def seconds(duration: str) -> float:
 
 
 def percent(numbers: Numbers) -> str:
-    """Write the share that succeeded: `75.47%`. It is 100.00% only when nothing failed."""
-    if numbers.share is None:
-        return NONE
-    return f"{min(100 * numbers.share, 99.99 if numbers.failure else 100):.2f}%"
+    """Write the share that succeeded."""
+    return figures.percent(numbers.success, numbers.failure)
 
 
 def rate(numbers: Numbers) -> str:
-    """Write requests per second: `1.8rps`. A low rate has two digits: `0.033rps` is one request in 30 seconds."""
-    if numbers.rps is None:
-        return NONE
-    return f"{numbers.rps:.2g}rps" if numbers.rps < _LOW_RATE else f"{numbers.rps:.1f}rps"
+    """Write requests per second."""
+    return figures.rate(numbers.requests, numbers.window)
 
 
-def latency(value: float | None) -> str:
-    """Write seconds as `1ms`, `0.42ms` or `1.2s`."""
-    if value is None:
-        return NONE
-    return f"{value:.3g}s" if value >= 1 else f"{1000 * value:.3g}ms"
+def failures(numbers: Numbers) -> str:
+    """Write how many failed."""
+    return str(numbers.failure) if numbers.requests else NONE

@@ -84,7 +84,7 @@ def _bounds(picture: Picture) -> tuple[Point, Point]:
 
 def _line(wire: Wire) -> str:
     link = wire.link
-    failing = any(edge and edge.numbers.failure for edge in (link.edge, link.back))
+    failing = any(edge and edge.numbers.has_failures for edge in (link.edge, link.back))
     head = "url(#failing-head)" if failing else "url(#head)"
     classes = f"line {link.edge.style}{' failing' if failing else ''}"
     back = f' marker-start="{head}"' if link.back else ""

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from headgate.figures import NONE, latency
 from headgate.plugin.api import Document, items, name_of
 from headgate.plugin.errors import WrongUsage
-from headgate.plugin.numbers import NONE, Numbers, latency, numbers_of, percent, rate
+from headgate.plugin.numbers import Numbers, failures, numbers_of, percent, rate
 from headgate.plugin.table import written
 
 
@@ -41,14 +42,13 @@ RPS = Column("RPS", lambda line: rate(line.numbers), lambda line: _worst(line.nu
 P50 = Column("LATENCY_P50", lambda line: latency(line.numbers.p50), lambda line: _worst(line.numbers.p50))
 P90 = Column("LATENCY_P90", lambda line: latency(line.numbers.p90), lambda line: _worst(line.numbers.p90))
 P99 = Column("LATENCY_P99", lambda line: latency(line.numbers.p99), lambda line: _worst(line.numbers.p99))
-FAILURES = Column(
-    "FAILURES",
-    lambda line: str(line.numbers.failure) if line.numbers.requests else NONE,
-    lambda line: _worst(line.numbers.failure),
-)
+FAILURES = Column("FAILURES", lambda line: failures(line.numbers), lambda line: _worst(line.numbers.failure))
 COPIES = Column("COPIES", lambda line: str(line.numbers.copies), lambda line: _worst(line.numbers.copies))
 CONNECTIONS = Column(
     "CONNECTIONS", lambda line: str(line.numbers.connections), lambda line: _worst(line.numbers.connections)
+)
+UNREACHED = Column(
+    "CONN_FAILURES", lambda line: str(line.numbers.unreached), lambda line: _worst(line.numbers.unreached)
 )
 WEIGHT = Column(
     "WEIGHT", lambda line: NONE if line.weight is None else str(line.weight), lambda line: _worst(line.weight)
@@ -57,7 +57,7 @@ NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
 _ORDERS: Mapping[str, Callable[[Line], float]] = {
     name: column.order
-    for column in (*WIDE, COPIES, CONNECTIONS, WEIGHT)
+    for column in (*WIDE, COPIES, CONNECTIONS, UNREACHED, WEIGHT)
     for name in (column.title.lower(), column.title.lower().removeprefix("latency_"))
 }
 _BY_NAME = ("name", "namespace")
@@ -116,4 +116,5 @@ def _columns(lines: Sequence[Line], *, wide: bool, backends: bool) -> tuple[Colu
         return (WEIGHT, *NARROW) if backends else NARROW
     copies = (COPIES,) if any(line.numbers.copies for line in lines) else ()
     connections = (CONNECTIONS,) if any(line.numbers.connections for line in lines) else ()
-    return (*((WEIGHT,) if backends else ()), *WIDE, *copies, *connections)
+    unreached = (UNREACHED,) if any(line.numbers.unreached for line in lines) else ()
+    return (*((WEIGHT,) if backends else ()), *WIDE, *copies, *connections, *unreached)

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headgate.figures import NONE, latency, percent, rate
 from headgate.resources.metrics import TrafficMetrics
 from headgate.telemetry.answers import SHARES, Row
-
-_NONE = "-"
 
 
 def table(
@@ -51,7 +50,13 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, Any]]:
     yield _column("RPS", "Requests per second.")
     for share in ("P50", "P90", "P99"):
         yield _column(f"Latency_{share}", "Time until the whole response was there.")
-    yield {**_column("Requests", "Requests in the window."), "priority": 1, "type": "integer"}
+    for name, description in (
+        ("Requests", "Requests in the window."),
+        ("Failures", "Requests that failed."),
+        ("Connections", "Connections of ports that are not HTTP."),
+        ("Conn_Failures", "Connections that no server took."),
+    ):
+        yield {**_column(name, description), "priority": 1, "type": "integer"}
 
 
 def _column(name: str, description: str) -> dict[str, Any]:
@@ -64,14 +69,17 @@ def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str 
     cells: list[str | int] = [row.about.name]
     if edges:
         peer = row.edge.peer
-        cells += [row.edge.direction, f"{peer.kind} {peer}".strip() if peer else _NONE, "yes" if row.edge.copy else ""]
+        cells += [row.edge.direction, f"{peer.kind} {peer}".strip() if peer else NONE, "yes" if row.edge.copy else ""]
     if backends:
-        cells += [row.backend.name, str(row.backend.weight)] if row.backend else [_NONE, _NONE]
+        cells += [row.backend.name, str(row.backend.weight)] if row.backend else [NONE, NONE]
     cells += [
-        f"{100 * counts.success / requests:.2f}%" if requests else _NONE,
-        f"{requests / window:.1f}rps" if window else _NONE,
-        *(f"{seconds * 1000:.3g}ms" for seconds in found),
-        *([_NONE] * (len(SHARES) - len(found))),
+        percent(counts.success, counts.failure),
+        rate(requests, window),
+        *(latency(seconds) for seconds in found),
+        *([NONE] * (len(SHARES) - len(found))),
         requests,
+        counts.failure,
+        counts.connections,
+        counts.unreached,
     ]
     return cells
