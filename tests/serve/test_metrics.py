@@ -278,7 +278,7 @@ async def test_a_split_tells_what_each_backend_did(client: Client) -> None:
 @pytest.mark.parametrize(
     ("written", "seconds"),
     [
-        ("30s", 30), ("1m", 60), ("1m30s", 90), ("1.5m", 90), ("500ms", 0.5), (".5h", 1800), ("+10s", 10), ("240h", 86400),
+        ("30s", 30), ("1m", 60), ("1m30s", 90), ("1.5m", 90), ("1500ms", 1.5), ("500ms", 1), ("1ns", 1), (".5h", 1800), ("+10s", 10), ("240h", 86400),
         *((wrong, 30) for wrong in ("", "soon", "10", "-5s", "0s", "1d", "s", "5 s", "\u0661s", "1e3s", ".s")),
     ],
 )  # fmt: skip

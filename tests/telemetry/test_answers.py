@@ -162,6 +162,28 @@ def test_edges_by_namespace_or_kind_alone() -> None:
     }
 
 
+def test_a_pod_of_two_services_counts_once_in_their_namespace() -> None:
+    """R88: the two are one when only their namespace, or their kind, is told."""
+    twice = (*THINGS, Thing(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
+    found = answers({flow(SHOP, WEB1): requests(100)}, twice)
+    assert between(found, "Service", "web") == {"from Service default/shop": 100, "from Service default/shop-v1": 100}
+    assert between(found, "Service", "web", grouping="namespace") == {"from  default": 100}
+    assert between(found, "Service", "web", grouping="kind") == {"from Service ": 100}
+
+
+def test_labels_choose_peers_before_these_are_told_by_their_namespace() -> None:
+    """R88, R94."""
+    found = list(
+        answers(TRAFFIC).edges(
+            Ref("Pod", "default", "web-5d8f-bbbbb"), "namespace", lambda peer: peer.labels.get("app") == "shop"
+        )
+    )
+    assert [(row.edge.direction, row.edge.peer, row.sum.counts.success) for row in found] == [
+        ("from", Ref("", "default"), 90),
+        ("to", Ref("", "default"), 7),
+    ]
+
+
 def test_without_traffic_there_is_no_edge() -> None:
     """R91: nor with a flow that was quiet in the window."""
     assert between(answers({}), "Pod", "alone") == {}

@@ -10,7 +10,7 @@ from headgate.telemetry.answers import Grouping
 from headgate.telemetry.owners import Ref
 
 DEFAULT_WINDOW_S = 30.0
-_LONGEST_WINDOW_S = 24 * 3600.0
+_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second
 _DURATION = re.compile(r"\+?(?:(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:ns|us|µs|ms|s|m|h))+", re.ASCII)
 _PART = re.compile(r"(\d*\.?\d*)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -76,10 +76,10 @@ def _asked(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> Questio
 
 
 def window(query: Mapping[str, str]) -> float:
-    """Return the wanted window in seconds: `?t=1m30s`; 30 when it is absent or none (R85)."""
+    """Return the wanted window in seconds, one at least: `?t=1m30s`; 30 when it is absent or none (R85)."""
     text = query.get("t", "")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) if _is_duration(text) else 0.0
-    return min(seconds, _LONGEST_WINDOW_S) if seconds > 0 else DEFAULT_WINDOW_S
+    return max(min(seconds, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if seconds > 0 else DEFAULT_WINDOW_S
 
 
 def _is_duration(text: str) -> bool:

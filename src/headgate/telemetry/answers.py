@@ -184,17 +184,22 @@ class Answers:
 
     def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield with whom a resource exchanged traffic, by direction and peer. It is peers that are selected."""
+
+        def told(
+            peers: Iterable[Ref],
+        ) -> Iterable[Ref]:  # each once: what is in two Services of a namespace is one there
+            chosen = (one for one in peers if selects is everything or selects(self._world.find(one) or Thing(ref=one)))
+            return dict.fromkeys(_only(peer, grouping) for peer in chosen)
+
         found: dict[Edge, list[Passage]] = defaultdict(list)
         for flow, counts in self._sent(ref):
-            for peer in self._destinations(flow, ref.kind):
-                found[Edge(direction="to", peer=_only(peer, grouping), copy=flow.copy)].append((flow, counts))
+            for peer in told(self._destinations(flow, ref.kind)):
+                found[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
         for flow, counts in self._taken(ref):
-            for peer in self._homes_of(flow.source, ref.kind):
-                found[Edge(direction="from", peer=_only(peer, grouping), copy=flow.copy)].append((flow, counts))
+            for peer in told(self._homes_of(flow.source, ref.kind)):
+                found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
         for edge in sorted(found):
-            peer = edge.peer or ref
-            if selects(self._world.find(peer) or Thing(ref=peer)):
-                yield Row(about=ref, edge=edge, sum=summed(found[edge]))
+            yield Row(about=ref, edge=edge, sum=summed(found[edge]))
 
     def _row(self, thing: Thing) -> Row:
         if thing.ref not in self._rows:
