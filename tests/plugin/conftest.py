@@ -44,6 +44,7 @@ class Told:
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
         self.asked: list[str] = []
+        self.warning = ""
 
     def namespace(self) -> str:
         return "default"
@@ -54,7 +55,7 @@ class Told:
 
     def get(self, target: str) -> Answer:
         self.asked.append(target)
-        return Answer(*answer(self.answers, target))
+        return Answer(*answer(self.answers, target), warnings=(self.warning,) if self.warning else ())
 
     def run(self, *arguments: str) -> Ran:
         result = CliRunner().invoke(app, list(arguments), prog_name=NAME, obj=self)

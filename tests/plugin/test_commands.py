@@ -26,10 +26,13 @@ PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace=
         (["top", "namespaces"], "/namespaces"),
         (["top", "nodes", "-n", "shop"], "/nodes"),
         (["top", "pods", "-l", "app=foo,tier!=db"], "/namespaces/default/pods?labelSelector=app%3Dfoo%2Ctier%21%3Ddb"),
-        (["top", "pods", "--window", "5m"], "/namespaces/default/pods?t=5m"),
+        (["top", "pods", "--window", "30s"], "/namespaces/default/pods?t=30s"),
         (["top", "pod/foo"], "/namespaces/default/pods/foo"),
         (["top", "pods", "foo"], "/namespaces/default/pods/foo"),
-        (["edges", "svc/foo", "--window=1m"], "/namespaces/default/services/foo/edges?t=1m"),
+        (["edges", "svc/foo", "--window=30s"], "/namespaces/default/services/foo/edges?t=30s"),
+        (["edges", "svc/foo", "-l", "app=a"], "/namespaces/default/services/foo/edges?labelSelector=app%3Da"),
+        (["edges", "svc/foo", "--by", "namespace"], "/namespaces/default/services/foo/edges?by=namespace"),
+        (["edges", "ns", "shop", "--by=kind"], "/namespaces/shop/edges?by=kind"),
     ],
 )
 def test_what_is_typed_is_what_is_asked(told: Told, arguments: list[str], path: str):
@@ -89,6 +92,37 @@ def test_a_topology_with_numbers_has_those_of_connections(told: Told, form: str)
     assert "54 connections, 2 failed" in told.ok("topology", "-o", form)
     (edge,) = json.loads(told.ok("topology", "-o", "json"))["edges"]
     assert (edge["connections"], edge["failedConnections"], edge["success"]) == (54, 2, 0)
+
+
+def test_edges_by_namespace_or_kind_name_what_tells_them_apart(told: Told):
+    # R88
+    path = f"{BASE}/namespaces/default/pods/foo/edges"
+    told.answers[path] = listed(
+        metrics("foo", 3, peer=("", "shop", "")),
+        metrics("foo", 3, peer=("Deployment", "", "")),
+        metrics("foo", 3, peer=("Outside", "", "")),
+    )
+    rows = told.ok("edges", "pod/foo", "--by", "namespace").splitlines()[1:]
+    assert [row.split()[1] for row in rows] == ["shop", "Deployment", "(outside)"]
+
+
+def test_a_window_that_the_api_does_not_have_is_told(told: Told):
+    # 15 minutes are kept: rates of a window that was not asked for need a word
+    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 900, window="15m0s"))
+    ran = told.run("top", "pods", "--window", "1h")
+    assert (ran.code, ran.out.splitlines()[1].split()[2]) == (0, "1.0rps")
+    assert ran.err == "Warning: these are the numbers of the last 15m0s: the API has none of the last 1h\n"
+    assert told.run("top", "pods", "--window", "15m").err == ""
+
+
+def test_labels_choose_what_a_topology_begins_with_and_not_its_peers(told: Told):
+    # R107
+    told.answers = deployments({("a", "b"): 27})
+    assert "| a | --> | b |" in told.ok("topology", "-l", "app=a")
+    listing, *edges = told.asked
+    assert listing.endswith("/deployments?labelSelector=app%3Da")
+    assert edges
+    assert not [path for path in edges if "?" in path]
 
 
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "json", "yaml", "wide"])
@@ -154,6 +188,11 @@ def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_t
     assert "no metrics of jobs here; it has deployments, pods" in told.run("top", "jobs").err
     told.answers[f"{BASE}/namespaces/default/pods/foo"] = refusal(404, 'pods "foo" not found', "NotFound")
     assert told.run("top", "pod/foo") == (1, "", 'error: pods "foo" not found\n')
+    splits = f"/apis/{RELEASED}"
+    told.answers[splits] = {"kind": "APIResourceList", "resources": [{"name": "trafficsplits"}]}
+    told.answers[f"{splits}/namespaces/default/trafficsplits"] = listed(leg("canary", "web", "web-v1", 1, 1))
+    told.answers[f"{splits}/namespaces/default/trafficsplits/foo"] = refusal(404, 'no split "foo"', "NotFound")
+    assert told.run("top", "ts/foo") == (1, "", 'error: no split "foo"\n')
 
 
 @pytest.mark.parametrize(
@@ -200,6 +239,12 @@ def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
         (["edges", "deployments"], "Write deployment/NAME"),
         (["top"], "Missing argument"),
         (["top", "pods", "-o", "dot"], "'dot' is not one of"),
+        (["top", "pods", "--window", "0s"], "--window: 0s is no time"),
+        (["top", "pod/shop/foo"], "'shop/foo' is no name: write KIND/NAME, and the namespace with -n"),
+        (["edges", "pod", "../foo"], "'../foo' is no name"),
+        (["edges", "ts/canary"], "has no edges: `top trafficsplits/canary` has its backends"),
+        (["edges", "pod/foo", "--by", "color"], "'color' is not one of"),
+        (["topology", "deploy/foo"], "a topology has all deployments; `edges deployment/foo` shows one"),
     ],
 )
 def test_wrong_usage_is_2_and_asks_nobody(told: Told, arguments: list[str], words: str):
@@ -228,6 +273,35 @@ def test_a_watch_shows_each_look(told: Told, monkeypatch: pytest.MonkeyPatch):
     ran = told.run("top", "pods", "--watch")
     assert ran.code == 130
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
+
+
+def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(told: Told, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(commands, "Console", partial(Console, force_terminal=True, _environ={"TERM": "dumb"}))
+    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
+    monkeypatch.setattr(commands, "pause", Pauses(told, listed(metrics("foo", 60))))
+    ran = told.run("top", "pods", "--watch")
+    assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
+
+
+def test_a_watch_says_what_was_not_counted_beneath_and_only_as_long_as_it_is_so(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+):
+    screen = io.StringIO()
+    terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
+    monkeypatch.setattr(commands, "Console", terminal)
+    told.warning = "what a proxy had no room for: 3"
+    told.answers[f"{BASE}/namespaces/default/pods"] = listed()
+
+    def pause(_: float) -> None:
+        if not told.warning:
+            raise KeyboardInterrupt
+        told.warning = ""
+
+    monkeypatch.setattr(commands, "pause", pause)
+    assert told.run("top", "pods", "--watch") == (130, "", "")
+    first, second, *_ = screen.getvalue().split("No pods found in the namespace default.")[1:]
+    assert "Warning: what a proxy had no room for: 3" in first
+    assert "Warning" not in second
 
 
 def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_away(

@@ -1,6 +1,6 @@
 """The metrics API as its client sees it: lists, one resource, its edges (R82, R92 to R95), and what its refusals mean."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -9,6 +9,7 @@ import msgspec
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import Kind
+from headgate.plugin.numbers import seconds
 from headgate.plugin.transport import Answer, Transport
 
 Document = Mapping[str, Any]
@@ -16,12 +17,16 @@ Document = Mapping[str, Any]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about: a kind in `namespace`, in all when it is empty; `window` as in `1m`, the API's own when empty."""
+    """What is asked about: a kind in `namespace`, in all when it is empty; `window` as in `1m`, the API's own when empty.
+
+    `by` is what tells the other ends of edges apart, `namespace` or `kind`; each by itself when it is empty (R88).
+    """
 
     kind: Kind
     namespace: str = ""
     selector: str = ""
     window: str = ""
+    by: str = ""
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
         """Return the path of the kind, of one resource, or of a part of it, with the query."""
@@ -29,8 +34,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         parts = ["", "apis", self.kind.api]
         parts += ["namespaces", quote(inside, safe="")] if inside and self.kind.namespaced else []
         parts += [self.kind.plural, *(quote(part, safe="") for part in (name, sub) if part)]
-        chosen = self.selector if not name else ""
-        query = {key: value for key, value in (("labelSelector", chosen), ("t", self.window)) if value}
+        chosen = self.selector if not name or sub else ""
+        given = {"labelSelector": chosen, "t": self.window, "by": self.by if sub else ""}
+        query = {key: value for key, value in given.items() if value}
         return "/".join(parts) + (f"?{urlencode(query)}" if query else "")
 
 
@@ -57,7 +63,9 @@ class Api:
         answer = self._transport.get(path)
         self.warnings |= dict.fromkeys(answer.warnings)
         if answer.status == 200:
-            return _document(answer)
+            document = _document(answer)
+            self.warnings |= dict.fromkeys(_other_window(asked, document))
+            return document
         raise self._refusal(asked, answer, verb, asked.kind.plural + sub)
 
     def _refusal(self, asked: Asked, answer: Answer, verb: str, resource: str) -> HeadgateError:
@@ -94,6 +102,13 @@ def items(document: Document) -> list[Document]:
     """Return the items of a list; one resource is the only item."""
     found = document.get("items") if "items" in document else [document]
     return [item for item in found or () if isinstance(item, dict)]
+
+
+def _other_window(asked: Asked, document: Document) -> Iterator[str]:
+    """Yield a warning when numbers are of another window than asked for: no API can look back for ever."""
+    told = next((str(item.get("window") or "") for item in items(document)), "")
+    if asked.window and told and seconds(told) != seconds(asked.window):
+        yield f"these are the numbers of the last {told}: the API has none of the last {asked.window}"
 
 
 def name_of(item: Document) -> tuple[str, str]:

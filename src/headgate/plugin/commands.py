@@ -73,8 +73,24 @@ class Drawn(enum.StrEnum):
     YAML = "yaml"
 
 
+class Apart(enum.StrEnum):
+    """What tells the peers of edges apart (R88)."""
+
+    EACH = ""
+    NAMESPACE = "namespace"
+    KIND = "kind"
+
+
 As = Annotated[Output, typer.Option("-o", "--output", metavar="wide|json|yaml", show_default=False)]
 DrawnAs = Annotated[Drawn, typer.Option("-o", "--output", metavar="wide|dot|mermaid|svg|json|yaml", show_default=False)]
+
+By = Annotated[
+    Apart,
+    typer.Option("--by", metavar="namespace|kind", help="Tell peers apart by that alone.", show_default=False),
+]
+PeerSelector = Annotated[
+    str, typer.Option("-l", "--selector", help="Labels of the peers that show: app=foo,tier!=db.", show_default=False)
+]
 
 
 class Scope(NamedTuple):
@@ -84,6 +100,7 @@ class Scope(NamedTuple):
     everywhere: bool
     selector: str = ""
     window: str = ""
+    by: str = ""
 
 
 def top(
@@ -109,18 +126,19 @@ def top(
             return _top(api, asked, name, order=order, output=output)
 
         if watch:
-            _watch(text)
+            _watch(api, lambda: text() or f"{_nothing(asked)}\n")
+        elif found := text():
+            _print(found)
         else:
-            _print(text())
+            _note(_nothing(asked))
 
 
 def _top(api: Api, asked: Asked, name: str, *, order: str, output: Output) -> str:
-    document = api.one(asked, name) if name and asked.kind is not SPLITS else api.list(asked)
+    document = api.one(asked, name) if name else api.list(asked)
     if output in (Output.JSON, Output.YAML):
         return _document(document, output)
-    lines = [line for line in tops.lines_of(document) if name in ("", line.name)]
+    lines = tops.lines_of(document)
     if not lines:
-        _note(_nothing(asked))
         return ""
     namespaces = asked.kind.namespaced and not asked.namespace
     return tops.table(tops.in_order(lines, order), wide=output is Output.WIDE, namespaces=namespaces)
@@ -132,6 +150,8 @@ def edges(
     name: Name = "",
     *,
     namespace: Namespace = "",
+    selector: PeerSelector = "",
+    by: By = Apart.EACH,
     window: Window = "",
     output: As = Output.TABLE,
 ) -> None:
@@ -139,7 +159,12 @@ def edges(
     kind, name = _kind_and_name(what, name)
     if not name:
         raise WrongUsage(f"which of the {kind.plural}? Write {kind.singular}/NAME")
-    with _asking(ctx.obj, kind, Scope(namespace, everywhere=False, window=window)) as (api, asked):
+    if kind is SPLITS:
+        raise WrongUsage(
+            f"a TrafficSplit has no edges: `top {kind.plural}/{name}` has its backends, `edges service/NAME` who calls it"
+        )
+    scope = Scope(namespace, everywhere=False, selector=selector, window=window, by=by)
+    with _asking(ctx.obj, kind, scope) as (api, asked):
         document = api.edges(asked, name)
         if output in (Output.JSON, Output.YAML):
             _print(_document(document, output))
@@ -162,7 +187,9 @@ def topology(
     output: DrawnAs = Drawn.TERMINAL,
 ) -> None:
     """Draw who calls whom."""
-    kind, _ = _kind_and_name(what, "")
+    kind, name = _kind_and_name(what, "")
+    if name:
+        raise WrongUsage(f"a topology has all {kind.plural}; `edges {kind.singular}/{name}` shows one, -l chooses some")
     with _asking(ctx.obj, kind, Scope(namespace, all_namespaces, selector, window)) as (api, asked):
         graph = asked_topology(api, asked)
         if not graph.edges and output in (Drawn.TERMINAL, Drawn.WIDE):
@@ -197,7 +224,10 @@ def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
     kind, slash, named = what.partition("/")
     if slash and (name or not named):
         raise WrongUsage(f"{what!r} is not clear: write KIND/NAME or KIND NAME")
-    return kind_named(kind), named or name
+    name = named or name
+    if "/" in name:
+        raise WrongUsage(f"{name!r} is no name: write KIND/NAME, and the namespace with -n")
+    return kind_named(kind), name
 
 
 @contextlib.contextmanager
@@ -208,24 +238,33 @@ def _asking(kubectl: Kubectl, kind: Kind, scope: Scope) -> Iterator[tuple[Api, A
     with kubectl.proxy() as proxy:
         inside = "" if scope.everywhere or not kind.namespaced else scope.namespace or kubectl.namespace()
         api = Api(proxy)
-        yield api, Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window)
-        for warning in api.warnings:  # what was not counted, for example
-            _note(f"Warning: {warning}")
+        yield api, Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window, by=scope.by)
+        _remark(api)
+
+
+def _remark(api: Api) -> None:
+    """Print what the API warned of, what was not counted for example."""
+    for warning in api.warnings:
+        _note(f"Warning: {warning}")
+    api.warnings.clear()
 
 
 def _check_window(window: str) -> None:
     try:
-        seconds(window)
+        length = seconds(window)
     except HeadgateError as error:
         raise WrongUsage(f"--window: {error}") from error
+    if not length:
+        raise WrongUsage(f"--window: {window} is no time; write for example 30s, 5m or 1m30s")
 
 
-def _watch(text: Callable[[], str]) -> None:
-    """Show a table until interrupted: in place on a terminal, one beneath the other elsewhere."""
+def _watch(api: Api, text: Callable[[], str]) -> None:
+    """Show a table until interrupted: in place on a terminal that can, one beneath the other elsewhere."""
     console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         while True:
             _print(text())
+            _remark(api)
             sys.stdout.flush()
             pause(REFRESH_S)
     with Live(console=console, auto_refresh=False) as live:
@@ -233,9 +272,10 @@ def _watch(text: Callable[[], str]) -> None:
         while True:
             trouble = ""
             try:
-                shown = text()
+                shown = text() + "".join(f"Warning: {warning}\n" for warning in api.warnings)
             except Unavailable as error:
                 trouble = f"error: {error}"
+            api.warnings.clear()
             live.update(Text(shown + trouble, no_wrap=True, overflow="crop"), refresh=True)
             pause(REFRESH_S)
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from headgate.errors import NotFound
 from headgate.plugin.api import Api, Asked, Document
 from headgate.plugin.edges import Exchange, Peer, exchanges_of
@@ -22,8 +24,9 @@ def topology(api: Api, asked: Asked) -> Graph:
         return graph_of(SERVICES.kind, asked.namespace, {"items": []}, {}, splits_of(api.list(asked)))
     listed = api.list(asked)
     nodes = nodes_of(asked.kind.kind, listed)
+    everybody = msgspec.structs.replace(asked, selector="")  # labels choose resources, not with whom they exchange
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        edges = dict(zip(nodes, pool.map(lambda node: _edges(api, asked, node), nodes), strict=True))
+        edges = dict(zip(nodes, pool.map(lambda node: _edges(api, everybody, node), nodes), strict=True))
     return graph_of(asked.kind.kind, asked.namespace, listed, edges, _splits(api, asked, listed))
 
 
