@@ -17,7 +17,7 @@ from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
 from tests.e2e.world import until, world_in_a_new_directory
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-NOT_HERE = re.compile("headgate_tcp_|headgate_traffic_incomplete_")
+NOT_HERE = re.compile("headgate_tcp_")
 SPLIT = json.dumps(
     {
         "apiVersion": "split.smi-spec.io/v1alpha2",

@@ -13,6 +13,7 @@ from headgate.latest import Latest
 from headgate.local.envoy import EnvoyState
 from headgate.serve.exposition import PATH, create_exposition, serve_exposition
 from headgate.telemetry.exposition import Family, traffic
+from headgate.telemetry.receiver import NOTES
 from headgate.telemetry.totals import Totals
 from headgate.telemetry.windows import Windows
 
@@ -36,6 +37,8 @@ def count(exposed: Exposed, windows: Windows, machine: Machine, peek: Peek) -> T
     """Begin to count what is told; `peek` looks at an object."""
     by_pod = exposed.by == "pod"
     totals = Totals(Places(peek, machine.loop.compiled, by_pod=by_pod), by_pod=by_pod)
+    for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
+        totals.note(what, 0)
     windows.count_in(totals)
     return totals
 

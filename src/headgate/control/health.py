@@ -12,7 +12,7 @@ from headgate.compiler.report import Compiled
 from headgate.control.machine import Machine
 from headgate.control.timings import Timings
 from headgate.errors import HeadgateError
-from headgate.identity.certificates import dates, expiry, read_certificates
+from headgate.identity.certificates import dates, read_certificates
 from headgate.latest import Latest
 from headgate.local.envoy import EnvoyState
 from headgate.model.refs import PortRef
@@ -22,7 +22,6 @@ from headgate.telemetry.exposition import Family, Labels, Line
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _BEGAN = time.time()
-_expiry = lru_cache(10_000)(expiry)
 
 
 class Health:
@@ -100,9 +99,11 @@ class Health:
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
         text = "Proxies that have no certificate, or an old one, because none could be issued."
         yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
-        ends = [_expiry(one.chain) for one in current]
+        first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
         text = "When the first of the proxies' certificates ends, seconds since the epoch."
-        yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(min(ends))] if ends else [])
+        yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(end) for end, _ in first])
+        text = "How long that certificate is valid in all; it should have been replaced at half of it."
+        yield Family("headgate_certificate_lifetime_seconds", "gauge", text, [Line(lifetime) for _, lifetime in first])
         ends = [end for one in current[:1] if (end := _authority_expiry(one.roots))]
         text = "When the first of the authorities that the mesh believes ends, seconds since the epoch."
         yield Family("headgate_authority_expiry_timestamp_seconds", "gauge", text, map(Line, ends))
@@ -151,6 +152,11 @@ def _share_labels(ref: PortRef, backend: str, route: str, rule: int) -> Labels:
         ("route", route),
         ("rule", str(rule)),
     )
+
+
+@lru_cache(10_000)
+def _validity(chain: str) -> tuple[float, float]:
+    return dates(read_certificates(chain, "a proxy's certificate")[0])
 
 
 @lru_cache(4)

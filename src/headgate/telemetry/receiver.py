@@ -26,6 +26,7 @@ UNKNOWN = "proxies that had run for long when headgate first heard of them; what
 LOST = "requests or series that a proxy had no room to count"
 FULL = "reports with more series than a proxy may have"
 UNREADABLE = "reports that could not be read"
+NOTES = (LATE, UNKNOWN, LOST, FULL, UNREADABLE)
 
 
 class Kept(Value, frozen=True, kw_only=True):
