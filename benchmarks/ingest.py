@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 
 from headgate.envoy import pb
-from headgate.envoy.reporting import BOUNDS
+from headgate.envoy.reporting import BOUNDS, CLUSTER_SECONDS, absences
 from headgate.telemetry.otlp import METHOD
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.windows import Windows
@@ -109,7 +109,7 @@ def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchron
 
 async def receive(proxies: int, edges: int) -> None:
     """Take the reports and say what that cost."""
-    receiver = Receiver(Windows(), 120, clock=lambda: START)
+    receiver = Receiver(Windows(), absences(CLUSTER_SECONDS), clock=lambda: START)
     with tempfile.TemporaryDirectory() as directory:
         address = f"unix:{directory}/xds.sock"
         xds = XdsServer(Fleet(), LocalTokens(SECRET), beside={METHOD: receiver.export})

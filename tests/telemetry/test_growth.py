@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.telemetry.proxies import ABSENCES, START, Proxy
 
+from headgate.envoy import reporting
 from headgate.telemetry.growth import FORGET, GAP, MOST_SERIES, Growth, KeptGrowth
 from headgate.telemetry.otlp import Report, Sample
 
@@ -209,6 +210,20 @@ def test_signs_of_life_are_enough_to_know_that_a_series_was_evicted():
     for _ in range(20):
         report = proxy.flush()
         growth.take(report if report.samples else report._replace(start=0.0), report.time)
+    proxy.count("a", 5)
+    assert counted + total(growth, proxy.flush()) == 7
+
+
+@pytest.mark.parametrize("seconds", [reporting.LOCAL_SECONDS, reporting.CLUSTER_SECONDS])
+@pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
+def test_proxies_that_report_more_and_less_often_count_exactly_after_any_rest(seconds, idle):
+    """A series that rests is dropped by the second sweep, or goes on: either way what comes next counts once."""
+    number = reporting.absences(seconds)
+    growth, proxy = Growth(number, START), Proxy(absences=number)
+    proxy.count("a", 2)
+    counted = total(growth, proxy.flush())
+    for _ in range(idle):
+        counted += total(growth, proxy.flush())
     proxy.count("a", 5)
     assert counted + total(growth, proxy.flush()) == 7
 

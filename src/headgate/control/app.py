@@ -237,7 +237,7 @@ async def _ground(options: Options, stack: AsyncExitStack) -> _Ground:
 
 def _traffic(options: Options, tasks: Background) -> Receiver:
     """Return what takes the proxies' reports; it goes on counting where the last headgate ended."""
-    receiver = Receiver(Windows(), reporting.SWEEP_SECONDS // reporting.LOCAL_SECONDS)
+    receiver = Receiver(Windows(), reporting.absences(reporting.LOCAL_SECONDS))
     if not options.ephemeral:
         if kept := read_kept(options.state / FILE):
             receiver.restore(kept)

@@ -31,6 +31,15 @@ _MIRRORS = "cluster.mirror/"  # and the rest of what `names.mirror` says
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
+def absences(seconds: int) -> int:
+    """Return how many reports there are between two sweeps where one comes every few `seconds`.
+
+    A receiver must know just that of its proxies: with more, a series that was dropped seems to go on, and what it counts
+    anew is missing; with less, one that goes on seems to begin anew, and counts twice.
+    """
+    return SWEEP_SECONDS // seconds
+
+
 def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
     """Let a proxy count, and report every few `seconds` to a `cluster`, in the name of its node id."""
     message.admin.access_log.append(telemetry.anchor())
