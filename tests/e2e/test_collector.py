@@ -73,9 +73,10 @@ def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
         shop.agrees()
 
 
-def test_what_is_no_address_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["x", "http://127.0.0.1:4317", "127.0.0.1:0", ":4317"])
+def test_what_is_no_address_is_refused(place: str) -> None:
     with (
-        pytest.raises(AssertionError, match="write HOST:PORT, such as"),
-        world_in_a_new_directory("--otlp-collector", "x"),
+        pytest.raises(AssertionError, match="write HOST:PORT without http://, such as"),
+        world_in_a_new_directory("--otlp-collector", place),
     ):
         pass

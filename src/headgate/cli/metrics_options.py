@@ -1,5 +1,6 @@
 """Options of `headgate up` about metrics: where they are read, and where they go besides."""
 
+import re
 from typing import Annotated, Literal
 
 import typer
@@ -10,6 +11,9 @@ from headgate.telemetry.flows import Source
 from headgate.telemetry.prometheus import parse_source
 
 LAST_PORT = 65535
+_HOST = re.compile(
+    r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+"
+)  # a name, or an address; no URL: that has a scheme, and may want TLS
 
 MetricsAddress = Annotated[
     str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
@@ -37,10 +41,11 @@ def source(text: str) -> Source | None:
 
 def collector(text: str) -> Collector | None:
     """Return the collector that proxies report to besides."""
-    host, _, port = text.rpartition(":")
-    if text and not (host and port.isdecimal() and 0 < int(port) <= LAST_PORT):
+    place, _, port = text.rpartition(":")
+    host = place.strip("[]")
+    if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= LAST_PORT):
         raise typer.BadParameter(
-            f"{text!r} is no place of a collector; write HOST:PORT, such as 127.0.0.1:4317",
+            f"{text!r} is no place of a collector; write HOST:PORT without http://, such as 127.0.0.1:4317",
             param_hint="'--otlp-collector'",
         )
-    return Collector(host=host.strip("[]"), port=int(port)) if text else None
+    return Collector(host=host, port=int(port)) if text else None
