@@ -1,0 +1,89 @@
+"""What users of the metrics API count on: fresh numbers, requests apart from connections, and no need of anything else."""
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tests.e2e.manifests import endpoints, external, service, split
+from tests.e2e.world import World, until
+
+SEED, RELEASED = "/apis/traffic.metrics.k8s.io/v1beta1", "/apis/metrics.smi-spec.io/v1alpha1"
+
+
+def ask(world: World, path: str) -> Any:
+    return json.loads(world.kubectl("get", "--raw", path))
+
+
+def counts(item: Any) -> Mapping[str, int]:
+    return {one["name"]: int(one["value"]) for one in item["metrics"] if one["name"].endswith("_count")}
+
+
+def test_the_first_request_is_in_the_window_that_ends_now(world: World, namespace: str) -> None:
+    """R85, R97: 30 seconds unless said otherwise, and nothing to switch on before."""
+    world.apply(external("first", world.backend("first")), namespace=namespace)
+    world.settle()
+    url = f"{SEED}/namespaces/{namespace}/services/first"
+    assert counts(ask(world, url)) == {"success_count": 0, "failure_count": 0}
+    world.send(1, world.request("first", 8080, namespace=namespace))
+    until(lambda: counts(ask(world, url))["success_count"] == 1, "the request")
+    before = time.time()
+    found = ask(world, url)
+    after = time.time()
+    assert found["window"] == "30s"
+    assert found["timestamp"].endswith("Z")
+    assert int(before) <= datetime.fromisoformat(found["timestamp"]).timestamp() <= after
+
+
+def test_connections_that_nobody_took_are_no_failed_requests(world: World, namespace: str) -> None:
+    """R98: of a port that is not HTTP, with and without a server behind it."""
+    ports = {"tcp": 5432}
+    server = world.backend("db")
+    world.apply(service("db", ports), endpoints("db", {"tcp": [server]}), service("gone", ports), namespace=namespace)
+    world.settle()
+    for name, times in {"db": 3, "gone": 2}.items():
+        for _ in range(times):
+            with socket.create_connection(world.address(name, 5432, namespace)) as client:
+                client.settimeout(30)
+                if name == "db":
+                    client.sendall(b"GET / HTTP/1.1\r\nhost: db\r\n\r\n")
+                assert bool(client.recv(1)) == (name == "db")
+
+    def told() -> Mapping[str, Mapping[str, int]]:
+        items = ask(world, f"{SEED}/namespaces/{namespace}/services")["items"]
+        return {item["resource"]["name"]: counts(item) for item in items}
+
+    none = {"success_count": 0, "failure_count": 0}
+    expected = {
+        "db": {**none, "connection_count": 3, "connection_failure_count": 0},
+        "gone": {**none, "connection_count": 0, "connection_failure_count": 2},
+    }
+    until(lambda: told() == expected, str(expected))
+
+
+def test_a_canary_controller_needs_the_api_and_nothing_else(world: World, namespace: str) -> None:
+    """R102: it reads how the backends of a split do, and takes weight from the one that fails."""
+    good, bad = world.backend("v1"), world.backend("v2")
+    bad.status = "500 Broken"
+    shares = {"web-v1": 50, "web-v2": 50}
+    manifests = service("web", {"http": 8080}), external("web-v1", good), external("web-v2", bad)
+    world.apply(*manifests, split("web", "web", shares), namespace=namespace)
+    world.settle()
+    request = world.request("web", 8080, namespace=namespace)
+    world.send(20, request)
+    url = f"{RELEASED}/namespaces/{namespace}/trafficsplits/web"
+
+    def failing() -> set[str]:
+        legs = {item["backend"]["name"]: counts(item) for item in ask(world, url)["items"]}
+        assert sum(sum(leg.values()) for leg in legs.values()) == 20
+        return {name for name, leg in legs.items() if leg["failure_count"]}
+
+    found = until(failing, "the failures of web-v2")
+    assert found == {"web-v2"}
+    world.apply(split("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
+    world.settle()
+    good.take(), bad.take()
+    world.send(20, request)
+    assert (good.take(), bad.take()) == (20, 0)
