@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 import yaml
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -55,7 +55,7 @@ Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and refresh i
 class Output(enum.StrEnum):
     """How tables are written."""
 
-    TABLE = ""
+    TABLE = "table"
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
@@ -64,7 +64,7 @@ class Output(enum.StrEnum):
 class Drawn(enum.StrEnum):
     """How a topology is written."""
 
-    TERMINAL = ""
+    TERMINAL = "terminal"
     WIDE = "wide"
     DOT = "dot"
     MERMAID = "mermaid"
@@ -76,17 +76,19 @@ class Drawn(enum.StrEnum):
 class Apart(enum.StrEnum):
     """What tells the peers of edges apart (R88)."""
 
-    EACH = ""
+    EACH = "each"
     NAMESPACE = "namespace"
     KIND = "kind"
 
 
-As = Annotated[Output, typer.Option("-o", "--output", metavar="wide|json|yaml", show_default=False)]
-DrawnAs = Annotated[Drawn, typer.Option("-o", "--output", metavar="wide|dot|mermaid|svg|json|yaml", show_default=False)]
+As = Annotated[Output, typer.Option("-o", "--output", metavar="table|wide|json|yaml", show_default=False)]
+DrawnAs = Annotated[
+    Drawn, typer.Option("-o", "--output", metavar="terminal|wide|dot|mermaid|svg|json|yaml", show_default=False)
+]
 
 By = Annotated[
     Apart,
-    typer.Option("--by", metavar="namespace|kind", help="Tell peers apart by that alone.", show_default=False),
+    typer.Option("--by", metavar="each|namespace|kind", help="Tell peers apart by that alone.", show_default=False),
 ]
 PeerSelector = Annotated[
     str, typer.Option("-l", "--selector", help="Labels of the peers that show: app=foo,tier!=db.", show_default=False)
@@ -163,7 +165,7 @@ def edges(
         raise WrongUsage(
             f"a TrafficSplit has no edges: `top {kind.plural}/{name}` has its backends, `edges service/NAME` who calls it"
         )
-    scope = Scope(namespace, everywhere=False, selector=selector, window=window, by=by)
+    scope = Scope(namespace, everywhere=False, selector=selector, window=window, by="" if by is Apart.EACH else by)
     with _asking(ctx.obj, kind, scope) as (api, asked):
         document = api.edges(asked, name)
         if output in (Output.JSON, Output.YAML):
@@ -272,11 +274,13 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
         while True:
             trouble = ""
             try:
-                shown = text() + "".join(f"Warning: {warning}\n" for warning in api.warnings)
+                shown = text()
+                trouble = "".join(f"Warning: {warning}\n" for warning in api.warnings)
             except Unavailable as error:
                 trouble = f"error: {error}"
             api.warnings.clear()
-            live.update(Text(shown + trouble, no_wrap=True, overflow="crop"), refresh=True)
+            table = Text(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
+            live.update(Group(table, Text(trouble)) if trouble else table, refresh=True)
             pause(REFRESH_S)
 
 
