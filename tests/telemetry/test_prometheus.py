@@ -15,12 +15,13 @@ from headgate.errors import TelemetryError
 from headgate.telemetry.exposition import traffic
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import bucket_of, percentile
-from headgate.telemetry.prometheus import NEW, Prometheus, parse_source
+from headgate.telemetry.prometheus import NEW, NO_PODS, Prometheus, parse_source
 from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.totals import End, Passage, Totals
 from headgate.telemetry.windows import Windows
 
 OK, BAD = {class_cell(200): 1}, {class_cell(503): 1}
+NOBODYS = Flow(source=Peer(outside="gateway"), destination=NOBODY, service="default/web", port=80)
 START = 1_000_000.0
 
 
@@ -177,6 +178,28 @@ async def test_without_pods_there_is_nothing_to_say():
     scraped.scrape()
     with pytest.raises(TelemetryError, match="--metrics-by pod"):
         await scraped.source.read(30)
+
+
+async def test_one_that_is_started_again_by_pod_answers_from_then_on():
+    """The message above says so; what was counted without pods has no place, and that is told."""
+    scraped = Scraped(by_pod=False)
+    scraped.scrape()
+    scraped.totals.add(NOBODYS, {class_cell(200): 50})
+    scraped.now += 5
+    scraped.scrape()
+    scraped.by_pod = True
+    scraped.now += 5
+    scraped.start()
+    scraped.now += 1
+    scraped.windows.add(NOBODYS, {class_cell(200): 2})
+    scraped.windows.add(flow("a"), OK)
+    scraped.scrape()
+    reading = await scraped.source.read(60)
+    assert {flow: (counts.success, counts.failure) for flow, counts in reading.flows.items()} == {
+        NOBODYS: (2, 0),
+        flow("a"): (1, 0),
+    }
+    assert reading.cut == (f"{NO_PODS}: 1",)
 
 
 class Answering(BaseHTTPRequestHandler):

@@ -25,6 +25,7 @@ from headgate.telemetry.slots import KEPT
 BEFORE = 130.0  # seconds before a window in which a sample is looked for; so scrapes may be two minutes apart
 TIMEOUT = 10.0
 MOST_BYTES = 256 << 20  # of an answer
+NO_PODS = "headgates that counted before by workload, not by pod: what they counted is left out"
 NEW = "series whose growth before Prometheus first saw them is unknown"
 _BUCKET = f"{exposition.LATENCY}_bucket"
 _CELLS = {
@@ -101,9 +102,13 @@ def _reading(series: Sequence[Series], end: float, window: float, url: str) -> R
     for one in series:
         name = one.metric["__name__"]
         life = lives.get(_scraped(one.metric))
-        if name == exposition.STARTED or life is None:
+        if name == exposition.STARTED:
+            notes[NO_PODS] += _counts_workloads(one)
             continue
-        count, is_known = growth(one.values, end - window, life)
+        samples = [item for item in one.values if item[0] >= life.scraped] if life else ()
+        if not life or not samples:
+            continue
+        count, is_known = growth(samples, end - window, life)
         notes[NEW] += not is_known
         if name == _BUCKET:
             key = tuple(sorted((label, text) for label, text in one.metric.items() if label != "le"))
@@ -153,11 +158,17 @@ def _lives(series: Iterable[Series], url: str) -> Mapping[Scraped, Life]:
             f"the Prometheus {url} has nothing of headgate's in the last minutes: start `headgate up` with"
             " --metrics-address, and add that address to scrape_configs"
         )
-    if any(one.metric.get("by") != "pod" for one in found):
+    lives = {_scraped(one.metric): _life(one.values) for one in found if not _counts_workloads(one)}
+    newest = max((life.scraped for life in lives.values()), default=0.0)
+    if any(one.values[-1][0] > newest for one in found if _counts_workloads(one)):
         raise TelemetryError(
             f"the Prometheus {url} has no pods of headgate's: start `headgate up` with --metrics-by pod"
         )
-    return {_scraped(one.metric): _life(one.values) for one in found}
+    return lives
+
+
+def _counts_workloads(started: Series) -> bool:
+    return started.metric.get("by") != "pod"
 
 
 def _life(samples: Samples) -> Life:
