@@ -182,11 +182,17 @@ async def test_without_pods_there_is_nothing_to_say():
 
 async def test_one_that_is_started_again_by_pod_answers_from_then_on():
     """The message above says so; what was counted without pods has no place, and that is told."""
-    scraped = Scraped(by_pod=False)
+    scraped = Scraped()
+    scraped.scrape()
+    scraped.now += 5
+    scraped.by_pod = False
+    scraped.start()
     scraped.scrape()
     scraped.totals.add(NOBODYS, {class_cell(200): 50})
     scraped.now += 5
     scraped.scrape()
+    with pytest.raises(TelemetryError, match="--metrics-by pod"):
+        await scraped.source.read(60)
     scraped.by_pod = True
     scraped.now += 5
     scraped.start()

@@ -158,9 +158,14 @@ def _lives(series: Iterable[Series], url: str) -> Mapping[Scraped, Life]:
             f"the Prometheus {url} has nothing of headgate's in the last minutes: start `headgate up` with"
             " --metrics-address, and add that address to scrape_configs"
         )
-    lives = {_scraped(one.metric): _life(one.values) for one in found if not _counts_workloads(one)}
-    newest = max((life.scraped for life in lives.values()), default=0.0)
-    if any(one.values[-1][0] > newest for one in found if _counts_workloads(one)):
+    ends = {_scraped(one.metric): one.values[-1][0] for one in found if _counts_workloads(one)}
+    lives = {
+        scraped: _life(samples)
+        for scraped, values in ((_scraped(one.metric), one.values) for one in found if not _counts_workloads(one))
+        if (samples := [item for item in values if item[0] > ends.get(scraped, 0.0)])
+    }
+    begun = max(((life.scraped, *life.again)[-1] for life in lives.values()), default=0.0)
+    if any(end > begun for end in ends.values()):
         raise TelemetryError(
             f"the Prometheus {url} has no pods of headgate's: start `headgate up` with --metrics-by pod"
         )
