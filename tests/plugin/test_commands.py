@@ -283,9 +283,7 @@ def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(told: Tol
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
 
 
-def test_a_watch_says_what_was_not_counted_beneath_and_only_as_long_as_it_is_so(
-    told: Told, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_watch_says_what_was_not_counted_and_only_as_long_as_it_is_so(told: Told, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
     monkeypatch.setattr(commands, "Console", terminal)
@@ -299,7 +297,7 @@ def test_a_watch_says_what_was_not_counted_beneath_and_only_as_long_as_it_is_so(
 
     monkeypatch.setattr(commands, "pause", pause)
     assert told.run("top", "pods", "--watch") == (130, "", "")
-    first, second, *_ = screen.getvalue().split("No pods found in the namespace default.")[1:]
+    first, second, *_ = screen.getvalue().split("No pods found in the namespace default.")
     assert "Warning: what a proxy had no room for: 3" in first
     assert "Warning" not in second
 
@@ -314,11 +312,11 @@ def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_aw
     away = refusal(503, "no proxy has reported yet", "ServiceUnavailable")
     monkeypatch.setattr(commands, "pause", Pauses(told, away, listed(metrics("foo", 60))))
     assert told.run("top", "pods", "--watch").code == 130
-    first, second, third, *_ = screen.getvalue().split("NAME")[1:]
+    before, first, second, third, *_ = screen.getvalue().split("NAME")
+    assert "error" not in before
     assert "1.0rps" in first
-    assert "error" not in first
+    assert "no proxy has reported yet" in " ".join(first.split())  # above the second look: all of it, however narrow
     assert "1.0rps" in second  # what was last known stays, with a word why it is old
-    assert "no proxy has reported yet" in " ".join(second.split())  # all of it, on a narrow terminal too
+    assert "error" not in second
     assert "2.0rps" in third
-    assert "error" not in third
     assert "\x1b[1A" in screen.getvalue()  # the cursor goes up: each look replaces the one before

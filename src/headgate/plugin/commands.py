@@ -275,12 +275,12 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
             trouble = ""
             try:
                 shown = text()
-                trouble = "".join(f"Warning: {warning}\n" for warning in api.warnings)
+                trouble = "\n".join(f"Warning: {warning}" for warning in api.warnings)
             except Unavailable as error:
                 trouble = f"error: {error}"
             api.warnings.clear()
             table = Text(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
-            live.update(Group(table, Text(trouble)) if trouble else table, refresh=True)
+            live.update(Group(Text(trouble), table) if trouble else table, refresh=True)  # at the foot it may be cut
             pause(REFRESH_S)
 
 
