@@ -24,6 +24,8 @@ READ = [  # a command, and what it prints (a regular expression)
     ("get deployments.traffic.metrics.k8s.io -A", r"NAMESPACE +NAME .*\ndefault +shop "),
     ("get namespaces.traffic.metrics.k8s.io", r"default +91.23%"),
     ("get nodes.traffic.metrics.k8s.io", r"node-1 +91.23%"),
+    ("get deployment.traffic.metrics.k8s.io web", r"web +91.23%"),
+    ("get trafficsplit.metrics.smi-spec.io canary -o name", "canary"),
     ("get trafficsplits.metrics.smi-spec.io canary", r"NAME +BACKEND +WEIGHT .*\ncanary +web-v1 +90 +90.00%.*\ncanary +web-v2 +10 "),
     ("get pods.traffic.metrics.k8s.io -l app=web -o name", r"^trafficmetrics.traffic.metrics.k8s.io/web-5d-c4c4c\n.*-d5d5d\n$"),
     ("get pods.traffic.metrics.k8s.io web-5d-c4c4c -o jsonpath={.metrics[3].value}", "^95$"),

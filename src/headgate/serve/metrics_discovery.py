@@ -19,12 +19,17 @@ def rows(group: str, version: str) -> list[dict[str, Any]]:
 
 
 def aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
-    """Return what only aggregated discovery has beyond `rows`: sub-resources, and kinds that kubectl can tell apart."""
+    """Return what only aggregated discovery has beyond `rows`: sub-resources, and kinds and singulars for kubectl.
+
+    kubectl takes the kind in small letters for the singular where none is told, and nobody types that.
+    """
     face = face_of(group, version)
     if face is None:
         return []
-    found = [{**row, "kind": told_apart(face.kinds[row["name"]])} for row in rows(group, version)]
-    edges = [{**row, "name": f"{row['name']}/{EDGES}", "verbs": ["get"]} for row in found if row["name"] != SPLITS]
+    kinds = [(row, face.kinds[row["name"]]) for row in rows(group, version)]
+    found = [{**row, "kind": told_apart(kind), "singularName": kind.lower()} for row, kind in kinds]
+    parts = [row for row in found if row["name"] != SPLITS]
+    edges = [{**row, "name": f"{row['name']}/{EDGES}", "singularName": "", "verbs": ["get"]} for row in parts]
     return found + edges
 
 
