@@ -11,9 +11,8 @@ from headgate.telemetry.flows import Source
 from headgate.telemetry.prometheus import parse_source
 
 LAST_PORT = 65535
-_HOST = re.compile(
-    r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+"
-)  # a name, or an address; no URL: that has a scheme, and may want TLS
+# A name or an address, and no URL: that has a scheme, and may want TLS.
+_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 MetricsAddress = Annotated[
     str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
