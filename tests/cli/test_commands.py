@@ -38,6 +38,7 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["try", "https://website"], "https is not spoken here"),
         (["try", "http://website:99999"], "no usable port"),
         (["try", "http://"], "names no Service"),
+        (["up", ".", "--metrics-by", "pod"], "give --metrics-address too"),
         (["try", "website", "-H", "no colon"], "write 'name: value'"),
         (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
         (["try", "website", "-H", "Host: other"], "Host follows from the URL"),

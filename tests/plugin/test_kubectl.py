@@ -36,6 +36,10 @@ def test_the_namespace_of_the_context_counts_wherever_kubectls_options_stand(api
     api.ok(*arguments)
 
 
+def test_it_says_of_which_version_it_is(api: Recorded):
+    assert api.ok("version").startswith("kubectl traffic 0.")
+
+
 def test_an_option_without_its_value_is_wrong_usage(api: Recorded):
     assert api.run("top", "pods", "--context") == (2, "", "error: --context needs a value\n")
 

@@ -112,6 +112,14 @@ async def weights(api: Served, name: str = "website") -> str:
     return await api.ok("get", "ts", name, "--ignore-not-found", "-o", "jsonpath={.spec.backends[*].weight}")
 
 
+@pytest.mark.parametrize("somebody", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
+async def test_nobody_is_answered_as_somebody_else(api: Served, somebody: tuple[str, ...]) -> None:
+    """`kubectl --as` is for finding out what somebody may do; the owner's answer would be the wrong one."""
+    ran = await api.kubectl("get", "pods", *somebody)
+    assert ran.code == 1
+    assert "(--as)" in ran.err
+
+
 async def test_reading(api: Served) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     for command, expected in READ:

@@ -1,10 +1,11 @@
 """Options of `headgate up` about metrics: where they are read, and where they go besides."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from headgate.control.exposed import By
 from headgate.envoy.exporting import Collector
 from headgate.errors import TelemetryError
 from headgate.telemetry.flows import Source
@@ -17,9 +18,7 @@ _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 MetricsAddress = Annotated[
     str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
 ]
-MetricsBy = Annotated[
-    Literal["workload", "pod"], typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")
-]
+MetricsBy = Annotated[By, typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")]
 MetricsSource = Annotated[
     str,
     typer.Option(help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."),
@@ -28,6 +27,16 @@ OtlpCollector = Annotated[
     str,
     typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
 ]
+
+
+def chosen(by: By, address: str) -> By:
+    """Return what /metrics tells traffic apart by; to say so without an address would have no effect."""
+    if by == "pod" and not address:
+        raise typer.BadParameter(
+            "it is for /metrics, which has no address; give --metrics-address too, such as 127.0.0.1:9900",
+            param_hint="'--metrics-by'",
+        )
+    return by
 
 
 def source(text: str) -> Source | None:

@@ -25,7 +25,15 @@ from headgate.cli.mesh_options import (
     checked,
     lifetime,
 )
-from headgate.cli.metrics_options import MetricsAddress, MetricsBy, MetricsSource, OtlpCollector, collector, source
+from headgate.cli.metrics_options import (
+    MetricsAddress,
+    MetricsBy,
+    MetricsSource,
+    OtlpCollector,
+    chosen,
+    collector,
+    source,
+)
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.compiler.report import Compiled
@@ -92,7 +100,7 @@ def up(
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
-        metrics_by=metrics_by,
+        metrics_by=chosen(metrics_by, metrics_address),
         metrics_source=source(metrics_source),
         collector=collector(otlp_collector),
     )

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from importlib.metadata import version as version_of
 from typing import Any
 
 import typer
@@ -48,8 +49,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
 for _command in (commands.top, commands.edges, commands.topology):
     app.command()(_command)
+
+
+@app.command()
+def version() -> None:
+    """Show the version of this plugin."""
+    sys.stdout.write(f"{NAME} {version_of('headgate')}\n")
 
 
 def _exit_code(error: HeadgateError) -> int:

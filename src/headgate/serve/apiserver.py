@@ -35,6 +35,7 @@ from headgate.telemetry.flows import Source
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
 _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
@@ -133,17 +134,24 @@ class _Api:
 
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")
-        if parts[0] == "api" and len(parts) > 2:
-            return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
-        if parts[0] == "apis" and len(parts) > 3:
-            if reviews.is_review(*parts[1:4]) and len(parts) == 4:
-                return await _review(request, parts[3])
-            if face := face_of(parts[1], parts[2]):
-                return await self._metrics.answer(request, question(face, parts[3:]))
-            return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
+        if len(parts) > _DESCRIBED.get(parts[0], len(parts)):
+            return await self._of_objects(request, parts)
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
         return _described(request, parts)
+
+    async def _of_objects(self, request: Request, parts: list[str]) -> Response:
+        if any(name.startswith("impersonate-") for name in request.headers):
+            raise ApiError(
+                403, "the embedded API has one user, who may do everything; it answers as nobody else (--as)"
+            )
+        if parts[0] == "api":
+            return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
+        if reviews.is_review(*parts[1:4]) and len(parts) == 4:
+            return await _review(request, parts[3])
+        if face := face_of(parts[1], parts[2]):
+            return await self._metrics.answer(request, question(face, parts[3:]))
+        return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
 
 
 async def _review(request: Request, resource: str) -> Response:
