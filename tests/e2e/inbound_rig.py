@@ -214,11 +214,6 @@ class Sidecar(Rig):
 
         until(lambda: self.network.run(connect()), "the sidecar listens")
 
-    def count(self, suffix: str) -> int:
-        """Return the sum of the proxy's counters whose names end like that."""
-        found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
-        return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
-
 
 async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:
     """Send a request by HTTP/2 without having agreed on it, as one sidecar does to another; return who answered."""

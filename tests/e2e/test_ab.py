@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.draws import TIMES
 from tests.e2e.manifests import annotated, external, split
 from tests.e2e.world import World, until
 
@@ -243,7 +244,7 @@ def test_matches_and_stickiness_together(world: World, website: str) -> None:
     world.apply(insiders, sticky, namespace=website)
     request = world.request("website", 8080, namespace=website, headers={"x-insider": "yes"})
     seen = set()
-    for _ in range(12):
+    for _ in range(TIMES):
         first = world.ask(request)
         cookie = first.headers["set-cookie"].partition(";")[0]
         seen.add(first.who)

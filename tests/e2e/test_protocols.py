@@ -4,6 +4,7 @@ import socket
 import ssl
 from pathlib import Path
 
+from tests.draws import fits
 from tests.e2e.manifests import external, split
 from tests.e2e.protocols import certificate, connect_often, declared, greeting, http2, talk, upgrade, websocket
 from tests.e2e.wire import Request, Where
@@ -171,9 +172,9 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    counts = world.send(100, world.request("web", 8080, namespace=namespace))
+    counts = world.send(400, world.request("web", 8080, namespace=namespace))
     assert set(counts) == {"h1", "h2"}
-    assert 35 <= counts["h1"] <= 65  # 3 sigma
+    assert fits(counts["h1"], 0.5, of=400)
 
 
 def test_websockets_pass(world: World, namespace: str) -> None:

@@ -1,17 +1,9 @@
 """Where requests go, by weights and by what exists (requirements 1.1 and 1.8)."""
 
-import math
-from collections import Counter
-
 import pytest
+from tests.draws import fits
 from tests.e2e.manifests import annotated, endpoints, external, grant, service, split
 from tests.e2e.world import World, until
-
-
-def within_three_sigma(counts: Counter[str], name: str, share: float) -> bool:
-    """Say whether a drawn share fits; two-sided, it fails wrongly in 0.27 % of runs (requirements, part 3)."""
-    total = sum(counts.values())
-    return abs(counts[name] / total - share) <= 3 * math.sqrt(share * (1 - share) / total)
 
 
 def test_shares_are_exact(world: World, namespace: str) -> None:
@@ -59,9 +51,9 @@ def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, names
         annotated(split("web", "web", {"web-v1": 3, "web-v2": 1}), no_endpoints="fail"),
         namespace=namespace,
     )
-    counts = world.send(1000, world.request("web", 8080, namespace=namespace))
+    counts = world.send(4000, world.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"v1", "503"}
-    assert within_three_sigma(counts, "503", 0.25)
+    assert fits(counts["503"], 0.25, of=4000)
     programmed = until(lambda: [item for item in world.events("web", namespace) if item[1] == "Programmed"])
     assert programmed[0][2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
@@ -218,9 +210,9 @@ def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespa
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
-    counts = world.send(1000, world.request("web", 8080, namespace=namespace))
+    counts = world.send(4000, world.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"both", "one"}
-    assert within_three_sigma(counts, "one", 0.25)
+    assert fits(counts["one"], 0.25, of=4000)
 
 
 def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
