@@ -8,7 +8,7 @@ from tests.draws import fits
 from tests.e2e.manifests import external, split
 from tests.e2e.protocols import certificate, connect_often, declared, greeting, http2, talk, upgrade, websocket
 from tests.e2e.wire import Request, Where
-from tests.e2e.world import World, until
+from tests.e2e.world import World
 
 from headgate.cli.voice import place
 
@@ -87,7 +87,7 @@ def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str
         namespace=namespace,
     )
     assert world.network.run(talk(world.address("db", 9000, namespace))).first == ""
-    assert world.conditions("db", namespace)["BackendsReady"][1] == "NoReadyEndpoints"
+    world.conditions("db", namespace, BackendsReady="NoReadyEndpoints")
 
 
 def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> None:
@@ -101,10 +101,10 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
         namespace=namespace,
     )
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"web": 20}
-    status, reason, message = world.conditions("web", namespace)["ResolvedRefs"]
-    assert (status, reason) == ("False", "ProtocolMismatch")
+    status, _, message = world.conditions("web", namespace, ResolvedRefs="ProtocolMismatch")["ResolvedRefs"]
+    assert status == "False"
     assert "web-v2" in message
-    assert any(item[1] == "ProtocolMismatch" for item in until(lambda: world.events("web", namespace)))
+    world.event("ProtocolMismatch", "web", namespace)
 
 
 def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> None:
@@ -191,8 +191,7 @@ def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> N
     world.apply(declared("one", pod, app="http"), declared("two", pod, app="tcp"), namespace=namespace)
     assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
     assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
-    found = until(lambda: [item for item in world.events("two", namespace) if item[1] == "ProtocolsDiffer"])
-    assert f"Service {namespace}/one" in found[0][2]
+    assert f"Service {namespace}/one" in world.event("ProtocolsDiffer", "two", namespace)[2]
 
 
 def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
@@ -208,5 +207,4 @@ def test_an_unknown_protocol_is_http_and_an_event(world: World, namespace: str) 
     """D16."""
     world.apply(declared("app", world.backend("web"), app="example.com/own"), namespace=namespace)
     assert world.send(3, world.request("app", 9000, namespace=namespace)) == {"web": 3}
-    found = until(lambda: [item for item in world.events("app", namespace) if item[1] == "UnknownProtocol"])
-    assert found[0][0] == "Warning"
+    assert world.event("UnknownProtocol", "app", namespace)[0] == "Warning"
