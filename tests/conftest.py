@@ -1,9 +1,9 @@
 """What all tests share: the option that writes golden files, and patience on a busy machine."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("headgate", deadline=None)
+settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
 
 

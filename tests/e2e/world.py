@@ -206,8 +206,9 @@ class World:
     def write(self, name: str, text: str | bytes) -> Line:
         """Write a manifest file, wait until headgate has read it and it is in force; return what headgate said."""
         mark = len(self.lines)
-        path = self.directory / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        fresh = self.directory / f".{name}"  # whole at once: half of it would be a mistake, and told
+        fresh.write_bytes(text if isinstance(text, bytes) else text.encode())
+        fresh.replace(self.directory / name)
         return self._after_edit(mark)
 
     def remove(self, name: str) -> Line:
