@@ -1,10 +1,15 @@
-"""What all tests share: the option that writes golden files, and patience on a busy machine."""
+"""What all tests share: the option that writes golden files, patience on a busy machine, and what Ctrl-C does."""
+
+import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("headgate", deadline=None)
+settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # who runs the tests in the background has it so, and so have
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start: none would end
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

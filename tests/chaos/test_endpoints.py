@@ -1,7 +1,6 @@
 """Backends and endpoints come and go under load, in every order: no request is lost (R5, R37, D9)."""
 
 import asyncio
-import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,6 +10,7 @@ import pytest
 from tests.chaos.backend import counts as counted
 from tests.chaos.load import Load
 from tests.chaos.machine import DEPLOYMENTS, PODS, SERVICES, SLICES, SPLITS, Up, until
+from tests.ports import free_port
 
 BACKEND = Path(__file__).with_name("backend.py")
 PORT = 8080
@@ -23,10 +23,7 @@ class Outside:
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
-        held = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-        self.ports = [one.getsockname()[1] for one in held]
-        for one in held:
-            one.close()
+        self.ports = [free_port() for _ in names]
 
     async def start(self, counts: Path) -> None:
         places = [f"{name}=127.0.0.1:{port}" for name, port in zip(self.names, self.ports, strict=True)]
@@ -86,6 +83,16 @@ async def grown(load: Load, requests: int) -> None:
         return len(load.answers) >= wanted
 
     await until(enough, f"{requests} more answers")
+
+
+async def heard(load: Load, backend: str) -> None:
+    """Wait until a backend answers that has not answered before."""
+    mark = len(load.answers)
+
+    async def once() -> bool:
+        return any(answer.backend == backend for answer in load.answers[mark:])
+
+    await until(once, f"an answer of {backend}")
 
 
 @pytest.mark.e2e
@@ -179,9 +186,9 @@ async def test_hand_written_endpoints_are_edited(up: Up, load: Load, outside: Ou
     await add(up, "website-x", outside.ports[0])
     await split_over(up, ["website-x"])
     await up.in_force()
-    for port in outside.ports[1:]:
+    for name, port in zip(outside.names, outside.ports, strict=True):
         await up.api.patch(f"{SLICES}/website-x", {"ports": [{"port": port}]})
-        await grown(load, 50)
+        await heard(load, name)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends

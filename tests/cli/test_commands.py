@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -5,6 +6,8 @@ from typing import Any
 import pytest
 
 from headgate.cli.app import COMMANDS
+from headgate.cli.up import _run
+from headgate.errors import HeadgateError
 
 
 def test_help_names_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
@@ -81,3 +84,25 @@ def test_the_shell_can_complete_commands_and_options(run: Callable[..., Any], mo
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", word)
         assert wanted in run().out.split()
+
+
+async def together(*errors: Exception) -> None:
+    """Raise errors as tasks beside each other do, within a task that has others beside it too."""
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async with asyncio.TaskGroup(), asyncio.TaskGroup() as tasks:
+        for error in errors:
+            tasks.create_task(fail(error))
+
+
+def test_an_error_of_one_of_many_tasks_is_told_as_it_is() -> None:
+    """In every version of Python: groups of errors are shown with a traceback."""
+    with pytest.raises(HeadgateError, match=r"^the port is taken$"):
+        _run(together(HeadgateError("the port is taken"), HeadgateError("another")))
+
+
+def test_a_bug_beside_an_error_is_not_hidden_by_it() -> None:
+    with pytest.raises(ExceptionGroup):
+        _run(together(HeadgateError("the port is taken"), KeyError("a bug")))

@@ -47,6 +47,15 @@ async def test_a_timeout_names_who_lags_in_the_words_of_the_condition(world: Wor
     assert "it does not exist" in (await world.run("wait", "ts/other", "--timeout", "500ms")).err
 
 
+async def test_however_short_the_wait_what_is_told_has_been_seen(world: World) -> None:
+    """A busy API does not make an object one that does not exist."""
+    split = make_split({"v1": 1})
+    await world.store.create(split)
+    await world.status(split, make_status(Programmed="False", reasons={"Programmed": WAITING}))
+    ran = await world.run("wait", "ts/website", "--timeout", "1ms")
+    assert (ran.code, f"is not ready after 0.001 s: {WAITING}" in ran.err) == (124, True)
+
+
 async def test_a_refused_split_is_not_waited_for(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)

@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import socket
 import ssl
 import subprocess
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.ports import free_port
 from tests.serve.front_authority import Authority
 
 from headgate.serve.certificate import self_signed
@@ -102,8 +102,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip("KUBEBUILDER_ASSETS names no directory with etcd and kube-apiserver")
     with ExitStack() as stack:
         root = tmp_path_factory.mktemp("cluster")
-        found = Cluster(root, _free_port())
-        etcd, peers = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        found = Cluster(root, free_port())
+        etcd, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         stack.enter_context(_running(_etcd(assets, root, etcd, peers), root / "etcd.log"))
         stack.enter_context(_running(_api_server(assets, root, etcd, found.port), root / "api.log"))
         _wait(found)
@@ -192,8 +192,3 @@ def _wait(cluster: Cluster) -> None:
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         {"metadata": {"name": "headgate"}, "roleRef": role, "subjects": [subject]},
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

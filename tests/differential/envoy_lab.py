@@ -17,6 +17,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.latest import until
+from headgate.local.addresses import LAST_RANGE
 from headgate.local.envoy import EnvoyProcess, find_envoy
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
@@ -35,7 +36,8 @@ class EnvoyLab:
         self.memo = Memo()
         self.fleet = Fleet()
         self.proxy = self.fleet.expect(node_id)
-        self.subnet = f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 250 + 1}"
+        # No run of tests has the addresses of another one, and no headgate those of a run of tests.
+        self.subnet = f"127.{LAST_RANGE + 1 + os.getpid() % 128}.{os.getpid() // 128 % 255}"
         self.members = []
 
     def __enter__(self):

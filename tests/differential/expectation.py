@@ -10,7 +10,6 @@ from tests.differential.pool import CLOSED
 from headgate.model.evaluate import Request, decide
 from headgate.model.refs import PortRef
 
-SIGMAS = 3
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
 
 
@@ -64,25 +63,25 @@ def _is_exact(decision, draws):
     return decision.route is not None and not draws(decision)
 
 
-def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter):
+def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter, *, sigmas: int):
     """Say what of the copies can't be: `issued` by the proxy for each port, `extra` requests that members got (R44, R45)."""
     for ref, fraction in wanted.copies.items():
         middle = total * fraction
-        room = SIGMAS * math.sqrt(middle * (1 - fraction)) + 1 if fraction < 1 else 0
+        room = sigmas * math.sqrt(middle * (1 - fraction)) + 1 if fraction < 1 else 0
         if abs(issued[ref] - middle) > room:
             return f"{ref} got {issued[ref]} copies of {total}, which is far from {float(middle):.1f}"
     strangers = {who for who, count in extra.items() if count and who not in wanted.copied}
     return f"{strangers} got copies and no mirror names them" if strangers else ""
 
 
-def disagreement(wanted: Expected, counted: Counter):
+def disagreement(wanted: Expected, counted: Counter, *, sigmas: int):
     """Say what of a count can't be, or hardly; empty when all is well. Nobody without a share may ever answer."""
     total = counted.total()
     for who in counted.keys() - wanted.shares.keys():
         return f"{who} answered {counted[who]} of {total} and has no share"
     for who, share in wanted.shares.items():
         middle = total * share
-        room = len(wanted.shares) if wanted.exact else SIGMAS * math.sqrt(middle * (1 - share)) + 1
+        room = len(wanted.shares) if wanted.exact else sigmas * math.sqrt(middle * (1 - share)) + 1
         if abs(counted[who] - middle) > room:
             return f"{who} answered {counted[who]} of {total}, which is far from {float(middle):.1f}"
     return ""

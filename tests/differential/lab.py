@@ -1,11 +1,11 @@
 """What the gateway's Envoy does with requests, in one world after the other."""
 
 import asyncio
-import socket
 from collections import Counter
 
 from tests.differential.envoy_lab import SETTLED_S, EnvoyLab
 from tests.differential.pool import Member, ask
+from tests.ports import free_port
 
 from headgate.compiler.compile import compile_mesh
 from headgate.control.feed import snapshot_of
@@ -78,9 +78,3 @@ class Lab(EnvoyLab):
     def send(self, where, head, count, *, each_connects=False):
         """Send a request some times to (host, port); return who answered how often."""
         return self.network.run(ask(where, head, count, each_connects=each_connects))
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]

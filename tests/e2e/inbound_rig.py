@@ -24,6 +24,7 @@ from tests.e2e.wire import (
     Request,
     Where,
     _h2_answer,
+    listens,
 )
 from tests.e2e.world import until
 
@@ -203,21 +204,7 @@ class Sidecar(Rig):
 
     def wait_for(self, port: InboundPort) -> None:
         """Wait until the sidecar listens; what it takes does not matter."""
-
-        async def connect() -> bool:
-            try:
-                _, writer = await asyncio.open_connection(ADDRESS, port.port)
-            except OSError:
-                return False
-            writer.close()
-            return True
-
-        until(lambda: self.network.run(connect()), "the sidecar listens")
-
-    def count(self, suffix: str) -> int:
-        """Return the sum of the proxy's counters whose names end like that."""
-        found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
-        return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
+        until(lambda: listens(Where(ADDRESS, port.port)), "the sidecar listens")
 
 
 async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:

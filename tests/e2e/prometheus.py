@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.world import until
+from tests.ports import free_port
 
 BINARY = shutil.which("prometheus")
 MISSING = "no prometheus is installed (Debian: prometheus)"
@@ -45,8 +45,7 @@ class Prometheus:
 def prometheus(root: Path, *targets: str, rules: Path | None = None) -> Iterator[Prometheus]:
     """Scrape URLs' hosts every second."""
     assert BINARY
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "scrape_configs": [{"job_name": "headgate", "static_configs": [{"targets": list(targets)}]}],

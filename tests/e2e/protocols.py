@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import json
 import ssl
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -113,32 +112,29 @@ def websocket(network: Network, name: str) -> Listening:
 
 
 class Heard(NamedTuple):
-    """What a client got first, after how many seconds, and what came back of what it sent."""
+    """What a client got first, and what came back of what it sent."""
 
     first: str
-    seconds: float
     back: str
 
 
 async def talk(where: Where, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Heard:
     """Connect, listen without a word, then send something. `tunnel` goes through a proxy's CONNECT."""
     async with asyncio.timeout(DEADLINE_S / 4):
-        begun = time.monotonic()
         reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname="db" if tls else None)
         try:
             if tunnel:
                 writer.write(f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode())
                 head = await reader.readuntil(b"\r\n\r\n")
                 if b" 200 " not in head:
-                    return Heard(head.split()[1].decode(), 0, "")
+                    return Heard(head.split()[1].decode(), "")
             try:
                 first = (await reader.readline()).decode().strip()
             except ConnectionError:
                 first = ""
-            seconds = time.monotonic() - begun
             writer.write(send.encode())
             back = await reader.readexactly(len(send)) if first and send else b""
-            return Heard(first, seconds, back.decode())
+            return Heard(first, back.decode())
         finally:
             writer.close()
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from tests.e2e.wire import DEADLINE_S, Answer, Client, Load, Network, Request, Where
 from tests.e2e.world import until
+from tests.ports import free_port
 
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
@@ -126,13 +127,7 @@ class Rig:
     def free(self) -> Where:
         """Return an address that nobody listens on."""
 
-        async def find() -> Where:
-            server = await asyncio.get_running_loop().create_server(asyncio.Protocol, ADDRESS, 0)
-            found = Where(*server.sockets[0].getsockname())
-            server.close()
-            return found
-
-        return self.network.run(find())
+        return Where(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
         """Return the backend of that name, as new: it answers 200, and what it saw is forgotten."""
@@ -248,6 +243,11 @@ class Rig:
             return ssl.DER_cert_to_PEM_cert(found[0]), found[1] or "", found[2]
 
         return self.network.run(shake())
+
+    def count(self, suffix: str) -> int:
+        """Return the sum of the proxy's counters whose names end like that."""
+        found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
+        return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
 
     def configured(self, kind: str) -> Any:
         """Return what Envoy itself says that it holds of a kind, `RoutesConfigDump` and the like."""

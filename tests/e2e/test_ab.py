@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.draws import TIMES
 from tests.e2e.manifests import annotated, external, split
 from tests.e2e.world import World, until
 
@@ -141,10 +142,10 @@ def test_a_missing_group_is_named_and_matches_nothing(world: World, website: str
     world.apply(group("known", {"name": "m", "pathRegex": "/x"}), ab_split("gone", "known"), namespace=website)
     assert sent(world, website, 3, target="/x") == {"v2": 3}
     assert sent(world, website, 3) == {"root": 3}
-    status, reason, message = world.conditions("ab-test", website)["ResolvedRefs"]
-    assert (status, reason) == ("False", "MatchNotFound")
+    status, _, message = world.conditions("ab-test", website, ResolvedRefs="MatchNotFound")["ResolvedRefs"]
+    assert status == "False"
     assert f"{website}/gone" in message
-    until(lambda: [event for event in world.events("ab-test", website) if event[1] == "MatchNotFound"])
+    world.event("MatchNotFound", "ab-test", website)
     world.kubectl("delete", "httproutegroup", "known", "-n", website)
     world.settle()
     assert sent(world, website, 3, target="/x") == {"root": 3}
@@ -198,7 +199,7 @@ def test_splits_with_matches_come_before_those_without_and_the_older_first(world
     world.apply(everything, group("x", {"name": "x", "pathRegex": "/x"}), namespace=website)
     assert sent(world, website, 20) == {"v1": 10, "v2": 10}
     world.apply(ab_split("x", weights={"website-v2": 1}, name="z-first"), namespace=website)
-    until(lambda: world.conditions("z-first", website)["Programmed"][0] == "True")
+    world.conditions("z-first", website, Programmed="True")
     world.apply(ab_split("x", weights={"website-v1": 1}, name="a-second"), namespace=website)
     assert sent(world, website, 20, target="/x") in ({"v2": 20}, {"v1": 20})
     assert sent(world, website, 20) == {"v1": 10, "v2": 10}
@@ -243,7 +244,7 @@ def test_matches_and_stickiness_together(world: World, website: str) -> None:
     world.apply(insiders, sticky, namespace=website)
     request = world.request("website", 8080, namespace=website, headers={"x-insider": "yes"})
     seen = set()
-    for _ in range(12):
+    for _ in range(TIMES):
         first = world.ask(request)
         cookie = first.headers["set-cookie"].partition(";")[0]
         seen.add(first.who)

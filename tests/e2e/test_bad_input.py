@@ -193,7 +193,7 @@ def test_a_reference_without_grant_is_told_everywhere(world: World, namespace: s
     assert applied.returncode == 0
     assert "Warning: spec.backends[0].service" in applied.stderr
     assert hint in applied.stderr
-    assert hint in world.conditions("web", namespace)["ResolvedRefs"][2]
+    assert hint in world.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"][2]
     told = until(lambda: [item for item in world.events("web", namespace) if item[0] == "Warning"])
     assert [(item[1], hint in item[2]) for item in told] == [("RefNotPermitted", True)]
     world.settle()

@@ -69,13 +69,18 @@ def test_a_gateway_and_its_route_are_programmed_and_say_so(world: World, namespa
         return True
 
     until(attached, "the route's status")
-    (entry,) = until(lambda: status("httproute/two")["parents"])
-    assert conditions(entry)["Accepted"] == ("False", "NoMatchingParent")
-    assert conditions(entry)["ResolvedRefs"] == ("False", "BackendNotFound")
-    assert conditions(entry)["Programmed"] == ("False", "Invalid")
+
+    def refused() -> bool:
+        (entry,) = status("httproute/two")["parents"]
+        assert conditions(entry)["Accepted"] == ("False", "NoMatchingParent")
+        assert conditions(entry)["ResolvedRefs"] == ("False", "BackendNotFound")
+        assert conditions(entry)["Programmed"] == ("False", "Invalid")
+        return True
+
+    until(refused, "the other route's status")
     row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
     assert row[:4] == ["one", "<none>", "True", "True"]
-    assert ("Warning", "NoMatchingParent") in [event[:2] for event in world.events("two", namespace)]
+    assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
 
 
 def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> None:

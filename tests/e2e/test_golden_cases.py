@@ -1,5 +1,6 @@
 """The real Envoy takes what every golden case becomes: what is printed there is also what works."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.e2e.rig import ADDRESS, Rig
 from tests.golden.test_golden import CASES, HERE, compiled
 
 from headgate.envoy.view import Node
+from headgate.local.addresses import LAST_RANGE
 from headgate.model.routing import Certificate, Mesh
 from headgate.model.secrets import PrivateText
 from headgate.serve.certificate import self_signed
@@ -24,9 +26,9 @@ def rig() -> Iterator[Rig]:
 
 
 def loopback(address: str) -> str:
-    """Return an address of this machine instead of one of a cluster."""
+    """Return an address of this machine instead of one of a cluster: no headgate's, and no other run's of these tests."""
     _, second, *rest = address.split(".") if address else ("", "0")
-    return ".".join(["127", str(93 + int(second)), *rest]) if address else ""
+    return ".".join(["127", str(LAST_RANGE + 1 + (os.getpid() + int(second)) % 128), *rest]) if address else ""
 
 
 def here(mesh: Mesh) -> Mesh:

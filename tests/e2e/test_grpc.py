@@ -121,10 +121,10 @@ def test_the_status_of_the_application_arrives(split_greeters: Where) -> None:
 
 def test_the_deadline_arrives_and_ends_the_call(split_greeters: Where, greeters: tuple[Greeter, Greeter]) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
-        calls.unary_unary("/Greeter/Wait")(b"", timeout=0.5)
+        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # a busy machine needs a second to bring it there
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     (left,) = [left for greeter in greeters for left in greeter.left]
-    assert 0 < left <= 0.5
+    assert 0 < left <= 3
 
 
 def test_without_an_endpoint_a_call_is_unavailable(world: World, namespace: str) -> None:

@@ -208,15 +208,18 @@ def test_without_mutual_tls_a_request_counts_once_too(tmp_path: Path) -> None:
             )
 
 
-def test_percentiles_are_those_that_the_client_measured(shop: Shop) -> None:
-    """R84: at the lower end of buckets, so that a busy machine does not decide; what buckets cost is told elsewhere."""
-    seconds = shop.send({"thief": {"slow/200/870": 55, "slow/200/2020": 38, "slow/200/4220": 7}})["thief"]
+def test_percentiles_are_between_what_the_server_took_and_what_the_client_waited(shop: Shop) -> None:
+    """R84: the two are the same, but on a busy machine, where the client waits longer than its proxy."""
+    plan = {870: 55, 2020: 38, 4220: 7}
+    seconds = shop.send({"thief": {f"slow/200/{wait}": number for wait, number in plan.items()}})["thief"]
     shop.agrees()
     found = metrics(shop.ask("/namespaces/default/deployments/slow"))
-    measured = sorted(took for several in seconds.values() for took in several)
-    assert found["success_count"] == len(measured) == 100
+    took = [wait / 1000 for wait, number in plan.items() for _ in range(number)]
+    waited = sorted(second for several in seconds.values() for second in several)
+    assert found["success_count"] == len(took) == len(waited) == 100
     for name, share in PERCENTILES.items():
-        assert found[name] == pytest.approx(measured[math.ceil(share * len(measured)) - 1], rel=0.05)
+        place = math.ceil(share * 100) - 1
+        assert took[place] * 0.95 <= found[name] <= waited[place] * 1.05  # what stands for a bucket is 5 % off at most
 
 
 def test_a_headgate_that_is_killed_and_started_again_has_missed_nothing(shop: Shop) -> None:

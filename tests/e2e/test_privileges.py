@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.manifests import external, split
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import HEADGATE, World
 
 NOBODY = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
@@ -33,11 +33,11 @@ def test_a_port_that_the_user_may_not_bind_is_reachable_through_the_proxy(new_wo
         external("web", port=80), external("web-v1", world.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
     )
     message = "this user may not listen on port 80; reach it as http://web.default:80"
-    told = until(lambda: world.events("web"))
-    assert [item[:2] for item in told if message in item[2]] == [("Warning", "PortNotBindable")]
+    kind, _, told = world.event("PortNotBindable", "web")
+    assert (kind, message in told) == ("Warning", True)
     assert world.send(5, world.request("web", 80)) == {"ConnectionRefusedError": 5}
     assert world.send(5, world.request("web", 80, via="proxy")) == {"v1": 5}
-    assert world.conditions("web")["Programmed"][0] == "True"
+    world.conditions("web", Programmed="True")
     world.apply(external("high", world.backend("high")))
     assert world.send(5, world.request("high", 8080)) == {"high": 5}
 

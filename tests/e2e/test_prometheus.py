@@ -18,6 +18,7 @@ from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
 from tests.e2e.wire import Where
 from tests.e2e.world import until, world_in_a_new_directory
+from tests.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SPLIT = json.dumps(
@@ -134,8 +135,7 @@ def test_the_metrics_api_can_answer_from_prometheus(shop: Shop, collector: Prome
 
 
 def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     with world_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as world:
         refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
         assert refused.returncode

@@ -39,11 +39,11 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
         )
         about = next(item["about"] for item in said["findings"] if item["reason"] == "EnvoyRejected")
         assert about == {"kind": "Service", "namespace": namespace, "name": "taken"}
-        assert world.events("web", namespace)[0][1] == "Programmed"
+        world.event("Programmed", "web", namespace)
         assert world.send(10, world.request("web", 8080, namespace=namespace)) == {"v1": 10}
         through_proxy = world.request("taken-range", 8080, namespace=namespace, via="proxy")
         assert world.send(10, through_proxy) == {"fine": 10}
-    until(lambda: [item for item in world.events("taken", namespace) if item[1] == "EnvoyRejectedResolved"])
+    world.event("EnvoyRejectedResolved", "taken", namespace)
     assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}
     world.kubectl("delete", "service", "taken", "-n", namespace)
     world.apply(taken, external("taken-2", world.backend("x")), namespace=namespace)

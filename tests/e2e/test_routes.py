@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import math
 import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.draws import fits
 from tests.e2e.manifests import endpoints, external, service, split
 from tests.e2e.protocols import certificate, connect_often, greeting
 from tests.e2e.wire import Backend, Request, Where
 from tests.e2e.world import World, until
 
+from headgate.envoy import names
+from headgate.model.refs import PortRef
+
 GROUP = "gateway.networking.k8s.io"
 HOST = "mirror.example"
 PORT = 18080
-MANY = 2000
+MANY = 8000
 
 
 def gateway(*hostnames: str) -> str:
@@ -71,14 +74,14 @@ def entry(world: World, namespace: str) -> Where:
     return Where(found, PORT)
 
 
+def counter(world: World, name: str) -> int:
+    """Return the value of a counter of the gateway's."""
+    return int(json.loads(world.envoy(f"/stats?format=json&filter=^{name}$"))["stats"][0]["value"])
+
+
 def counted(backend: Backend, count: int) -> bool:
     """Copies arrive a moment after the answer."""
     return bool(until(lambda: backend.requests == count, f"{count} copies, not {backend.requests}"))
-
-
-def fits(count: int, total: int, share: float) -> bool:
-    """Three sigma, two-sided: it fails wrongly in 0.27 % of runs (requirements, part 3)."""
-    return abs(count / total - share) <= 3 * math.sqrt(share * (1 - share) / total)
 
 
 def test_a_mirror_sees_every_request_and_changes_nothing(world: World, namespace: str) -> None:
@@ -118,7 +121,9 @@ def test_a_mirror_sees_the_part_that_is_written(
     rule = to("foo-v1", filters=[mirror("foo-v2", **proportion)])
     world.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
     assert world.send(MANY, Request(entry(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
-    until(lambda: fits(copy.requests, MANY, share), f"{copy.requests} copies of {MANY}")
+    sent = f"cluster.{names.mirror(PortRef(f'{namespace}/foo-v2', 8080))}.upstream_rq_total"
+    until(lambda: copy.requests == counter(world, sent), "the copies arrive")
+    assert fits(copy.requests, share, of=MANY)
 
 
 def test_nothing_and_everything_are_exact(world: World, namespace: str) -> None:
@@ -196,7 +201,7 @@ def test_shares_that_can_not_be_served_are_errors_and_a_split_is_what_its_backen
     counts = world.send(MANY, Request(place, "/", HOST), connections=4)
     shares = {"v1": 3 / 8, "v2": 1 / 8, "500": 1 / 4, "503": 1 / 4}
     assert counts.keys() == shares.keys()
-    assert all(fits(counts[who], MANY, share) for who, share in shares.items()), counts
+    assert all(fits(counts[who], share, of=MANY) for who, share in shares.items()), counts
     assert world.send(20, Request(place, "/zero", HOST)) == {"500": 20}
     assert world.send(40, Request(place, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
 

@@ -30,16 +30,19 @@ Line = Mapping[str, Any]
 
 
 def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_S) -> T:
-    """Look again and again until `condition` returns something true; return that. Its AssertionErrors mean not yet."""
+    """Look again and again until `condition` returns something true; return that.
+
+    An AssertionError, or a LookupError about what nobody has written so far, means not yet.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
             if found := condition():
                 return found
-            failure = None
-        except AssertionError as error:
-            failure = error
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure or ''}"
+            failure = ""
+        except (AssertionError, LookupError) as error:
+            failure = repr(error)
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
         time.sleep(POLL_S)
 
 
@@ -203,8 +206,9 @@ class World:
     def write(self, name: str, text: str | bytes) -> Line:
         """Write a manifest file, wait until headgate has read it and it is in force; return what headgate said."""
         mark = len(self.lines)
-        path = self.directory / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        fresh = self.directory / f".{name}"  # whole at once: half of it would be a mistake, and told
+        fresh.write_bytes(text if isinstance(text, bytes) else text.encode())
+        fresh.replace(self.directory / name)
         return self._after_edit(mark)
 
     def remove(self, name: str) -> Line:
@@ -266,16 +270,27 @@ class World:
         revision = int(json.loads(said)["metadata"]["resourceVersion"])
         self.line(lambda line: line.get("revision", 0) >= revision)
 
-    def conditions(self, split: str, namespace: str = "default") -> Mapping[str, tuple[str, str, str]]:
-        """Return status, reason and message of each condition of a split, once they are about its generation."""
+    def conditions(self, split: str, namespace: str = "default", **wanted: str) -> Mapping[str, tuple[str, str, str]]:
+        """Return status, reason and message of each condition of a split, once they are about its generation.
+
+        What is in force is told a moment later, so wait for the statuses or reasons that are `wanted` of some conditions.
+        """
 
         def current() -> Any:
             obj = self.get(f"trafficsplit/{split}", namespace)
             status = obj.get("status") or {}
-            return status if status.get("observedGeneration") == obj["metadata"]["generation"] else None
+            assert status.get("observedGeneration") == obj["metadata"]["generation"], status
+            found = {item["type"]: (item["status"], item["reason"], item["message"]) for item in status["conditions"]}
+            assert all(value in found[kind][:2] for kind, value in wanted.items()), found
+            return found
 
-        found = until(current, f"the status of {split}")["conditions"]
-        return {item["type"]: (item["status"], item["reason"], item["message"]) for item in found}
+        found: Mapping[str, tuple[str, str, str]] = until(current, f"{wanted} of {split}")
+        return found
+
+    def event(self, reason: str, name: str, namespace: str = "default") -> tuple[str, str, str]:
+        """Wait for an Event with a reason about an object; return the type, reason and message of the first."""
+        about = f"the Event {reason} about {name}"
+        return until(lambda: [item for item in self.events(name, namespace) if item[1] == reason], about)[0]
 
     def events(self, name: str, namespace: str = "default") -> Sequence[tuple[str, str, str]]:
         """Return type, reason and message of the Events about an object, oldest first."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.identity.world import DOMAIN, wanted
+from tests.ports import free_port
 
 from headgate.identity.authority import Authority, Leaf, new_root, sign, signer_of
 from headgate.identity.issuers import Wanted
@@ -56,8 +57,7 @@ class Server:
         self._listeners: list[dict] = []
 
     def listen(self, own: Leaf, roots: str) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
+        port = free_port()
         self._listeners.append(listener(port, own, roots))
         return port
 

@@ -4,6 +4,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from headgate.errors import DecodeError
 from headgate.local.addresses import NoAddress
@@ -65,8 +66,8 @@ def test_no_number_is_the_kernels_to_give_away():
 
 
 def test_a_number_that_anybody_listens_on_is_not_free():
-    with socket.create_server(("127.0.0.9", 0)) as listener:
-        number = listener.getsockname()[1]
+    number = free_port("127.0.0.9")
+    with socket.create_server(("127.0.0.9", number)):
         assert not is_free(number)
     assert is_free(number)
 

@@ -185,7 +185,7 @@ def test_nothing_can_be_read_on_the_wire(lab, services):
         return sum(MARKER in frame for frame in frames)
 
     lab.serve(*services, settings=OFF)
-    assert sent() == 3  # there, there, and back
+    assert sent() >= 3  # there, there, and back; the kernel may send what is late once more
     lab.serve(*services)
     assert sent() == 0
     lab.serve(*services, *EVERYBODY_STRICT)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 from tests.xds.proxies import NAME, Authority
 
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
@@ -62,15 +63,13 @@ class World:
         self.proxy = self.fleet.expect(WEB_1)
         self.xds = XdsServer(self.fleet, self.proofs)
         self.token = root / "token"
-        self.port = 0
+        self.port = free_port()
         self.envoy = None
         self.backend = None
         self.answering = []
 
     async def __aenter__(self):
         self.backend = await asyncio.start_server(self.answer, "127.0.0.1", 0)
-        async with await asyncio.start_server(self.answer, "127.0.0.1", 0) as free:
-            self.port = free.sockets[0].getsockname()[1]
         self.offer()
         return self
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from tests.xds.proxies import Authority, Proxy
 
-from headgate.envoy.config import CLUSTER, Encoded
+from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.xds import server
@@ -253,6 +253,24 @@ async def test_a_proxy_whose_configuration_is_not_made_yet_waits_for_it(world):
         await world.until(lambda: held.session is not None)
         held.config.set(config())
         assert [item.name for item in (await proxy.heard()).resources] == ["a"]
+
+
+class Unheard(Latest):
+    """A cell whose changes are heard of late, as on a busy machine: here, never."""
+
+    async def changes(self):
+        yield await asyncio.Event().wait()
+
+
+async def test_what_a_proxy_brought_along_is_not_taken_away_before_anybody_looked_at_what_it_is_to_hold(world):
+    """After a restart of headgate under load a listener would be gone for a moment, and its requests with it."""
+    held = world.fleet.expect(WEB_1)
+    held.config = Unheard({LISTENER: config("2")[CLUSTER]})
+    async with world.proxy(WEB_1) as proxy:
+        await proxy.ask(LISTENER, initial={"a": "1"})
+        heard = await proxy.heard()
+    assert [item.name for item in heard.resources] == ["a"]
+    assert list(heard.removed_resources) == []
 
 
 async def test_a_stream_that_does_not_say_whose_it_is_ends(world, monkeypatch):

@@ -114,14 +114,19 @@ def _run(work: Any) -> None:
 
     try:
         uvloop.run(work)
-    except* HeadgateError as errors:
-        raise _first(errors) from None
+    except (
+        BaseExceptionGroup
+    ) as errors:  # not `except*`: before Python 3.11.4, what is raised there is in a group again
+        meant, others = errors.split(HeadgateError)
+        if meant is None or others:
+            raise
+        raise _first(meant) from None
 
 
-def _first(error: BaseException) -> HeadgateError:
+def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error if isinstance(error, HeadgateError) else HeadgateError(str(error))
+    return error
 
 
 async def _up(directory: Path, options: Options, voice: Voice, *, table: bool) -> None:

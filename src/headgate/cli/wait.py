@@ -22,6 +22,7 @@ from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+LOOK_S = 10.0  # for the first answer, however short the wait is: what is told at its end has been seen
 PAUSE_S = 0.2  # before a watch that the server ended is begun anew
 
 What = Annotated[
@@ -51,6 +52,7 @@ class Progress(NamedTuple):
 
 
 ABSENT = Progress(Step.PENDING, "it does not exist")
+UNKNOWN = Progress(Step.PENDING, "the API has not answered")
 
 
 def wait(
@@ -189,13 +191,17 @@ _WORST_FIRST = (Step.FAILED, Step.PENDING, Step.DONE)
 async def _wait(
     client: Client, kind: Kind, place: tuple[str, str], judge: Judge, seconds: float
 ) -> tuple[Object, Progress]:
-    """Watch until the object is done or refused. Raises TimedOut that says how far it was."""
+    """Watch until the object is done or refused; look once at least. Raises TimedOut that says how far it was."""
     namespace, name = place
     title = f"waiting for {kind.kind.lower()}/{name}"
-    progress = ABSENT
+    progress, end = UNKNOWN, asyncio.get_running_loop().time() + seconds
     with contextlib.suppress(TimeoutError), Status(title, console=stderr()) as shown:
-        async with asyncio.timeout(seconds), contextlib.aclosing(states(client, kind, namespace, name)) as following:
+        async with (
+            asyncio.timeout(max(seconds, LOOK_S)) as clock,
+            contextlib.aclosing(states(client, kind, namespace, name)) as following,
+        ):
             async for obj in following:
+                clock.reschedule(end)
                 progress = judge(obj) if obj else ABSENT
                 if obj and progress.step is not Step.PENDING:
                     return obj, progress

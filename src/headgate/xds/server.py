@@ -16,6 +16,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 import grpc
 import grpc.aio
 
+from headgate.envoy.config import ProxyConfig
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -265,9 +266,18 @@ class _Stream:
         if now >= self._retry:
             self._session.retry()
             self._retry = now + RETRY_SECONDS
-        responses = self._session.advance() if proxy.config.get() is not None else []
+        responses = self._session.advance() if self._offer(proxy.config.get()) else []
         self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
         return responses
+
+    def _offer(self, config: ProxyConfig | None) -> bool:
+        """Give the session what is current; say whether there is anything.
+
+        Here and nowhere else: a session that was offered nothing yet would take away all that the proxy brought along.
+        """
+        if config is not None and config is not self._session.config:
+            self._session.offer(config)
+        return config is not None
 
     async def _pause(self) -> None:
         """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
@@ -299,7 +309,6 @@ class _Stream:
     async def _follow(self) -> None:
         async for config in self._proxy.config.changes():
             if config is not None:
-                self._session.offer(config)
                 self._wake.set()
                 self._fleet.bump()
 
