@@ -8,7 +8,7 @@ import grpc
 import pytest
 from tests.xds.proxies import Authority, Proxy
 
-from headgate.envoy.config import CLUSTER, Encoded
+from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.xds import server
@@ -67,6 +67,26 @@ async def test_a_proxy_with_its_own_token_is_served(world):
     async with world.proxy(WEB_1) as proxy:
         await proxy.ask()
         assert (await proxy.heard()).type_url == CLUSTER
+
+
+async def test_a_proxy_that_came_before_its_configuration_is_never_told_that_there_is_nothing(world, monkeypatch):
+    """After a restart of headgate it holds everything already: what it is to hold comes in the moment it speaks again."""
+    told, bump = world.fleet.expect(WEB_1), world.fleet.bump
+    wanted = config("2") | {LISTENER: {"l": Encoded(b"\x1a\x01l", "1")}}
+
+    def bump_and_set():
+        bump()
+        if told.session and told.session.shelves[LISTENER].spoken:
+            told.config.set(wanted)
+
+    monkeypatch.setattr(world.fleet, "bump", bump_and_set)
+    async with world.proxy(WEB_1) as proxy:
+        await proxy.ask(initial={"a": "1"})
+        await world.until(world.fleet.connected)
+        await proxy.ask(LISTENER, initial={"l": "1"})
+        heard = await proxy.heard()
+        assert (heard.type_url, [item.name for item in heard.resources]) == (CLUSTER, ["a"])
+        assert list(heard.removed_resources) == []
 
 
 async def test_the_others_are_told_why_and_get_nothing(world):

@@ -19,7 +19,7 @@ import grpc.aio
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.xds.fleet import Ending, Fleet, Proxy
+from headgate.xds.fleet import Ending, Fleet
 from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
 from headgate.xds.session import Response, Session
@@ -250,14 +250,14 @@ class _Stream:
 
     async def _send(self, context: grpc.aio.ServicerContext) -> None:
         while True:
-            for response in self._due(self._proxy):
+            for response in self._due():
                 await context.write(write_response(response))
             await self._pause()
 
-    def _due(self, proxy: Proxy) -> list[Response]:
+    def _due(self) -> list[Response]:
         now = time.monotonic()
         for nonce in [nonce for nonce, due in self._sent.items() if due <= now]:
-            log.warning("proxy %s has not answered in %.0f s", proxy.id, ANSWER_SECONDS)
+            log.warning("proxy %s has not answered in %.0f s", self._proxy.id, ANSWER_SECONDS)
             self._session.lapse(nonce)
             self._fleet.counts["overdue"] += 1
             del self._sent[nonce]
@@ -265,9 +265,19 @@ class _Stream:
         if now >= self._retry:
             self._session.retry()
             self._retry = now + RETRY_SECONDS
-        responses = self._session.advance() if proxy.config.get() is not None else []
+        responses = self._session.advance() if self._offered() else []
         self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
         return responses
+
+    def _offered(self) -> bool:
+        """Offer the session what the proxy is to hold; say whether there is anything yet.
+
+        A session that was offered nothing would take away all that its proxy has.
+        """
+        config = self._proxy.config.get()
+        if config is not None and config is not self._session.config:
+            self._session.offer(config)
+        return config is not None
 
     async def _pause(self) -> None:
         """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
@@ -297,9 +307,8 @@ class _Stream:
             self._over.set_result(_Over())
 
     async def _follow(self) -> None:
-        async for config in self._proxy.config.changes():
-            if config is not None:
-                self._session.offer(config)
+        async for _ in self._proxy.config.changes():
+            if self._offered():
                 self._wake.set()
                 self._fleet.bump()
 
