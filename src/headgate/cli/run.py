@@ -150,9 +150,9 @@ class _Placed(NamedTuple):
 async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     signals = _Signals()
     signals.listen()
-    await _check_account(client, wanted)
     created = await client.create(_kind("Pod"), wanted)
     try:
+        await _check_account(client, wanted)  # by now its name is one, and nothing else is wrong with the pod
         pod = await signals.unless(_until_ready(client, created))
         placed = _Placed(pod, _environment(pod, os.environ))
         _tell(placed)
