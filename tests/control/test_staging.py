@@ -3,10 +3,10 @@
 import pytest
 
 from headgate.control.staging import Staging
-from headgate.envoy.config import CLUSTER, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.model.workloads import Stage, Workload
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Session
+from headgate.xds.session import Request, Session
 
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
@@ -103,6 +103,23 @@ def test_a_workload_that_comes_back_begins_anew(fleet):
 
 
 # --- after a restart
+
+
+def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
+    """It asks for one type after the other; the last one to come back decides when the next step is due."""
+    staging, proxy = Staging(fleet), fleet.proxies["sidecar/default/web"]
+    config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
+    session = Session()
+    session.offer(config)
+    proxy.config.set(config)
+    proxy.attach(session, lambda _: None)
+    brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
+    for kind, digest in brought.items():
+        session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
+        assert staging.waiting() == ("sidecar/default/web",)
+    (response,) = session.advance()
+    session.receive(Request(ENDPOINTS, nonce=response.nonce))
+    assert staging.waiting() == ()
 
 
 def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
