@@ -216,3 +216,15 @@ async def test_a_running_headgate_is_asked_with_its_own_settings(world: World) -
     await world.status(server, server["status"])
     ended = await world.run("explain", "GET", "http://web:8080/", "-o", "json")
     assert not arrival(json.loads(ended.out))["allowed"]
+
+
+@pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])
+def test_with_deny_a_sidecar_refuses_what_it_does_not_know(
+    explain: Callable[..., Any], caller: str, status: int
+) -> None:
+    """D21: it is told of no Service that it may not call, so it can't say whether there is one; the gateway knows all."""
+    found = explain(world(*CLOSED), caller, "--access", "deny", url="http://nobody:8080/")
+    assert [item["status"] for item in found["backends"]] == [status]
+    assert found["code"] == 1
+    found = explain(world(*CLOSED), caller, url="http://nobody:8080/")
+    assert [item["status"] for item in found["backends"]] == [404]

@@ -31,6 +31,14 @@ def test_an_account_that_no_identity_can_name_is_none():
     assert workloads(compiled(pod("web", "10.1.0.1", account="A/B"))) == {}
 
 
+def test_the_gateways_identity_is_no_pods():
+    """R70: whoever may make pods in the system's namespace is not everybody who comes through the gateway."""
+    system = {"namespace": "headgate-system"}
+    assert workloads(compiled(pod("web", "10.1.0.1", account="gateway", **system))) == {}
+    assert list(workloads(compiled(pod("web", "10.1.0.1", account="other", **system)))) == ["web"]
+    assert list(workloads(compiled(pod("web", "10.1.0.1", account="gateway")))) == ["web"]
+
+
 def test_of_two_pods_with_one_address_the_younger_has_it():
     old = pod("old", "10.1.0.1", created="2026-01-01T00:00:00Z")
     new = pod("new", "10.1.0.1", created="2026-01-02T00:00:00Z")

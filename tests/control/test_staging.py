@@ -3,10 +3,10 @@
 import pytest
 
 from headgate.control.staging import Staging
-from headgate.envoy.config import CLUSTER, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.model.workloads import Stage, Workload
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Session
+from headgate.xds.session import Request, Session
 
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
@@ -100,3 +100,68 @@ def test_a_workload_that_comes_back_begins_anew(fleet):
     staging.note([workload(Stage.PLAIN)])
     staging.note([])
     assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+# --- after a restart
+
+
+def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
+    """It asks for one type after the other; the last one to come back decides when the next step is due."""
+    staging, proxy = Staging(fleet), fleet.proxies["sidecar/default/web"]
+    config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
+    session = Session()
+    session.offer(config)
+    proxy.config.set(config)
+    proxy.attach(session, lambda _: None)
+    brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
+    for kind, digest in brought.items():
+        session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
+        assert staging.waiting() == ("sidecar/default/web",)
+    (response,) = session.advance()
+    session.receive(Request(ENDPOINTS, nonce=response.nonce))
+    assert staging.waiting() == ()
+
+
+def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
+    """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
+    before = Staging(fleet)
+    before.keep_in(tmp_path / "stages.json")
+    before.note([workload(Stage.STRICT)])
+    fleet = Fleet()
+    after = Staging(fleet)
+    after.keep_in(tmp_path / "stages.json")
+    assert not after.is_due
+    assert step(after, Stage.PLAIN) is Stage.STRICT
+    assert step(after, Stage.PLAIN) is Stage.STRICT
+    assert after.waiting() == ("sidecar/default/web",)
+    connect(fleet.expect("sidecar/default/web"))
+    assert [step(after, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+
+
+def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
+    before = Staging(fleet)
+    before.keep_in(tmp_path / "stages.json")
+    before.note([workload(Stage.PLAIN)])
+    before.forget()
+    before.note([workload(Stage.STRICT)])
+    after = Staging(Fleet())
+    after.keep_in(tmp_path / "stages.json")
+    assert step(after, Stage.STRICT) is Stage.STRICT
+
+
+@pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
+def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, caplog, content):
+    file = tmp_path / "stages.json"
+    file.write_bytes(content)
+    staging = Staging(fleet)
+    staging.keep_in(file)
+    assert str(file) in caplog.text
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
+    staging = Staging(fleet)
+    staging.keep_in(tmp_path / "gone" / "stages.json")
+    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
+    assert step(staging, Stage.STRICT) is Stage.READY
+    assert "can't be kept" in caplog.text

@@ -45,3 +45,28 @@ def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World],
     assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # it was never replaced
     assert rig.stat(world, server, "ssl.handshake") > 0  # R74
     assert world.stderr == ""
+
+
+def test_a_killed_headgate_that_comes_back_with_another_mode_loses_nothing(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """The next start goes on from the stages that proxies are in: from plaintext to strict, and back (R74, R77)."""
+    world = new_world("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
+    servers = rig.pods(world, rig.SERVER)
+    places = [rig.place(server) for server in servers]
+    assert not any(map(speaks_tls, places))
+    with rig.load_without_a_loss(world, tmp_path) as load:
+        world.kill()
+        world.options = ("--mtls", "strict")
+        world.start()
+        until(lambda: not any(map(rig.plaintext, places)))
+        rig.more(load)
+        world.kill()
+        world.options = ("--mtls", "off")
+        world.start()
+        until(lambda: not any(map(speaks_tls, places)))
+        rig.more(load)
+    assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
+        pod["metadata"]["uid"] for pod in servers
+    }  # they were never replaced
+    assert world.stderr == ""

@@ -1,6 +1,7 @@
 """A sidecar's inbound side as the real Envoy serves it: stages of mutual TLS, identities, and who may do what (R61 to R76)."""
 
 import asyncio
+import itertools
 import os
 import shutil
 import socket
@@ -192,6 +193,30 @@ def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(side
     assert OTHER not in header
     sidecar.caller(web).get(x_forwarded_client_cert=forged)
     assert "x-forwarded-client-cert" not in sidecar.echo_seen("app")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar, web, known):
+    """R70: many applications read `x_forwarded_client_cert` as the header that only the sidecar writes."""
+    served(sidecar, web, stage=Stage.PERMISSIVE)
+    marks = itertools.product("-_", repeat=3)
+    spelled = ["x{}forwarded{}client{}cert".format(*found) for found in marks]
+    target = Where(ADDRESS, web.port)
+    lines = "".join(f"{name}: URI={OTHER}\r\n" for name in spelled)
+    asked = f"GET / HTTP/1.1\r\nhost: web.example\r\nother_header: kept\r\n{lines}connection: close\r\n\r\n"
+
+    async def ask() -> None:
+        tls = sidecar.tls(CLIENT) if known else None
+        reader, writer = await asyncio.open_connection(*target, ssl=tls, server_hostname="web" if known else None)
+        writer.write(asked.encode())
+        await reader.read()
+        writer.close()
+
+    sidecar.network.run(ask())
+    seen = sidecar.echo_seen("app")
+    assert seen["other_header"] == "kept"
+    assert OTHER not in str(seen)
+    assert [name for name in spelled if name in seen] == (["x-forwarded-client-cert"] if known else [])
 
 
 def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):

@@ -14,9 +14,11 @@ from tests.e2e.world import until
 
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.access import Access, Grant
+from headgate.model.matching import Match
+from headgate.model.matching import Path as PathMatch
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint
+from headgate.model.routing import Endpoint, Route
 from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
 from headgate.resources.meta import Key
 
@@ -155,6 +157,17 @@ def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, stage):
     )
 
 
+@pytest.mark.parametrize("scoped", [True, False])
+def test_a_request_that_no_route_matches_is_not_taken_for_one_to_nobody(rig, scoped):
+    server = rig.server("web", BLUE)
+    mesh = rig.mesh({"web": [server.endpoint()]})
+    (table,) = mesh.tables
+    books = Route(split=table.routes[0].split, match=Match(path=PathMatch(kind="prefix", value="/books")))
+    rig.offer(structs.replace(mesh, scoped=scoped, tables=(structs.replace(table, routes=(books,)),)))
+    answer = rig.get()
+    assert (answer.status, answer.body) == (404, "headgate: no route of default/web/80 matches this request\n")
+
+
 def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
     """D21 `deny`: the sidecar isn't told of a Service until a TrafficTarget lets its account call one of the pods."""
     server = rig.server("web", BLUE)
@@ -169,9 +182,10 @@ def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
 
     offer(GREEN)
     answer = rig.get()
-    assert answer.status == 404
-    assert "no Service answers to web.default:80" in answer.body
-    assert f"whose pods {CLIENT} may not call" in answer.body
+    assert answer.status == 403
+    assert answer.body.startswith(
+        f"headgate: access denied: {CLIENT} may call no Service that answers to web.default:80"
+    )
     assert "TrafficTarget" in answer.body
     offer(GREEN, CLIENT)
     assert rig.get().who == "web"

@@ -299,4 +299,19 @@ def test_mistakes_are_told_and_leave_nothing(shared: World) -> None:
         "there is no ServiceAccount default/nobody"
         in ended(run(shared, "--service-account", "nobody", "--", "true"))[2]
     )
+    for options, mistake in (
+        (("--service-account", "No/Body"), "'No/Body' is not the name of a ServiceAccount"),
+        (("-n", "nowhere"), 'namespaces "nowhere" not found'),
+    ):
+        code, _, errors = ended(run(shared, *options, "--", "true"))
+        assert code == 1
+        assert mistake in errors
+        assert "there is no ServiceAccount" not in errors  # of what is refused nothing else is remarked
     until(lambda: not pods(shared, "wrong"))
+
+
+def test_the_gateways_account_is_refused(shared: World) -> None:
+    """R70: whoever had it would be let in wherever the clients of the gateway are."""
+    code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
+    assert code == 1
+    assert "spec.serviceAccountName: is who the node's gateway is; give the pod another ServiceAccount" in errors

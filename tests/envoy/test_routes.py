@@ -44,7 +44,7 @@ def routes(*given):
     [("/a", "path_separated_prefix", "/a"), ("/a/", "path_separated_prefix", "/a"), ("/", "prefix", "/")],
 )
 def test_a_prefix_is_whole_segments(value, field, rendered):
-    (route,) = routes(Route(split=TO_WEB, match=Match(path=Path(kind="prefix", value=value))))
+    route, *_ = routes(Route(split=TO_WEB, match=Match(path=Path(kind="prefix", value=value))))
     assert route.match.WhichOneof("path_specifier") == field
     assert getattr(route.match, field) == rendered
 
@@ -52,8 +52,22 @@ def test_a_prefix_is_whole_segments(value, field, rendered):
 def test_query_parameters_stand_beside_any_kind_of_path():
     query = (Query(name="x", text=Text(value="1")),)
     for kind in ("exact", "prefix", "regex"):
-        (route,) = routes(Route(split=TO_WEB, match=Match(path=Path(kind=kind, value="/a"), query=query)))
+        route, *_ = routes(Route(split=TO_WEB, match=Match(path=Path(kind=kind, value="/a"), query=query)))
         assert [item.name for item in route.match.query_parameters] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("match", "answers"),
+    [
+        (Match(), [0]),
+        (Match(path=Path(kind="prefix", value="/")), [0]),
+        (Match(path=Path(kind="prefix", value="/a")), [0, 404]),
+        (Match(methods=("GET",)), [0, 404]),
+    ],
+)
+def test_what_no_route_of_a_service_matches_is_told_from_a_host_that_nobody_knows(match, answers):
+    found = routes(Route(split=TO_WEB, match=match))
+    assert [route.direct_response.status for route in found] == answers
 
 
 def test_a_share_that_is_answered_with_500_needs_no_cluster():

@@ -102,6 +102,26 @@ def test_the_sidecars_own_port_is_refused_where_the_user_wrote_it():
     assert said(admitted(pod(port=15001, labels={INJECT: "false"}))) is None
 
 
+def test_no_pod_with_a_sidecar_has_the_gateways_account():
+    """R70: it would be taken for everybody who comes through the gateway."""
+
+    def of(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+        made["metadata"]["namespace"] = namespace
+        return made
+
+    taken, system = pod(), "headgate-system"
+    taken["spec"]["serviceAccountName"] = "gateway"
+    for made, field in (
+        (taken, "spec.serviceAccountName"),
+        (deployment({"spec": taken["spec"]}), "spec.template.spec.serviceAccountName"),
+    ):
+        assert admitted(of("shop", made))
+        with pytest.raises(Invalid, match="is who the node's gateway is") as refused:
+            admitted(of(system, made))
+        assert refused.value.causes[0].field == field
+        assert admitted(of(system, made), mode="none")
+
+
 def test_a_template_is_not_changed():
     obj = deployment({"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]})
     assert admitted(obj) == obj

@@ -112,7 +112,7 @@ class _Signals:
     """What the user sends: to the program when it runs, else it ends the command."""
 
     def __init__(self) -> None:
-        self.process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | None = None
         self._early: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def listen(self) -> None:
@@ -131,13 +131,19 @@ class _Signals:
         await asyncio.wait({task})
         raise typer.Exit(128 + self._early.result())
 
+    def pass_to(self, process: asyncio.subprocess.Process) -> None:
+        """Send them to the program from now on; it may have run for a moment, so what came since is for it too."""
+        self._process = process
+        if self._early.done():
+            self._take(signal.Signals(self._early.result()))
+
     def _take(self, number: signal.Signals) -> None:
-        if self.process is None:
+        if self._process is None:
             if not self._early.done():
                 self._early.set_result(number)
         elif not (number in _BY_TERMINAL and _owns_terminal()):
             with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(number)
+                self._process.send_signal(number)
 
 
 class _Placed(NamedTuple):
@@ -150,9 +156,9 @@ class _Placed(NamedTuple):
 async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     signals = _Signals()
     signals.listen()
-    await _check_account(client, wanted)
     created = await client.create(_kind("Pod"), wanted)
     try:
+        await _check_account(client, wanted)  # by now its name is one, and nothing else is wrong with the pod
         pod = await signals.unless(_until_ready(client, created))
         placed = _Placed(pod, _environment(pod, os.environ))
         _tell(placed)
@@ -219,7 +225,7 @@ async def _foreground(client: Client, placed: _Placed, command: list[str], signa
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
         raise HeadgateError(start_fault(Launch(command=tuple(command), env=environment), error)) from error
-    signals.process = process
+    signals.pass_to(process)
     following = asyncio.create_task(_end_with(client, placed.pod, process))
     try:
         code = await process.wait()

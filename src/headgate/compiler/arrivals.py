@@ -22,12 +22,16 @@ _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace i
 
 
 class Caller(Value, frozen=True, kw_only=True):
-    """Who calls. `identity` is what it proves (SPIFFE ID), empty for plaintext; short names are those of `home`."""
+    """Who calls. `identity` is what it proves (SPIFFE ID), empty for plaintext; short names are those of `home`.
+
+    `is_scoped`: its proxy knows only what it may call, and refuses what it does not know.
+    """
 
     name: str
     identity: str
     note: str = ""
     home: str = DEFAULT_NAMESPACE
+    is_scoped: bool = False
 
 
 class Arrival(Value, frozen=True, kw_only=True):
@@ -60,6 +64,7 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
         note="" if known else "no pod runs as it (yet)",
         home=namespace,
+        is_scoped=compiled.mesh.scoped,
     )
 
 
@@ -72,7 +77,7 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     title = f"Pod {name}"
     known = next((item for item in compiled.mesh.workloads if item.name == name), None)
     if known:
-        return Caller(name=title, identity=known.identity, home=namespace)
+        return Caller(name=title, identity=known.identity, home=namespace, is_scoped=compiled.mesh.scoped)
     address = written.status.pod_ip
     lacks = (
         f"it has no sidecar, so it calls in plaintext and its ServiceAccount {account_name(written)} counts for nothing"

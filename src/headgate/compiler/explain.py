@@ -6,6 +6,8 @@ The fields of `Explanation` are those of `headgate explain -o json`; they stay.
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from msgspec import structs
+
 from headgate.compiler import protocols
 from headgate.compiler.arrivals import Arrival, Arrivals, Caller
 from headgate.compiler.references import service_name
@@ -20,6 +22,7 @@ from headgate.model.routing import GatewayPort, Mesh, Route
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
+FORBIDDEN = 403
 PLAIN = "the Service's plain behaviour"
 
 
@@ -111,6 +114,9 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
     decision = decide(compiled.mesh, where, request, caller.home)
+    if decision.place is None and caller.is_scoped:
+        refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="no Service that this caller may call")
+        decision = structs.replace(decision, shares=(refused,))
     arrivals = Arrivals(compiled, snapshot, caller)
     place, route = decision.place, decision.route
     at_service = place if isinstance(place, PortRef) else None

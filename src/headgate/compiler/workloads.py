@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headgate.compiler.protocols import is_declared, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
-from headgate.model.identities import spiffe_id
+from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
@@ -65,8 +65,9 @@ def _owners(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _is_placed(pod: Pod) -> bool:
-    """Say whether the pod has an address, and an account that an identity can name."""
-    return bool(pod.status.pod_ip) and is_dns_subdomain(account_name(pod))
+    """Say whether the pod has an address, and an account that an identity can name; the gateway's is its own alone."""
+    account = account_name(pod)
+    return bool(pod.status.pod_ip) and is_dns_subdomain(account) and not is_gateway(pod.metadata.namespace, account)
 
 
 def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:

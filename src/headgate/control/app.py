@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
+from headgate.control import staging
 from headgate.control.admission import advice, chain, deny_self_reference
 from headgate.control.background import Background, background
 from headgate.control.callers import Callers
@@ -171,6 +172,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         _expose(parts, machine, envoy, tasks)
         tasks.start(_keep_token(parts.tokens, state / GATEWAY), name="the gateway's token")
         await envoy.start()
+        stack.callback(machine.loop.staging.forget)
         stack.push_async_callback(envoy.stop)
         runtime = _runtime(parts, machine)
         stack.push_async_callback(runtime.stop)
@@ -253,6 +255,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     fleet = Fleet()
     feed = Feed(ground.store)
     loop = Loop(feed.snapshot, fleet, [node], ground.settings, parts.trust.credentials)
+    loop.staging.keep_in(parts.state / staging.FILE)
     machine = Machine(ground.store, feed, loop, fleet)
     gateways = GatewayAddresses(ground.store, ground.addresses)
     await gateways.reconcile()

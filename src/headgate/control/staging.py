@@ -4,13 +4,22 @@ A caller must not send what the server does not take yet, and a server must not 
 a change goes through the stages in between, and each waits until every proxy is known to hold the one before.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
 
 from headgate.envoy.config import CLUSTER
+from headgate.envoy.view import SIDECAR
 from headgate.model.workloads import Stage, Workload
+from headgate.private import write_private
 from headgate.xds.fleet import Fleet, Proxy
 
 INBOUND = "inbound"
+FILE = "stages.json"
+
+log = logging.getLogger(__name__)
 
 
 class Staging:
@@ -20,6 +29,21 @@ class Staging:
         self._fleet = fleet
         self._stages: dict[str, Stage] = {}
         self._targets: dict[str, Stage] = {}
+        self._file: Path | None = None
+        self._kept: Mapping[str, Stage] = {}
+
+    def keep_in(self, file: Path) -> None:
+        """Keep the stages in a file from now on, and begin with those that a killed headgate left there.
+
+        What this one wants may be something else, with another `--mtls` for example, and proxies go on by what they were
+        told; those are waited for before the next step. To be called before the first build.
+        """
+        self._file = file
+        self._kept = _read(file)
+        self._stages, self._targets = dict(self._kept), dict(self._kept)
+        for name in self._kept:
+            self._fleet.expect(f"{SIDECAR}/{name}")
+        self._fleet.recall()
 
     @property
     def is_due(self) -> bool:
@@ -34,6 +58,15 @@ class Staging:
         """Take note of what proxies are given now, and of what is wanted; workloads that are gone are forgotten."""
         self._targets = {item.name: item.target for item in workloads}
         self._stages = {item.name: item.stage for item in workloads}
+        if self._file and self._stages != self._kept:
+            self._kept = dict(self._stages)
+            _write(self._file, self._kept)
+
+    def forget(self) -> None:
+        """Leave nothing to the next start, and keep no more: every proxy has ended."""
+        if self._file:
+            self._file.unlink(missing_ok=True)
+            self._file = None
 
     def next(self) -> Mapping[str, Stage]:
         """Return the stages for the next build: a step further where one is due. `note` what came of it."""
@@ -46,3 +79,24 @@ def _holds(proxy: Proxy) -> bool:
     """Say whether a proxy calls, and is called, as its configuration says; a refused address is no part of that."""
     refused = any(item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.refusals())
     return proxy.settled() and not refused
+
+
+def _read(file: Path) -> Mapping[str, Stage]:
+    """Return what is kept in a file: `{"default/web": "strict"}`; nothing where it can't be read, or is of another release."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Stage])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning(
+            "%s can't be used; if --mtls is another one now, requests may fail until it is in force: %s", file, error
+        )
+        return {}
+
+
+def _write(file: Path, stages: Mapping[str, Stage]) -> None:
+    """Keep stages. Those of a moment ago do no harm: a stage and the next one go together."""
+    try:
+        write_private(file, msgspec.json.encode(stages))
+    except OSError as error:
+        log.warning("the stages of mutual TLS can't be kept for the next start: %s", error)

@@ -8,6 +8,7 @@ first is heard at once.
 """
 
 from collections.abc import Iterator
+from itertools import chain, product
 from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac
@@ -24,6 +25,14 @@ from headgate.model.workloads import InboundPort, Stage, Workload
 SILENCE_SECONDS = 5
 """How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
+_CALLER = ("x", "forwarded", "client", "cert")
+"""The words of the header that tells the application who calls: Envoy writes it, and drops what a client wrote there."""
+_MISTAKEN = tuple(
+    "".join(chain.from_iterable(zip(_CALLER, (*marks, ""), strict=True)))
+    for marks in product("-_", repeat=len(_CALLER) - 1)
+    if "_" in marks
+)
+"""Its other spellings, which many applications (those behind CGI or WSGI) take for the same header."""
 
 
 class _Network(NamedTuple):
@@ -104,7 +113,7 @@ def captured_listener(everywhere: str, ports: tuple[InboundPort, ...], side: Sid
 
     Its own ports lead nowhere, or a connection to one of them would go round in circles for ever.
     """
-    chains = [chain for port in ports for chain in inbound_chains.of_port(side, port, among_others=True)]
+    chains = [found for port in ports for found in inbound_chains.of_port(side, port, among_others=True)]
     chains += [inbound_chains.nowhere(port) for port in _OWN_PORTS]
     chains += inbound_chains.of_other_ports(side)
     message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.stage, chains)
@@ -141,7 +150,8 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
         route=pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0)),
         typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)},
     )
-    return pb.RouteConfiguration(name=name, virtual_hosts=[pb.VirtualHost(name=name, domains=["*"], routes=[route])])
+    host = pb.VirtualHost(name=name, domains=["*"], routes=[route])
+    return pb.RouteConfiguration(name=name, virtual_hosts=[host], request_headers_to_remove=_MISTAKEN)
 
 
 def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:

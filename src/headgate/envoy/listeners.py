@@ -9,13 +9,12 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 BACKEND_HEADER = "x-headgate-backend"
 POD_HEADER = "x-headgate-pod"
 PRIVATE_MODE = 0o600
-_UNKNOWN = (
-    "headgate: no Service answers to %REQ(:AUTHORITY)%. Write name.namespace:port; a name alone is looked up in the "
-    "namespace {home}.{access}\n"
-)
-_ACCESS = (
-    " A Service whose pods {identity} may not call is not known here: a TrafficTarget with this source, and with the pods' "
-    "ServiceAccount as its destination, allows it."
+FORBIDDEN = 403
+_SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {home}.\n"
+_UNKNOWN = f"headgate: no Service answers to %REQ(:AUTHORITY)%. {_SPELLING}"
+_REFUSED = (
+    "headgate: access denied: {identity} may call no Service that answers to %REQ(:AUTHORITY)%. A TrafficTarget with this "
+    f"source, and with the ServiceAccount of the Service's pods as its destination, allows it. {_SPELLING}"
 )
 
 
@@ -50,10 +49,14 @@ def edge_listener(name: str, host: str, port: int) -> pb.Listener:
 def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
     """Return the HTTP proxy for clients: every Service by every spelling of its name, by requests and by CONNECT.
 
-    Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out.
+    Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out, and it is
+    refused what is not there: nobody can tell whether that is a Service.
     """
-    access = _ACCESS.format(identity=identity) if identity else ""
-    connection = _http(scoped_routes=_scoped(), local_reply_config=_replies(_UNKNOWN.format(home=home, access=access)))
+    replies = _replies(_UNKNOWN.format(home=home))
+    if identity:
+        replies = _replies(_REFUSED.format(identity=identity, home=home))
+        replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
+    connection = _http(scoped_routes=_scoped(), local_reply_config=replies)
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
 
@@ -80,7 +83,7 @@ def probe_listener(path: str) -> pb.Listener:
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    replies = _replies(_UNKNOWN.format(home=DEFAULT_NAMESPACE, access=""))
+    replies = _replies(_UNKNOWN.format(home=DEFAULT_NAMESPACE))
     connection = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(tell,))
     return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 

@@ -11,16 +11,28 @@ from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
 from headgate.envoy.telemetry import where_no_cluster
 from headgate.model.filters import NO_FILTERS, Filters, PathEdit
-from headgate.model.matching import Header, Match, Text
+from headgate.model.matching import Header, Match, Path, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application
 RETRIES = 2
 OTHER_HOST_ATTEMPTS = 5
+NOT_FOUND = 404
+_ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
+_UNMATCHED = "headgate: no route of %s matches this request\n"
 
 
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
-    """Return the routes of one Service port; whoever arrives here means that Service, so every host is right."""
-    return configuration(plan.name, [virtual_host(plan.name, "*", plan.draws, place=plan.name)])
+    """Return the routes of one Service port; whoever arrives here means that Service, so every host is right.
+
+    What no route matches is answered here: by itself Envoy takes it for a request to a host that nobody knows, which the
+    HTTP proxy answers in other words (`listeners.proxy_listener`).
+    """
+    host = virtual_host(plan.name, "*", plan.draws, place=plan.name)
+    if not any(draw.match in _ANYTHING for draw in plan.draws):
+        text = _UNMATCHED % plan.name.partition("/")[2]
+        answer = pb.DirectResponseAction(status=NOT_FOUND, body=pb.DataSource(inline_string=text))
+        host.routes.append(pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer))
+    return configuration(plan.name, [host])
 
 
 def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.local.external import EXTERNAL, PROCESS, PROCESS_ID, read_identity
+from headgate.model.identities import is_gateway
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
@@ -85,6 +86,8 @@ def _sidecar_causes(pod: Object) -> Iterator[Cause]:
     except DecodeError as error:
         yield from error.causes
         return
+    if is_gateway(typed.metadata.namespace, typed.spec.service_account_name):
+        yield Cause("spec.serviceAccountName", "is who the node's gateway is; give the pod another ServiceAccount")
     for index, container in enumerate(typed.spec.containers):
         for number, port in enumerate(container.ports or ()):
             if port.container_port == OUTBOUND_PORT and port.protocol == "TCP":
@@ -113,7 +116,8 @@ def _refuse(causes: Any, where: str) -> None:
 def _pod_of(obj: Object) -> Object:
     """Return the pod that a template makes, for reading only."""
     template = (obj.get("spec") or {}).get("template") or {}
-    return {"metadata": {}, "spec": {}, **{name: part for name, part in template.items() if part}}
+    metadata = {**(template.get("metadata") or {}), "namespace": obj["metadata"].get("namespace", "")}
+    return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
 def _labels(find: Callable[[Key], Object | None], obj: Object) -> Mapping[str, str]:

@@ -29,6 +29,11 @@ def gateway_id(domain: str) -> str:
     return spiffe_id(domain, SYSTEM_NAMESPACE, GATEWAY_ACCOUNT)
 
 
+def is_gateway(namespace: str, account: str) -> bool:
+    """Say whether an account is the gateway's own: a pod that had it would be taken for everybody who comes through that."""
+    return (namespace, account) == (SYSTEM_NAMESPACE, GATEWAY_ACCOUNT)
+
+
 def parse_id(text: str) -> Account | None:
     """Return the account of an identity; none for what is not one of ours."""
     found = _ID.fullmatch(text)

@@ -4,7 +4,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from headgate.envoy.config import ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import NOTHING, ORDER, Rejected, Session
 
@@ -71,12 +71,27 @@ class Proxy:
             return False
         if any(shelf.waits for shelf in self.session.shelves.values()):
             return False  # quickly said while answers are due, which is when it is asked most
+        if not _has_asked(self.session, config):
+            return False
         refused = {(item.type_url, item.name) for item in self.refusals()}
         return not any(
             (type_url, name) not in refused
             for type_url, shelf in self.session.shelves.items()
             for name in shelf.missing(config.get(type_url, NOTHING))
         )
+
+
+def _has_asked(session: Session, config: ProxyConfig) -> bool:
+    """Say whether a proxy has asked for every type that it always asks for.
+
+    One that comes back asks for one after the other: until it has, nobody knows what it has of the others.
+    """
+    shelves = session.shelves
+    held = shelves[CLUSTER].held
+    due = [type_url for type_url in (CLUSTER, LISTENER) if config.get(type_url)]
+    if any(name in held for name in config.get(ENDPOINTS, ())):
+        due.append(ENDPOINTS)
+    return all(shelves[type_url].wildcard or shelves[type_url].subscribed for type_url in due)
 
 
 class Fleet:

@@ -16,11 +16,10 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 import grpc
 import grpc.aio
 
-from headgate.envoy.config import ProxyConfig
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.xds.fleet import Ending, Fleet, Proxy
+from headgate.xds.fleet import Ending, Fleet
 from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
 from headgate.xds.session import Response, Session
@@ -251,14 +250,14 @@ class _Stream:
 
     async def _send(self, context: grpc.aio.ServicerContext) -> None:
         while True:
-            for response in self._due(self._proxy):
+            for response in self._due():
                 await context.write(write_response(response))
             await self._pause()
 
-    def _due(self, proxy: Proxy) -> list[Response]:
+    def _due(self) -> list[Response]:
         now = time.monotonic()
         for nonce in [nonce for nonce, due in self._sent.items() if due <= now]:
-            log.warning("proxy %s has not answered in %.0f s", proxy.id, ANSWER_SECONDS)
+            log.warning("proxy %s has not answered in %.0f s", self._proxy.id, ANSWER_SECONDS)
             self._session.lapse(nonce)
             self._fleet.counts["overdue"] += 1
             del self._sent[nonce]
@@ -266,15 +265,16 @@ class _Stream:
         if now >= self._retry:
             self._session.retry()
             self._retry = now + RETRY_SECONDS
-        responses = self._session.advance() if self._offer(proxy.config.get()) else []
+        responses = self._session.advance() if self._offered() else []
         self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
         return responses
 
-    def _offer(self, config: ProxyConfig | None) -> bool:
-        """Give the session what is current; say whether there is anything.
+    def _offered(self) -> bool:
+        """Offer the session what the proxy is to hold; say whether there is anything yet.
 
-        Here and nowhere else: a session that was offered nothing yet would take away all that the proxy brought along.
+        A session that was offered nothing would take away all that its proxy has.
         """
+        config = self._proxy.config.get()
         if config is not None and config is not self._session.config:
             self._session.offer(config)
         return config is not None
@@ -307,8 +307,8 @@ class _Stream:
             self._over.set_result(_Over())
 
     async def _follow(self) -> None:
-        async for config in self._proxy.config.changes():
-            if config is not None:
+        async for _ in self._proxy.config.changes():
+            if self._offered():
                 self._wake.set()
                 self._fleet.bump()
 
