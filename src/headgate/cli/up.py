@@ -114,9 +114,8 @@ def _run(work: Any) -> None:
 
     try:
         uvloop.run(work)
-    except (
-        BaseExceptionGroup
-    ) as errors:  # not `except*`: before Python 3.11.4, what is raised there is in a group again
+    except BaseExceptionGroup as errors:
+        # Not `except*`: before Python 3.11.4, what is raised there is in a group again.
         meant, others = errors.split(HeadgateError)
         if meant is None or others:
             raise
