@@ -289,6 +289,8 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (tls(subjectNames=["https://a.b"]), "spec.subjectNames[0]", "without scheme"),
     (tls(subjectNames=["a" * 64 + ".example.com"]), "spec.subjectNames[0]", "at most 63"),
     (tls(subjectNames="foo"), "spec.subjectNames", "must be a list"),
+    (tls(subjectNames=["web.bank.svc.cluster.local"]), "spec.subjectNames[0]", "only a TLSConfig there can give it"),
+    (tls(subjectNames=["a", "*.headgate-system.svc"]), "spec.subjectNames[1]", "in the namespace headgate-system"),
     (tls(top={"name": "c"}), "name", "write metadata.name, and only there"),
     (tls(version="headgate.dev/v1"), "apiVersion", "known are headgate.dev/v1beta1, v1beta1"),
     (pod({INJECT: "yes"}), f"metadata.annotations.{INJECT}", 'must be "true" or "false", not \'yes\''),
