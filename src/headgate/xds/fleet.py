@@ -4,7 +4,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from headgate.envoy.config import ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import NOTHING, ORDER, Rejected, Session
 
@@ -64,12 +64,20 @@ class Proxy:
                 if name in wanted and wanted[name].digest == rejected.digest:
                     yield rejected
 
+    def has_told(self) -> bool:
+        """Say whether the proxy has told all that it brought along; what it has not told of, it may hold all the same.
+
+        It tells type by type, clusters first, and answers when it is done; so the first answer about clusters ends it.
+        """
+        clusters = self.session.shelves[CLUSTER] if self.session else None
+        return clusters is not None and not clusters.owed and not clusters.waits
+
     def settled(self) -> bool:
         """Say whether the proxy holds, or has refused, everything that it is to hold."""
         config = self.config.get()
         if self.session is None or config is None:
             return False
-        if any(shelf.waits for shelf in self.session.shelves.values()):
+        if not self.has_told() or any(shelf.waits for shelf in self.session.shelves.values()):
             return False  # quickly said while answers are due, which is when it is asked most
         refused = {(item.type_url, item.name) for item in self.refusals()}
         return not any(
