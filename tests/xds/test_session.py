@@ -4,6 +4,7 @@ import pytest
 from tests.xds.conftest import config, written
 
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.xds.fleet import Proxy
 from headgate.xds.session import LARGEST, MOST_OVERDUE, Request
 
 A = ("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=1(a)")
@@ -254,15 +255,38 @@ def test_a_refusal_that_is_history_does_not_let_a_route_go_ahead(stream):
 
 def test_a_reconnect_resends_nothing_that_is_current(stream):
     proxy = stream(*A)
-    assert proxy.ask("CDS", has="a=1") == []
+    assert proxy.ask("CDS", has="a=1") == ["CDS"]
     assert proxy.ask("EDS", "a", has="a=1") == []
     assert proxy.ask("LDS", has="l=1") == []
     assert proxy.ask("RDS", "r", has="r=1") == []
+    assert proxy.ack("CDS") == []
+
+
+def test_a_proxy_that_comes_back_has_told_all_that_it_has_when_it_answers(stream):
+    proxy, known = stream(*A), Proxy("any")
+    known.config.set(proxy.session.config)
+    proxy.ask("CDS", has="a=1")
+    known.attach(proxy.session, lambda _ending: None)
+    for short, name in (("EDS", "a"), ("LDS", ""), ("RDS", "r")):
+        assert not known.settled()
+        proxy.ask(short, name, has=f"{name or 'l'}=1")
+    assert not known.settled()
+    proxy.ack("CDS")
+    assert known.settled()
+
+
+def test_nobody_waits_for_what_a_proxy_tells_that_never_answers(stream):
+    proxy, known = stream(*A), Proxy("any")
+    known.attach(proxy.session, lambda _ending: None)
+    proxy.ask("CDS", has="a=1")
+    assert not known.has_told()
+    proxy.lapse("CDS")
+    assert known.has_told()
 
 
 def test_a_reconnect_sends_what_changed_meanwhile(stream):
     proxy = stream("CDS a=1", "EDS a=2", "LDS l=1", "RDS r=1(a)")
-    assert proxy.ask("CDS", has="a=1") == []
+    assert proxy.ask("CDS", has="a=1") == ["CDS"]
     assert proxy.ask("EDS", "a", has="a=1") == ["EDS a=2"]
     assert proxy.ask("LDS", has="l=1 m=1") == ["LDS -m"]
     assert proxy.ask("RDS", "r", has="r=1") == []
@@ -290,7 +314,8 @@ def test_what_a_proxy_brought_is_recognised_though_the_configuration_comes_later
 def test_a_proxy_with_listeners_and_no_routes_yet_keeps_its_clusters(stream):
     proxy = stream(*A)
     assert proxy.ask("LDS", has="l=1") == []
-    assert proxy.ask("CDS", has="a=1 b=1") == []
+    assert proxy.ask("CDS", has="a=1 b=1") == ["CDS"]
+    assert proxy.ack("CDS") == []
     assert proxy.ask("RDS", "r") == ["CDS -b"]
     assert proxy.ask("EDS", "a", has="a=1") == ["RDS r=1"]
 

@@ -77,8 +77,10 @@ class Holders:
 
 def _lags(proxy: Proxy) -> bool:
     """Say whether a proxy lacks a secret that it asked for; one that nobody calls by TLS asks for none."""
-    shelf = proxy.session.shelves[SECRET] if proxy.session else None
-    return shelf is None or any(shelf.asks_for(name) and proxy.lags(SECRET, name) for name in (IDENTITY, ROOTS))
+    if proxy.session is None or not proxy.has_told():
+        return True
+    shelf = proxy.session.shelves[SECRET]
+    return any(shelf.asks_for(name) and proxy.lags(SECRET, name) for name in (IDENTITY, ROOTS))
 
 
 def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import NOTHING, ORDER, Rejected, Session
 
@@ -64,34 +64,27 @@ class Proxy:
                 if name in wanted and wanted[name].digest == rejected.digest:
                     yield rejected
 
+    def has_told(self) -> bool:
+        """Say whether the proxy has told all that it brought along; what it has not told of, it may hold all the same.
+
+        It tells type by type, clusters first, and answers when it is done; so the first answer about clusters ends it.
+        """
+        clusters = self.session.shelves[CLUSTER] if self.session else None
+        return clusters is not None and not clusters.owed and not clusters.waits
+
     def settled(self) -> bool:
         """Say whether the proxy holds, or has refused, everything that it is to hold."""
         config = self.config.get()
         if self.session is None or config is None:
             return False
-        if any(shelf.waits for shelf in self.session.shelves.values()):
+        if not self.has_told() or any(shelf.waits for shelf in self.session.shelves.values()):
             return False  # quickly said while answers are due, which is when it is asked most
-        if not _has_asked(self.session, config):
-            return False
         refused = {(item.type_url, item.name) for item in self.refusals()}
         return not any(
             (type_url, name) not in refused
             for type_url, shelf in self.session.shelves.items()
             for name in shelf.missing(config.get(type_url, NOTHING))
         )
-
-
-def _has_asked(session: Session, config: ProxyConfig) -> bool:
-    """Say whether a proxy has asked for every type that it always asks for.
-
-    One that comes back asks for one after the other: until it has, nobody knows what it has of the others.
-    """
-    shelves = session.shelves
-    held = shelves[CLUSTER].held
-    due = [type_url for type_url in (CLUSTER, LISTENER) if config.get(type_url)]
-    if any(name in held for name in config.get(ENDPOINTS, ())):
-        due.append(ENDPOINTS)
-    return all(shelves[type_url].wildcard or shelves[type_url].subscribed for type_url in due)
 
 
 class Fleet:

@@ -69,7 +69,7 @@ class Shelf:
 
     spoken: bool = False  # a request of the type came
     wildcard: bool = False
-    owed: bool = False  # the first wildcard request gets an answer, if only an empty one
+    owed: bool = False  # the first wildcard request gets an answer, if only an empty one (`Proxy.has_told`)
     subscribed: set[str] = field(default_factory=set)
     # The digest last sent, or brought along; "" is: told that there is none.
     known: dict[str, str] = field(default_factory=dict)
@@ -229,7 +229,7 @@ class Session:
         asks_for_all = "*" in request.subscribe or (first and not request.subscribe)
         if asks_for_all and request.type_url in WILDCARD and not shelf.wildcard:
             shelf.wildcard = True
-            shelf.owed = not request.initial
+            shelf.owed = request.type_url == CLUSTER or not request.initial
         shelf.spoken = True
         for name, digest in request.initial.items():
             shelf.known[name] = digest
