@@ -8,6 +8,7 @@ included.
 import random
 import statistics
 import time
+from collections import Counter
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from headgate.serve.metrics_faces import FACES
 from headgate.serve.metrics_query import question
 from headgate.store.base import Listing
 from headgate.telemetry.flows import Counts, Flow, Peer, Reading
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.telemetry.histogram import bucket_of, gathered
 
 PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
 ROUNDS = 30
@@ -82,10 +83,8 @@ class Numbers:
 
 
 def _counts():
-    buckets = [0] * (len(BOUNDS_US) + 1)
-    for _ in range(REQUESTS):
-        buckets[bucket_of(random.lognormvariate(8, 0.7))] += 1
-    return Counts(success=REQUESTS - 1, failure=1, latency=tuple(buckets))
+    latency = Counter(bucket_of(random.lognormvariate(8, 0.7)) for _ in range(REQUESTS))
+    return Counts(success=REQUESTS - 1, failure=1, latency=gathered(latency))
 
 
 class Times(NamedTuple):

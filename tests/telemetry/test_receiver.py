@@ -7,7 +7,7 @@ import stat
 import grpc
 import grpc.aio
 import pytest
-from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message
+from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message, series_of
 
 from headgate.telemetry import kept
 from headgate.telemetry.kept import FILE, keep, read_kept
@@ -90,8 +90,8 @@ async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
 
 async def test_what_is_missing_or_odd_is_said():
     receiver, proxy = fresh(), Proxy()
-    receiver.take(Report(NODE, START, START + 2, [Sample(("server.stats_overflow.counter",), 3)]))
-    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(("mesh.sent",), 9)]))
+    receiver.take(Report(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
+    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)]))
     for _ in range(10):
         proxy.count("a")
         report = proxy.flush()
@@ -151,7 +151,7 @@ async def test_the_end_writes_what_is_known(tmp_path):
 def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
     assert read_kept(tmp_path / FILE) is None
     assert caplog.text == ""
-    for content in (b"", b"junk", b"\x81\xa7version\x02"):
+    for content in (b"", b"junk", b"\x81\xa7version\x01"):
         (tmp_path / FILE).write_bytes(content)
         assert read_kept(tmp_path / FILE) is None
     assert "the counts of traffic begin anew" in caplog.text

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
 from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
-from headgate.telemetry.histogram import merged, percentiles
+from headgate.telemetry.histogram import percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
 NOTHING = Counts()
@@ -150,7 +150,7 @@ def _total(several: Sequence[Counts]) -> Counts:
         success=sum(counts.success for counts in several),
         failure=sum(counts.failure for counts in several),
         connections=sum(counts.connections for counts in several),
-        latency=merged(counts.latency for counts in several),
+        latency=sum(counts.latency for counts in several),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from headgate.resources.meta import Value
-from headgate.telemetry.histogram import Buckets, merged
+from headgate.telemetry.histogram import Buckets
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True):
@@ -44,7 +44,7 @@ class Counts(Value, frozen=True, kw_only=True):
 
     success: int = 0
     failure: int = 0
-    latency: Buckets = ()
+    latency: Buckets = 0
     classes: tuple[tuple[str, int], ...] = ()
     connections: int = 0
     sent: int = 0
@@ -58,7 +58,7 @@ class Counts(Value, frozen=True, kw_only=True):
         return Counts(
             success=self.success + other.success,
             failure=self.failure + other.failure,
-            latency=merged((self.latency, other.latency)),
+            latency=self.latency + other.latency,
             classes=tuple(sorted(classes.items())),
             connections=self.connections + other.connections,
             sent=self.sent + other.sent,

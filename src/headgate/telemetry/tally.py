@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from headgate.telemetry.flows import Counts
-from headgate.telemetry.histogram import BOUNDS_US
+from headgate.telemetry.histogram import BUCKETS, gathered
 
 Tally: TypeAlias = Mapping[int, int]
 """Counts by cell; no zeros."""
 Table: TypeAlias = dict[int, dict[int, int]]
 """Tallies by the number of their flow."""
 
-BUCKETS = len(BOUNDS_US) + 1  # the first cells are the latencies' buckets
-CONNECTIONS, SENT, RECEIVED, SUCCEEDED, FAILED = range(BUCKETS, BUCKETS + 5)  # the last two have no class
+# the first cells are the latencies' buckets; the last two of these have no class
+CONNECTIONS, SENT, RECEIVED, SUCCEEDED, FAILED = range(BUCKETS, BUCKETS + 5)
 NO_RESPONSE = "none"
 _GRPC_CODES = 17
 _UNKNOWN = 2  # what a status outside of them is by gRPC's own rule
@@ -50,7 +50,7 @@ def requests(tally: Tally) -> int:
 
 def counts(tally: Tally) -> Counts:
     """Return a tally as its readers want it: success and failure by the classes of the responses (D22)."""
-    latency = [0] * BUCKETS
+    latency: dict[int, int] = {}
     classes: list[tuple[str, int]] = []
     total = failure = 0
     for cell, count in tally.items():
@@ -63,7 +63,7 @@ def counts(tally: Tally) -> Counts:
     return Counts(
         success=total - failure + tally.get(SUCCEEDED, 0),
         failure=failure + tally.get(FAILED, 0),
-        latency=tuple(latency) if any(latency) else (),
+        latency=gathered(latency) if latency else 0,
         classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),
         sent=tally.get(SENT, 0),

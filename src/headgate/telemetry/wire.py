@@ -1,0 +1,52 @@
+"""OpenTelemetry's metrics as headgate reads them: what it does not look into stays bytes.
+
+A report of 20 edges has 200 attributes and 7,000 numbers, and nearly all are as they were in the last one. As bytes they
+are compared, and counts are added, at once; a Python object for each takes three times as long as all the rest.
+"""
+
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from headgate.envoy import pb
+
+_ATTRIBUTES = frozenset({"attributes"})
+_NUMBERS = frozenset({"bucket_counts", "explicit_bounds"})  # packed: 8 bytes each, little-endian
+_POINTS = frozenset({"NumberDataPoint", "HistogramDataPoint"})
+
+
+@cache
+def request() -> Any:
+    """Return the class of `ExportMetricsServiceRequest` whose points have `attributes` as bytes, each a `KeyValue`.
+
+    `bucket_counts` and `explicit_bounds` are bytes too, as they are in memory.
+    """
+    pool = DescriptorPool()
+    original = pb.ExportMetricsServiceRequest.DESCRIPTOR
+    _copy(original.file, pool)
+    return GetMessageClass(pool.FindMessageTypeByName(original.full_name))
+
+
+def _copy(file: Any, pool: DescriptorPool) -> None:
+    """Take over a file, and before it those that it needs."""
+    for needed in file.dependencies:
+        _copy(needed, pool)
+    found = FileDescriptorProto()
+    file.CopyToProto(found)
+    for message in found.message_type:
+        if message.name in _POINTS:
+            _leave_as_bytes(message)
+    pool.AddSerializedFile(found.SerializeToString())
+
+
+def _leave_as_bytes(message: DescriptorProto) -> None:
+    for field in message.field:
+        if field.name in _ATTRIBUTES | _NUMBERS:
+            field.type = FieldDescriptorProto.TYPE_BYTES
+            field.ClearField("type_name")
+            field.ClearField("options")
+        if field.name in _NUMBERS:
+            field.label = FieldDescriptorProto.LABEL_OPTIONAL
