@@ -6,7 +6,7 @@ has received what was called by its name, whichever pod or backend answered, and
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -78,25 +78,26 @@ class Traffic:
 
     def __init__(self, flows: Mapping[Flow, Counts]) -> None:
         self.flows = flows
-        self._sums: dict[Hashable, Sum] = {}
+        self._sums: dict[tuple[str, str], Sum] = {}
 
     def received(self, pod: str) -> Sum:
         """Return what a pod (`namespace/name`) received."""
-        return self._kept(("pod", pod), lambda: self.into.get(pod, ()))
+        return self._sum(("pod", pod), self.into.get(pod, ()))
 
     def called(self, service: str) -> Sum:
         """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
-        return self._kept(("service", service), lambda: self.to_service.get(service, ()))
+        return self._sum(("service", service), self.to_service.get(service, ()))
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
         passages = self.to_service.get(apex, ())
-        return self._kept((apex, backend), lambda: (one for one in passages if one[0].backend == backend))
+        return self._sum((apex, backend), (one for one in passages if one[0].backend == backend))
 
-    def _kept(self, key: Hashable, passages: Callable[[], Iterable[Passage]]) -> Sum:
-        if key not in self._sums:
-            self._sums[key] = summed(passages())
-        return self._sums[key]
+    def _sum(self, key: tuple[str, str], passages: Iterable[Passage]) -> Sum:
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = summed(passages)
+        return found
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
@@ -122,8 +123,12 @@ def _any(counts: Counts) -> bool:
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
     found: dict[str, list[Passage]] = {}
     for passage in flows.items():
-        if (key := name(passage[0])) and _any(passage[1]):
-            found.setdefault(key, []).append(passage)
+        flow, counts = passage
+        if (key := name(flow)) and (counts.success or _any(counts)):
+            if key in found:
+                found[key].append(passage)
+            else:
+                found[key] = [passage]
     return found
 
 
@@ -132,26 +137,28 @@ def summed(passages: Iterable[Passage]) -> Sum:
     several = list(passages)
     if not several:
         return NO_TRAFFIC
-    counts = _total([counts for flow, counts in several if not flow.copy])
-    copies = _total([counts for flow, counts in several if flow.copy])
+    copies = [counts for flow, counts in several if flow.copy]
+    if not copies:
+        counts = _total([counts for _, counts in several])
+        return Sum(counts=counts, latencies=percentiles(counts.latency, SHARES))
+    counts, copied = _total([counts for flow, counts in several if not flow.copy]), _total(copies)
     return Sum(
         counts=counts,
-        copies=copies,
+        copies=copied,
         latencies=percentiles(counts.latency, SHARES),
-        copy_latencies=percentiles(copies.latency, SHARES),
+        copy_latencies=percentiles(copied.latency, SHARES),
     )
 
 
 def _total(several: Sequence[Counts]) -> Counts:
     """Add up what answers are made of: response classes and bytes are left out."""
-    if len(several) <= 1:
-        return several[0] if several else NOTHING
-    return Counts(
-        success=sum(counts.success for counts in several),
-        failure=sum(counts.failure for counts in several),
-        connections=sum(counts.connections for counts in several),
-        latency=sum(counts.latency for counts in several),
-    )
+    success = failure = connections = latency = 0
+    for counts in several:
+        success += counts.success
+        failure += counts.failure
+        connections += counts.connections
+        latency += counts.latency
+    return Counts(success=success, failure=failure, connections=connections, latency=latency)
 
 
 class Answers:
@@ -195,9 +202,10 @@ class Answers:
                 yield Row(about=ref, edge=edge, sum=summed(found[edge]))
 
     def _row(self, thing: Thing) -> Row:
-        if thing.ref not in self._rows:
-            self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
-        return self._rows[thing.ref]
+        row = self._rows.get(thing.ref)
+        if row is None:
+            row = self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+        return row
 
     def _received(self, ref: Ref) -> Sum:
         if ref.kind == SERVICE:

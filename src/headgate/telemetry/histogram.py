@@ -9,13 +9,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import sqrt
+from math import ceil, sqrt
 from typing import TypeAlias
 
 from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
-_LEAST = 1e-9  # of a request: the share 0 is the first one
 _WORD, _BYTES, _BITS = "Q", 8, 64
 _EMPTY = array(_WORD, bytes(_BYTES * BUCKETS))
 _TOPS = sum(1 << _BITS * (bucket + 1) - 1 for bucket in range(BUCKETS))  # the highest bit of each bucket
@@ -39,12 +38,16 @@ def gathered(counts: Mapping[int, int]) -> Buckets:
 
 def spread(buckets: Buckets) -> dict[int, int]:
     """Return the counts of a histogram by the index of their bucket, without zeros."""
-    first = ((buckets & -buckets).bit_length() - 1) // _BITS if buckets else 0
+    if not buckets:
+        return {}
+    first = ((buckets & -buckets).bit_length() - 1) // _BITS
     return {bucket: count for bucket, count in enumerate(_words(buckets >> first * _BITS), first) if count}
 
 
 def growth(buckets: Buckets, old: Buckets) -> Buckets | None:
     """Return by how much each bucket grew; None when one shrank."""
+    if not old:
+        return buckets
     rest = (buckets | _TOPS) - old
     return rest ^ _TOPS if rest & _TOPS == _TOPS else None
 
@@ -61,7 +64,7 @@ def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
         return ()
     running = list(accumulate(_words(buckets)))
     total = running[-1]
-    return tuple([_MIDDLES[bisect_left(running, max(share * total, _LEAST))] for share in shares])
+    return tuple([_MIDDLES[bisect_left(running, ceil(share * total) or 1)] for share in shares])
 
 
 def _words(buckets: Buckets) -> "array[int]":
