@@ -15,9 +15,11 @@ from typing import TypeAlias
 from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
-_WORD, _BYTES, _BITS = "Q", 8, 64
+LANE = 64
+"""Bits of a bucket."""
+_WORD, _BYTES = "Q", LANE // 8
 _EMPTY = array(_WORD, bytes(_BYTES * BUCKETS))
-_TOPS = sum(1 << _BITS * (bucket + 1) - 1 for bucket in range(BUCKETS))  # the highest bit of each bucket
+_TOPS = sum(1 << LANE * (bucket + 1) - 1 for bucket in range(BUCKETS))  # the highest bit of each bucket
 
 Buckets: TypeAlias = int
 """Counts, one for each of `BOUNDS_US` and one for what is longer; 0 is no latency at all."""
@@ -40,8 +42,8 @@ def spread(buckets: Buckets) -> dict[int, int]:
     """Return the counts of a histogram by the index of their bucket, without zeros."""
     if not buckets:
         return {}
-    first = ((buckets & -buckets).bit_length() - 1) // _BITS
-    return {bucket: count for bucket, count in enumerate(_words(buckets >> first * _BITS), first) if count}
+    first = ((buckets & -buckets).bit_length() - 1) // LANE
+    return {bucket: count for bucket, count in enumerate(_words(buckets >> first * LANE), first) if count}
 
 
 def growth(buckets: Buckets, old: Buckets) -> Buckets | None:
@@ -69,7 +71,7 @@ def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
 
 def _words(buckets: Buckets) -> "array[int]":
     """Return the counts, up to the last that is not zero."""
-    return array(_WORD, buckets.to_bytes(-(-buckets.bit_length() // _BITS) * _BYTES, "little"))
+    return array(_WORD, buckets.to_bytes(-(-buckets.bit_length() // LANE) * _BYTES, "little"))
 
 
 def _middle(index: int) -> float:

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from headgate.telemetry.flows import Counts
-from headgate.telemetry.histogram import BUCKETS, gathered
+from headgate.telemetry.histogram import BUCKETS, Buckets, gathered, spread
 
 Tally: TypeAlias = Mapping[int, int]
 """Counts by cell; no zeros."""
+Parts: TypeAlias = tuple[Buckets, int]
+"""A tally in two numbers that add up: the latencies, and the other cells in the same way."""
 Table: TypeAlias = dict[int, dict[int, int]]
 """Tallies by the number of their flow."""
 
@@ -34,6 +36,7 @@ _FAILURES = frozenset(
 _BITS = 8
 _MASK = (1 << _BITS) - 1
 WORD = "Q"
+_NONE = array(WORD, bytes(8 * (FAILED + 1 + len(_CLASSES))))
 
 
 def class_cell(status: int, grpc: str = "") -> int:
@@ -48,14 +51,17 @@ def requests(tally: Tally) -> int:
     return sum(count for cell, count in tally.items() if cell > FAILED)
 
 
-def counts(tally: Tally) -> Counts:
-    """Return a tally as its readers want it: success and failure by the classes of the responses (D22)."""
-    latency: dict[int, int] = {}
+def counts(tally: Tally, latency: Buckets = 0) -> Counts:
+    """Return a tally as its readers want it: success and failure by the classes of the responses (D22).
+
+    Latencies are among its cells, or `latency`, which is faster for whoever has them so.
+    """
+    buckets: dict[int, int] = {}
     classes: list[tuple[str, int]] = []
     total = failure = 0
     for cell, count in tally.items():
         if cell < BUCKETS:
-            latency[cell] = count
+            buckets[cell] = count
         elif cell > FAILED:
             classes.append((_CLASSES[cell - FAILED - 1], count))
             total += count
@@ -63,7 +69,7 @@ def counts(tally: Tally) -> Counts:
     return Counts(
         success=total - failure + tally.get(SUCCEEDED, 0),
         failure=failure + tally.get(FAILED, 0),
-        latency=gathered(latency) if latency else 0,
+        latency=latency + gathered(buckets) if buckets else latency,
         classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),
         sent=tally.get(SENT, 0),
@@ -97,6 +103,37 @@ def unpack(words: "array[int]", into: Table) -> None:
             cell = word & _MASK
             row[cell] = row.get(cell, 0) + (word >> _BITS)
         at += 1 + cells
+
+
+def records(words: "array[int]") -> Iterator[tuple[int, Parts]]:
+    """Yield packed records: the number of the flow, and its growth."""
+    at, end = 0, len(words)
+    while at < end:
+        head = words[at]
+        begin = at + 1
+        at = begin + (head & _MASK)
+        cells = _NONE[:]
+        for word in words[begin:at]:
+            cells[word & _MASK] = word >> _BITS
+        yield head >> _BITS, _parts(cells)
+
+
+def in_parts(tally: Tally) -> Parts:
+    """Return a tally in the form that adds up faster."""
+    cells = _NONE[:]
+    for cell, count in tally.items():
+        cells[cell] = count
+    return _parts(cells)
+
+
+def counts_in(parts: Parts) -> Counts:
+    """Return what `counts` does."""
+    latency, others = parts
+    return counts({BUCKETS + cell: count for cell, count in spread(others).items()}, latency)
+
+
+def _parts(cells: "array[int]") -> Parts:
+    return int.from_bytes(cells[:BUCKETS], "little"), int.from_bytes(cells[BUCKETS:], "little")
 
 
 def flows_in(words: "array[int]") -> Iterator[int]:
