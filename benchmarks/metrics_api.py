@@ -7,7 +7,6 @@ processor's, of the whole request but for the network, JSON included.
 """
 
 import gc
-
 import random
 import statistics
 import time

@@ -10,8 +10,9 @@ import pytest
 from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message, series_of
 
 from headgate.telemetry import kept
+from headgate.telemetry.histogram import gathered
 from headgate.telemetry.kept import FILE, keep, read_kept
-from headgate.telemetry.otlp import METHOD, Report, Sample
+from headgate.telemetry.otlp import METHOD, Report, Sample, read_report
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
 from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
@@ -97,6 +98,27 @@ async def test_what_is_missing_or_odd_is_said():
         report = proxy.flush()
     receiver.take(report)
     assert set((await receiver.windows.read(30)).cut) == {f"{LATE}: 1", f"{LOST}: 3", f"{UNKNOWN}: 1"}
+
+
+async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
+    """Such as one that is broken: what the others do goes on being counted, told, and kept."""
+    now = 0.0
+    receiver = Receiver(Windows(clock=lambda: now), ABSENCES, clock=lambda: START)
+    proxy, most = Proxy(OTHER), (1 << 64) - 1
+    for number in range(1, 4):
+        impossible = {name: series_of(f"mesh.{name}", **PLACE) for name in ("sent", "latency")}
+        values = {"sent": number * 10**18, "latency": most}
+        samples = [Sample(impossible[name], values[name], gathered(dict.fromkeys(range(9), most))) for name in values]
+        receiver.take(Report(NODE, START + number, START + number, samples))
+        proxy.count("a")
+        receiver.take(proxy.flush())
+        now += 40
+        await receiver.windows.read(900)
+    assert await connections(receiver) == 0
+    assert sum(found.connections for found in (await receiver.windows.read(900)).flows.values()) == 3
+    assert (await receiver.kept()).windows.slots
+    data = message(counter("mesh.sent", -5, **PLACE), counter("mesh.connections", 4, **PLACE))
+    assert [sample.value for sample in read_report(data).samples] == [4]
 
 
 async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):

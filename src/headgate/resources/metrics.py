@@ -23,7 +23,7 @@ class Reference(Input, frozen=True, kw_only=True):
     name: str = ""
 
 
-class MetricsMetadata(Input, frozen=True, kw_only=True):
+class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
     """`metadata` of an answer, which is stored nowhere."""
 
     name: str = ""
@@ -33,7 +33,7 @@ class MetricsMetadata(Input, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class MetricsEdge(Input, frozen=True, kw_only=True):
+class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     """The other end. `copy` marks copies of requests, which are counted apart (D22)."""
 
     direction: str
@@ -58,7 +58,7 @@ class MetricsBackend(Input, frozen=True, kw_only=True):
     weight: int
 
 
-class TrafficMetrics(Input, frozen=True, kw_only=True):
+class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
     """What was exchanged between `resource` and `edge.resource` in the `window` before `timestamp`."""
 
     kind: str

@@ -7,7 +7,8 @@ has received what was called by its name, whichever pod or backend answered, and
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
@@ -21,7 +22,7 @@ SHARES = (0.5, 0.9, 0.99)
 """The percentiles that are told (R84)."""
 
 
-class Sum(Value, frozen=True, kw_only=True):
+class Sum(Value, frozen=True, kw_only=True, gc=False):
     """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22).
 
     `latencies` and `copy_latencies` are those of `SHARES` in seconds; empty without requests.
@@ -48,7 +49,7 @@ class Edge(Value, frozen=True, kw_only=True, order=True):
     copy: bool = False
 
 
-class Row(Value, frozen=True, kw_only=True):
+class Row(Value, frozen=True, kw_only=True, gc=False):
     """One answer: what `about` exchanged over an edge; of a split, what its `backend` did."""
 
     about: Ref
@@ -78,26 +79,18 @@ class Traffic:
 
     def __init__(self, flows: Mapping[Flow, Counts]) -> None:
         self.flows = flows
-        self._sums: dict[tuple[str, str], Sum] = {}
 
     def received(self, pod: str) -> Sum:
         """Return what a pod (`namespace/name`) received."""
-        return self._sum(("pod", pod), self.into.get(pod, ()))
+        return summed(self.into.get(pod, ()))
 
     def called(self, service: str) -> Sum:
         """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
-        return self._sum(("service", service), self.to_service.get(service, ()))
+        return summed(self.to_service.get(service, ()))
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
-        passages = self.to_service.get(apex, ())
-        return self._sum((apex, backend), (one for one in passages if one[0].backend == backend))
-
-    def _sum(self, key: tuple[str, str], passages: Iterable[Passage]) -> Sum:
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = summed(passages)
-        return found
+        return summed(one for one in self.to_service.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
@@ -134,30 +127,31 @@ def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mappi
 
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
-    several = list(passages)
-    if not several:
+    of_users: list[Counts] = []
+    of_mirrors: list[Counts] = []
+    for flow, counts in passages:
+        (of_mirrors if flow.copy else of_users).append(counts)
+    if not of_users and not of_mirrors:
         return NO_TRAFFIC
-    copies = [counts for flow, counts in several if flow.copy]
-    if not copies:
-        counts = _total([counts for _, counts in several])
-        return Sum(counts=counts, latencies=percentiles(counts.latency, SHARES))
-    counts, copied = _total([counts for flow, counts in several if not flow.copy]), _total(copies)
+    counts, copies = _total(of_users), _total(of_mirrors)
     return Sum(
         counts=counts,
-        copies=copied,
+        copies=copies,
         latencies=percentiles(counts.latency, SHARES),
-        copy_latencies=percentiles(copied.latency, SHARES),
+        copy_latencies=percentiles(copies.latency, SHARES),
     )
 
 
 def _total(several: Sequence[Counts]) -> Counts:
     """Add up what answers are made of: response classes and bytes are left out."""
-    success = failure = connections = latency = 0
+    if not several:
+        return NOTHING
+    success = failure = connections = 0
     for counts in several:
         success += counts.success
         failure += counts.failure
         connections += counts.connections
-        latency += counts.latency
+    latency = reduce(add, [counts.latency for counts in several])
     return Counts(success=success, failure=failure, connections=connections, latency=latency)
 
 

@@ -35,7 +35,7 @@ class Flow(Value, frozen=True, kw_only=True, order=True):
     copy: bool = False
 
 
-class Counts(Value, frozen=True, kw_only=True):
+class Counts(Value, frozen=True, kw_only=True, gc=False):
     """What a flow came to. `classes` are requests by response class (`2xx`, `5xx`; `grpc-0`; `none` without a response).
 
     Below 500 is success; with gRPC, the status OK and what the client did wrong (docs/metrics.md). `failure` counts what

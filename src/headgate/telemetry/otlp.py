@@ -97,7 +97,7 @@ def _points(message: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _sample(name: str, kind: str, point: Any) -> Sample | None:
-    if kind == "sum":
+    if kind == "sum" and point.as_int >= 0:
         return Sample(Series(name, tuple(point.attributes)), point.as_int)
     if kind == "histogram":
         counts = point.bucket_counts

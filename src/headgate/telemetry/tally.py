@@ -35,6 +35,7 @@ _FAILURES = frozenset(
 )
 _BITS = 8
 _MASK = (1 << _BITS) - 1
+_MOST = 1 << 48  # of a cell in a record: more is no traffic, and what a broken proxy says must not stop the others
 WORD = "Q"
 _NONE = array(WORD, bytes(8 * (FAILED + 1 + len(_CLASSES))))
 
@@ -89,7 +90,7 @@ def pack(table: Table) -> "array[int]":
     words = array(WORD)
     for flow, row in table.items():
         words.append(flow << _BITS | len(row))
-        words.extend(count << _BITS | cell for cell, count in row.items())
+        words.extend(min(count, _MOST) << _BITS | cell for cell, count in row.items())
     return words
 
 

@@ -134,7 +134,7 @@ class Windows:
         self._slots.cut(self._clock())
         slots = list(self._slots.since(since))
         names = self._flows.names()
-        rolling = self._rolling[window] = self._rolling.pop(window, None) or Rolling()
+        rolling = self._rolling[window] = self._rolling.pop(window, Rolling())
         if len(self._rolling) > MOST_ROLLING:
             del self._rolling[next(iter(self._rolling))]
         for _ in rolling.move(slots):
