@@ -15,7 +15,7 @@ COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
 CONNECTIONS = "connection_count"
 
 
-class Reference(Input, frozen=True, kw_only=True):
+class Reference(Input, frozen=True, kw_only=True, gc=False):
     """A resource; as an edge's other end it may be empty (everybody), or have only a namespace or only a kind (R88)."""
 
     kind: str = ""
@@ -42,7 +42,7 @@ class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     copy: bool = False
 
 
-class Metric(Input, frozen=True, kw_only=True):
+class Metric(Input, frozen=True, kw_only=True, gc=False):
     """One number as a quantity."""
 
     name: str
@@ -50,7 +50,7 @@ class Metric(Input, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class MetricsBackend(Input, frozen=True, kw_only=True):
+class MetricsBackend(Input, frozen=True, kw_only=True, gc=False):
     """The leg of a TrafficSplit that an item is about."""
 
     apex: str

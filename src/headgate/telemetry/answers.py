@@ -37,7 +37,7 @@ class Sum(Value, frozen=True, kw_only=True, gc=False):
 NO_TRAFFIC = Sum()
 
 
-class Edge(Value, frozen=True, kw_only=True, order=True):
+class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
 
     A peer is a resource of the kind that was asked for, or the pod itself where it belongs to none; the Service that was
