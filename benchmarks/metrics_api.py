@@ -27,7 +27,7 @@ from headgate.telemetry.windows import Windows
 
 PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
 WINDOW, INTERVAL = 30, 5  # seconds
-ROUNDS = 20
+ROUNDS = 100
 ASKED = (
     "pods",
     "pods?t=2m",

@@ -26,7 +26,8 @@ from headgate.model.latency import BOUNDS_US
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
-from headgate.telemetry.histogram import bucket_of, spread
+from headgate.telemetry import lanes
+from headgate.telemetry.histogram import bucket_of
 from headgate.telemetry.otlp import read_report
 
 REQUESTS, LATENCY = "mesh.requests", "mesh.latency"
@@ -253,7 +254,7 @@ def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
     rig.reports.settle(LATENCY, {"default/one": len(latencies)}, "backend")
     found = read_report(rig.reports.all[-1].message.SerializeToString())
     (counts,) = (sample.buckets for sample in found.samples if sample.series.name == LATENCY)
-    assert spread(counts) == Counter(map(bucket_of, latencies))
+    assert lanes.spread(counts, lanes.LONG) == Counter(map(bucket_of, latencies))
 
 
 def test_copies_count_apart_and_for_the_pod_that_got_them(rig):

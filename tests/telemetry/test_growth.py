@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.telemetry.proxies import ABSENCES, START, Proxy, series_of
 
+from headgate.telemetry import lanes
 from headgate.telemetry.growth import FORGET, GAP, MOST_SERIES, Growth, KeptGrowth
-from headgate.telemetry.histogram import gathered
 from headgate.telemetry.otlp import Report, Sample
 
 SERIES = series_of("mesh.latency", pod="a")
@@ -30,8 +30,10 @@ def restarted(growth):
 
 
 def histogram(time, **counts):
-    buckets = {number: counts.get(f"b{number}", 0) for number in range(4)}
-    return Report("n", START, START + time, [Sample(SERIES, sum(buckets.values()), gathered(buckets))])
+    buckets = lanes.empty(4, lanes.LONG)
+    for number in range(4):
+        buckets[number] = counts.get(f"b{number}", 0)
+    return Report("n", START, START + time, [Sample(SERIES, sum(buckets), lanes.joined(buckets))])
 
 
 ACTIONS = st.lists(

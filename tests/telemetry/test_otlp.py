@@ -9,7 +9,8 @@ from tests.telemetry.proxies import START, counter, histogram, message, series_o
 
 from headgate.envoy import pb
 from headgate.errors import TelemetryError
-from headgate.telemetry.histogram import bucket_of, spread
+from headgate.telemetry import lanes
+from headgate.telemetry.histogram import bucket_of
 from headgate.telemetry.otlp import Sample, read_report
 
 PLACE = {"backend": "default/web", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
@@ -25,7 +26,7 @@ def test_counters_and_histograms_are_read_with_all_that_tells_them_apart():
     assert requests.series.pairs() == {**PLACE, "code": "200-"}
     assert latency.series == series_of("mesh.latency", **PLACE)
     assert latency.value == 3
-    assert spread(latency.buckets) == {0: 1, bucket_of(1500): 2}
+    assert lanes.spread(latency.buckets, lanes.LONG) == {0: 1, bucket_of(1500): 2}
 
 
 def test_what_is_not_headgates_is_left_out():

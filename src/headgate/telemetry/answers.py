@@ -7,13 +7,12 @@ has received what was called by its name, whichever pod or backend answered, and
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
 from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
-from headgate.telemetry.histogram import percentiles
+from headgate.telemetry.histogram import merged, percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
 NOTHING = Counts()
@@ -151,7 +150,7 @@ def _total(several: Sequence[Counts]) -> Counts:
         success += counts.success
         failure += counts.failure
         connections += counts.connections
-    latency = reduce(add, [counts.latency for counts in several])
+    latency = merged([counts.latency for counts in several], success + failure)
     return Counts(success=success, failure=failure, connections=connections, latency=latency)
 
 

@@ -50,21 +50,6 @@ class Counts(Value, frozen=True, kw_only=True, gc=False):
     sent: int = 0
     received: int = 0
 
-    def plus(self, other: "Counts") -> "Counts":
-        """Add up."""
-        classes = dict(self.classes)
-        for name, count in other.classes:
-            classes[name] = classes.get(name, 0) + count
-        return Counts(
-            success=self.success + other.success,
-            failure=self.failure + other.failure,
-            latency=self.latency + other.latency,
-            classes=tuple(sorted(classes.items())),
-            connections=self.connections + other.connections,
-            sent=self.sent + other.sent,
-            received=self.received + other.received,
-        )
-
 
 class Reading(Value, frozen=True, kw_only=True):
     """What happened in the `window` seconds before `end` (seconds since the epoch). `cut` says what was left out, in words."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.resources.meta import Value
-from headgate.telemetry import histogram
+from headgate.telemetry import lanes, wire
 from headgate.telemetry.otlp import Report, Sample, Series
 
 GAP = 10.0  # seconds without a report, after which the next one is late
@@ -202,7 +202,7 @@ class _Last:
 
     __slots__ = ("buckets", "number", "time", "value")
 
-    def __init__(self, time: float, number: int, value: int, buckets: histogram.Buckets) -> None:
+    def __init__(self, time: float, number: int, value: int, buckets: int) -> None:
         self.time = time
         self.number = number
         self.value = value
@@ -216,9 +216,7 @@ class _Run:
         self.is_full = False
         self._written = b""
         self._written_at = 0
-        self._series = {
-            one.series: _Last(one.time, one.number, one.value, histogram.gathered(one.buckets)) for one in series
-        }
+        self._series = {one.series: _Last(one.time, one.number, one.value, _joined(one.buckets)) for one in series}
 
     def grown(self, sample: Sample, moment: _Moment) -> Grown | None:
         """Return the growth of a series; None when there is none."""
@@ -233,7 +231,7 @@ class _Run:
             return None
         self._written = b""
         before, old = (0, 0) if is_new else (last.value, last.buckets)
-        grown = histogram.growth(sample.buckets, old)
+        grown = wire.growth(sample.buckets, old)
         if grown is None:
             before, grown = 0, sample.buckets
         last.value, last.buckets = sample.value, sample.buckets
@@ -261,7 +259,7 @@ class _Run:
                     time=last.time,
                     number=last.number,
                     value=last.value,
-                    buckets=histogram.spread(last.buckets),
+                    buckets=lanes.spread(last.buckets, lanes.LONG),
                 )
                 for series, last in self._series.items()
             )
@@ -278,6 +276,13 @@ class _Run:
         return _grown(sample, 0, sample.buckets)
 
 
-def _grown(sample: Sample, before: int, buckets: histogram.Buckets) -> Grown | None:
+def _grown(sample: Sample, before: int, buckets: int) -> Grown | None:
     more = sample.value - before
-    return Grown(sample.series, more, histogram.spread(buckets)) if more else None
+    return Grown(sample.series, more, lanes.spread(buckets, lanes.LONG)) if more else None
+
+
+def _joined(buckets: Mapping[int, int]) -> int:
+    words = lanes.empty(max(buckets, default=-1) + 1, lanes.LONG)
+    for bucket, count in buckets.items():
+        words[bucket] = count
+    return lanes.joined(words)

@@ -1,25 +1,25 @@
 """Latencies as counts in log-spaced buckets: they add up across proxies, pods and time, which percentiles do not (R89).
 
-A percentile is off by at most 5 % (`model.latency`). A histogram is one whole number: 64 bits of it are a bucket, the first
-bucket the lowest, as in the memory of a little-endian machine (Envoy runs on no other). So histograms add up by `+`, twenty
-times as fast as bucket by bucket; a count never reaches its neighbour's bits, because it is below 2**63.
+A percentile is off by at most 5 % (`model.latency`). A histogram is one number (`lanes`), a bucket a short lane.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import accumulate
 from math import ceil, sqrt
+from operator import add
 from typing import TypeAlias
 
 from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
+from headgate.telemetry import lanes
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
-LANE = 64
-"""Bits of a bucket."""
-_WORD, _BYTES = "Q", LANE // 8
-_EMPTY = array(_WORD, bytes(_BYTES * BUCKETS))
-_TOPS = sum(1 << LANE * (bucket + 1) - 1 for bucket in range(BUCKETS))  # the highest bit of each bucket
+MOST = (1 << 32) - 1
+"""What a bucket has room for: two million requests a second, all of them as fast, for half an hour."""
+_EMPTY = lanes.empty(BUCKETS, lanes.SHORT)
+_FEWER = 8  # bits that counts are shortened by where there are too many to be added
+_KEPT = sum((MOST >> _FEWER) << 32 * bucket for bucket in range(BUCKETS))
 
 Buckets: TypeAlias = int
 """Counts, one for each of `BOUNDS_US` and one for what is longer; 0 is no latency at all."""
@@ -34,24 +34,20 @@ def gathered(counts: Mapping[int, int]) -> Buckets:
     """Return the histogram that has these counts, by the index of their bucket."""
     words = _EMPTY[:]
     for bucket, count in counts.items():
-        words[bucket] = count
-    return int.from_bytes(words, "little")
+        words[bucket] = min(count, MOST)
+    return lanes.joined(words)
 
 
 def spread(buckets: Buckets) -> dict[int, int]:
     """Return the counts of a histogram by the index of their bucket, without zeros."""
-    if not buckets:
-        return {}
-    first = ((buckets & -buckets).bit_length() - 1) // LANE
-    return {bucket: count for bucket, count in enumerate(_words(buckets >> first * LANE), first) if count}
+    return lanes.spread(buckets, lanes.SHORT)
 
 
-def growth(buckets: Buckets, old: Buckets) -> Buckets | None:
-    """Return by how much each bucket grew; None when one shrank."""
-    if not old:
-        return buckets
-    rest = (buckets | _TOPS) - old
-    return rest ^ _TOPS if rest & _TOPS == _TOPS else None
+def merged(several: Sequence[Buckets], requests: int) -> Buckets:
+    """Add histograms of so many `requests` up; of too many for a bucket one in 256 counts, which no percentile notices."""
+    if requests > MOST:
+        several = [buckets >> _FEWER & _KEPT for buckets in several]
+    return reduce(add, several, 0)
 
 
 def percentile(buckets: Buckets, share: float) -> float | None:
@@ -64,23 +60,18 @@ def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the percentiles of several shares at once; nothing without requests."""
     if not buckets:
         return ()
-    running = list(accumulate(_words(buckets)))
+    running = list(accumulate(lanes.split(buckets, lanes.SHORT)))
     total = running[-1]
     return tuple([_MIDDLES[bisect_left(running, ceil(share * total) or 1)] for share in shares])
 
 
-def _words(buckets: Buckets) -> "array[int]":
-    """Return the counts, up to the last that is not zero."""
-    return array(_WORD, buckets.to_bytes(-(-buckets.bit_length() // LANE) * _BYTES, "little"))
-
-
 def _middle(index: int) -> float:
     """Return what stands for the latencies of a bucket, in seconds."""
-    if index == len(BOUNDS_US):
+    if index >= len(BOUNDS_US):
         return BOUNDS_US[-1] / 1e6
     above = BOUNDS_US[index]
     below = BOUNDS_US[index - 1] if index else above / 1.1
     return sqrt(below * above) / 1e6
 
 
-_MIDDLES = tuple(map(_middle, range(BUCKETS)))
+_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))  # one more for what overflows, by a proxy that tells nonsense

@@ -15,7 +15,6 @@ from headgate.envoy.reporting import BOUNDS, NODE, OVERFLOW
 from headgate.envoy.telemetry import PREFIX
 from headgate.errors import TelemetryError
 from headgate.telemetry import wire
-from headgate.telemetry.histogram import Buckets
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", OVERFLOW
@@ -41,11 +40,11 @@ class Series(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A series as it is. A histogram has `buckets` too, by `BOUNDS`."""
+    """A series as it is. A histogram has `buckets` too, by `BOUNDS`, as long `lanes`: cumulative counts have no end."""
 
     series: Series
     value: int
-    buckets: Buckets = 0
+    buckets: int = 0
 
 
 class Report(NamedTuple):

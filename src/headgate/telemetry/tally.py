@@ -8,13 +8,14 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from headgate.telemetry import lanes
 from headgate.telemetry.flows import Counts
-from headgate.telemetry.histogram import BUCKETS, Buckets, gathered, spread
+from headgate.telemetry.histogram import BUCKETS, MOST, Buckets, gathered
 
 Tally: TypeAlias = Mapping[int, int]
 """Counts by cell; no zeros."""
 Parts: TypeAlias = tuple[Buckets, int]
-"""A tally in two numbers that add up: the latencies, and the other cells in the same way."""
+"""A tally in two numbers that add up: the latencies, and the other cells in long `lanes`."""
 Table: TypeAlias = dict[int, dict[int, int]]
 """Tallies by the number of their flow."""
 
@@ -35,9 +36,11 @@ _FAILURES = frozenset(
 )
 _BITS = 8
 _MASK = (1 << _BITS) - 1
-_MOST = 1 << 48  # of a cell in a record: more is no traffic, and what a broken proxy says must not stop the others
+# of a cell in a record: more is no traffic, and what a broken proxy says must not stop the others
+_MOSTS = (MOST,) * BUCKETS + (1 << 48,) * (1 + FAILED + len(_CLASSES) - BUCKETS)
 WORD = "Q"
-_NONE = array(WORD, bytes(8 * (FAILED + 1 + len(_CLASSES))))
+_NO_LATENCY = lanes.empty(BUCKETS, lanes.SHORT)
+_NO_OTHERS = lanes.empty(FAILED + 1 + len(_CLASSES) - BUCKETS, lanes.LONG)
 
 
 def class_cell(status: int, grpc: str = "") -> int:
@@ -90,7 +93,7 @@ def pack(table: Table) -> "array[int]":
     words = array(WORD)
     for flow, row in table.items():
         words.append(flow << _BITS | len(row))
-        words.extend(min(count, _MOST) << _BITS | cell for cell, count in row.items())
+        words.extend(min(count, _MOSTS[cell]) << _BITS | cell for cell, count in row.items())
     return words
 
 
@@ -113,28 +116,29 @@ def records(words: "array[int]") -> Iterator[tuple[int, Parts]]:
         head = words[at]
         begin = at + 1
         at = begin + (head & _MASK)
-        cells = _NONE[:]
+        latency, others = _NO_LATENCY[:], _NO_OTHERS[:]
         for word in words[begin:at]:
-            cells[word & _MASK] = word >> _BITS
-        yield head >> _BITS, _parts(cells)
+            cell = word & _MASK
+            if cell < BUCKETS:
+                latency[cell] = word >> _BITS
+            else:
+                others[cell - BUCKETS] = word >> _BITS
+        yield head >> _BITS, (lanes.joined(latency), lanes.joined(others))
 
 
 def in_parts(tally: Tally) -> Parts:
     """Return a tally in the form that adds up faster."""
-    cells = _NONE[:]
+    others = _NO_OTHERS[:]
     for cell, count in tally.items():
-        cells[cell] = count
-    return _parts(cells)
+        if cell >= BUCKETS:
+            others[cell - BUCKETS] = count
+    return gathered({cell: count for cell, count in tally.items() if cell < BUCKETS}), lanes.joined(others)
 
 
 def counts_in(parts: Parts) -> Counts:
     """Return what `counts` does."""
     latency, others = parts
-    return counts({BUCKETS + cell: count for cell, count in spread(others).items()}, latency)
-
-
-def _parts(cells: "array[int]") -> Parts:
-    return int.from_bytes(cells[:BUCKETS], "little"), int.from_bytes(cells[BUCKETS:], "little")
+    return counts({BUCKETS + cell: count for cell, count in lanes.spread(others, lanes.LONG).items()}, latency)
 
 
 def flows_in(words: "array[int]") -> Iterator[int]:

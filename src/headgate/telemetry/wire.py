@@ -12,10 +12,21 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from headgate.envoy import pb
+from headgate.envoy.reporting import BOUNDS
+from headgate.telemetry import lanes
 
 _ATTRIBUTES = frozenset({"attributes"})
 _NUMBERS = frozenset({"bucket_counts", "explicit_bounds"})  # packed: 8 bytes each, little-endian
 _POINTS = frozenset({"NumberDataPoint", "HistogramDataPoint"})
+_TOPS = sum(1 << lanes.BITS[lanes.LONG] * (bucket + 1) - 1 for bucket in range(len(BOUNDS) + 1))  # of each lane
+
+
+def growth(counts: int, old: int) -> int | None:
+    """Return by how much each count of a histogram grew; None when one shrank. All are long `lanes`."""
+    if not old:
+        return counts
+    rest = (counts | _TOPS) - old
+    return rest ^ _TOPS if rest & _TOPS == _TOPS else None
 
 
 @cache
