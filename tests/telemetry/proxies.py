@@ -53,7 +53,7 @@ class Proxy:
 
 def series_of(name: str, **attributes: str) -> Series:
     """Return what tells a series from others."""
-    return Series(name, tuple(item.SerializeToString() for item in _attributes(attributes)))
+    return Series(name, b"".join(item.SerializeToString() for item in _attributes(attributes)))
 
 
 def counter(name: str, value: int, **attributes: str) -> pb.Metric:

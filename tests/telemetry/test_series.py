@@ -6,6 +6,7 @@ from tests.telemetry.proxies import series_of
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
 from headgate.telemetry.histogram import spread
+from headgate.telemetry.otlp import Series
 from headgate.telemetry.series import counted
 from headgate.telemetry.tally import counts
 
@@ -137,3 +138,10 @@ def test_a_name_that_is_none_of_ours_harms_nobody(cluster):
     assert (flow.service, flow.port) == ("", 0)
     assert told("copies", **{"envoy.cluster_name": cluster}) is None
     assert told("unheard_of", cluster=cluster) is None
+
+
+@pytest.mark.parametrize(
+    "attributes", [b"junk", b"\n\x03pod", b"\n\x03pod\x12\x05\n\x03web\n\x03pod", b"\n\x01\xff\x12\x00"]
+)
+def test_attributes_that_are_none_harm_nobody(attributes):
+    assert counted("sidecar/default/client", Grown(Series("mesh.sent", attributes), 3, {}), lambda *_: CLIENT) is None

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from headgate.envoy import pb
 from headgate.envoy.reporting import BOUNDS, NODE, OVERFLOW
 from headgate.envoy.telemetry import PREFIX
 from headgate.errors import TelemetryError
@@ -24,19 +23,18 @@ _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here
 
 
 class Series(NamedTuple):
-    """What tells a series of a process from its others. `attributes` are `KeyValue`s as they came, in the order they came.
+    """What tells a series of a process from its others. `attributes` are `KeyValue`s as they came, one after the other.
 
     A process writes them in one way, always. Reading them is for whoever hears of a series first (`pairs`): there are tens
     of thousands of values a second, and all but a few are of series that are known.
     """
 
     name: str
-    attributes: tuple[bytes, ...] = ()
+    attributes: bytes = b""
 
     def pairs(self) -> dict[str, str]:
         """Return the attributes and their values, those that are text."""
-        found = map(pb.KeyValue.FromString, self.attributes)
-        return {item.key: item.value.string_value for item in found}
+        return wire.pairs(self.attributes)
 
 
 class Sample(NamedTuple):
@@ -97,9 +95,9 @@ def _points(message: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _sample(name: str, kind: str, point: Any) -> Sample | None:
     if kind == "sum" and point.as_int >= 0:
-        return Sample(Series(name, tuple(point.attributes)), point.as_int)
+        return Sample(Series(name, b"".join(point.attributes)), point.as_int)
     if kind == "histogram":
         counts = point.bucket_counts
         if len(counts) == _COUNTS and point.explicit_bounds == _BOUNDS:
-            return Sample(Series(name, tuple(point.attributes)), point.count, int.from_bytes(counts, "little"))
+            return Sample(Series(name, b"".join(point.attributes)), point.count, int.from_bytes(counts, "little"))
     return None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headgate.telemetry.tally import Table, pack, unpack
 
 SLOT = 1.0  # seconds; a window is exact to one slot
-FINE = 120.0  # seconds for which slots are kept as they are
+FINE = 140.0  # seconds for which slots are kept as they are: windows of two minutes need no coarser one
 COARSE = 30.0  # seconds of a slot from then on
 KEPT = 900.0  # seconds until it is forgotten
 

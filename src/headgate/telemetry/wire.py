@@ -9,12 +9,14 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from headgate.envoy import pb
 from headgate.envoy.reporting import BOUNDS
 from headgate.telemetry import lanes
 
+_PAIRS = "Pairs"
 _ATTRIBUTES = frozenset({"attributes"})
 _NUMBERS = frozenset({"bucket_counts", "explicit_bounds"})  # packed: 8 bytes each, little-endian
 _POINTS = frozenset({"NumberDataPoint", "HistogramDataPoint"})
@@ -29,16 +31,45 @@ def growth(counts: int, old: int) -> int | None:
     return rest ^ _TOPS if rest & _TOPS == _TOPS else None
 
 
-@cache
 def request() -> Any:
     """Return the class of `ExportMetricsServiceRequest` whose points have `attributes` as bytes, each a `KeyValue`.
 
     `bucket_counts` and `explicit_bounds` are bytes too, as they are in memory.
     """
+    return _class(pb.ExportMetricsServiceRequest.DESCRIPTOR.full_name)
+
+
+def pairs(attributes: bytes) -> dict[str, str]:
+    """Return keys and values, those that are text, of `KeyValue`s one after the other; nothing of what is no such thing.
+
+    Several messages in a row are one message, whose fields are there several times.
+    """
+    try:
+        found = _class(_PAIRS).FromString(attributes)
+    except DecodeError:
+        return {}
+    if len(found.key) != len(found.value):
+        return {}
+    return {key: value.string_value for key, value in zip(found.key, found.value, strict=True)}
+
+
+@cache
+def _class(name: str) -> Any:
+    return GetMessageClass(_pool().FindMessageTypeByName(name))
+
+
+@cache
+def _pool() -> DescriptorPool:
     pool = DescriptorPool()
-    original = pb.ExportMetricsServiceRequest.DESCRIPTOR
-    _copy(original.file, pool)
-    return GetMessageClass(pool.FindMessageTypeByName(original.full_name))
+    _copy(pb.ExportMetricsServiceRequest.DESCRIPTOR.file, pool)
+    original = pb.KeyValue.DESCRIPTOR
+    several = FileDescriptorProto(name=_PAIRS, dependency=[original.file.name], syntax="proto3")
+    original.CopyToProto(several.message_type.add())
+    several.message_type[0].name = _PAIRS
+    for field in several.message_type[0].field:
+        field.label = FieldDescriptorProto.LABEL_REPEATED
+    pool.AddSerializedFile(several.SerializeToString())
+    return pool
 
 
 def _copy(file: Any, pool: DescriptorPool) -> None:
