@@ -22,9 +22,13 @@ from headgate.envoy.reporting import BOUNDS
 from headgate.envoy.telemetry import parse_code
 from headgate.envoy.view import Node
 from headgate.model.filters import Mirror, Redirect
+from headgate.model.latency import BOUNDS_US
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.telemetry import lanes
+from headgate.telemetry.histogram import bucket_of
+from headgate.telemetry.otlp import read_report
 
 REQUESTS, LATENCY = "mesh.requests", "mesh.latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
@@ -174,8 +178,7 @@ def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
     for _ in range(2):
         assert rig.ask().body == "IncompleteReadError"
     rig.reports.settle(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
-    assert parse_code("200UPE").flags & telemetry.BROKEN_OFF
-    assert not parse_code("0DC").flags & telemetry.BROKEN_OFF
+    assert parse_code("200UPE").whole == 0
     rig.reports.settle(LATENCY, {}, "backend")  # nobody got a whole response
 
 
@@ -231,6 +234,19 @@ def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
     (point,) = metrics[0].histogram.data_points
     assert tuple(point.explicit_bounds) == pytest.approx(BOUNDS)
     assert sum(point.bucket_counts) == 30
+
+
+def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
+    """R89: whoever counts latencies without Envoy puts each where Envoy does."""
+    monkeypatch.setattr(telemetry, "_WHOLE", "%REQ(TOOK)%")
+    ready(rig, rig.route("one"))
+    latencies = [bound + more for bound in BOUNDS_US for more in (-1, 0)]
+    for microseconds in latencies:
+        assert rig.ask(took=str(microseconds)).status == 200
+    rig.reports.settle(LATENCY, {"default/one": len(latencies)}, "backend")
+    found = read_report(rig.reports.all[-1].message.SerializeToString())
+    (counts,) = (sample.buckets for sample in found.samples if sample.series.name == LATENCY)
+    assert lanes.spread(counts, lanes.LONG) == Counter(map(bucket_of, latencies))
 
 
 def test_copies_count_apart_and_for_the_pod_that_got_them(rig):

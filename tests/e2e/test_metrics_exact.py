@@ -272,7 +272,12 @@ def values_on_disk(world: World, server: str) -> set[int]:
     """Return the last values of counters of requests to a server that a headgate would go on from."""
     kept = read_kept(world.state / FILE)
     runs = [msgspec.msgpack.decode(part, type=KeptRun) for part in kept.growth.runs] if kept else []
-    return {one.value for run in runs for one in run.series if f"outbound/default/{server}/8080" in "".join(one.series)}
+    return {
+        one.value
+        for run in runs
+        for one in run.series
+        if f"outbound/default/{server}/8080" in one.series.pairs().values()
+    }
 
 
 async def reset(socket: Path) -> None:

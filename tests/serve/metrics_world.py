@@ -7,7 +7,7 @@ from headgate.errors import TelemetryError
 from headgate.resources import decode
 from headgate.store.memory import MemoryStore
 from headgate.telemetry.flows import Counts, Flow, Peer, Reading
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.telemetry.histogram import bucket_of, gathered
 
 END = 1_900_000_000.0  # 2030-03-17T17:46:40Z
 SHOP, WEB1, WEB2 = (Peer(pod=f"default/{name}") for name in ("shop-5d-b2b2b", "web-5d-c4c4c", "web-5d-d5d5d"))
@@ -31,9 +31,8 @@ class Numbers:
 
 
 def requests(success: int, failure: int = 0, *, ms: float = 10.5) -> Counts:
-    buckets = [0] * (len(BOUNDS_US) + 1)
-    buckets[bucket_of(ms * 1000)] = success + failure
-    return Counts(success=success, failure=failure, latency=tuple(buckets))
+    latency = gathered({bucket_of(ms * 1000): success + failure})
+    return Counts(success=success, failure=failure, latency=latency)
 
 
 def flow(

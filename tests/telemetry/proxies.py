@@ -33,7 +33,7 @@ class Proxy:
 
     def count(self, name: str, number: int = 1) -> None:
         """Let a counter grow."""
-        series = ("mesh.connections", "cluster", "outbound/default/web/8080", "pod", name)
+        series = series_of("mesh.connections", cluster="outbound/default/web/8080", pod=name)
         self._values[series] = self._values.get(series, 0) + number
         self._used.add(series)
         self._seen.add(series)
@@ -51,6 +51,11 @@ class Proxy:
             self._used.clear()
             self._seen.clear()
         return Report(self.node, self.start, self.now, samples)
+
+
+def series_of(name: str, **attributes: str) -> Series:
+    """Return what tells a series from others."""
+    return Series(name, b"".join(item.SerializeToString() for item in _attributes(attributes)))
 
 
 def counter(name: str, value: int, **attributes: str) -> pb.Metric:

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.telemetry.answers import Answers, Edge, Traffic
 from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of, percentile
+from headgate.telemetry.histogram import bucket_of, gathered, percentile
 from headgate.telemetry.owners import Backend, Ref, Thing, World
 
 
@@ -15,9 +15,8 @@ def pod(name: str, namespace: str = "default") -> Peer:
 
 
 def requests(success: int = 1, failure: int = 0, *, ms: float = 1.0) -> Counts:
-    buckets = [0] * (len(BOUNDS_US) + 1)
-    buckets[bucket_of(ms * 1000)] = success + failure
-    return Counts(success=success, failure=failure, latency=tuple(buckets))
+    latency = gathered({bucket_of(ms * 1000): success + failure})
+    return Counts(success=success, failure=failure, latency=latency)
 
 
 def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> Thing:

@@ -85,7 +85,7 @@ def test_buckets_are_exact_because_their_bounds_are_some_of_those_that_proxies_c
         found.add(WEB, {bucket_of(latency): 1})
     text = text_of(found)
     told = {bound: count for (bound,), count in values(text, "headgate_request_duration_seconds_bucket", "le").items()}
-    expected = {f"{bound / 1e6:g}": sum(latency <= bound for latency in latencies) for bound in LE_US}
+    expected = {f"{bound / 1e6:g}": sum(latency < bound for latency in latencies) for bound in LE_US}  # as Envoy does
     assert told == expected | {"+Inf": len(latencies)}
     assert values(text, "headgate_request_duration_seconds_count") == {(): len(latencies)}
     (total,) = values(text, "headgate_request_duration_seconds_sum").values()

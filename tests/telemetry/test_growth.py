@@ -4,13 +4,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.telemetry.proxies import ABSENCES, START, Proxy
+from tests.telemetry.proxies import ABSENCES, START, Proxy, series_of
 
 from headgate.envoy import reporting
+from headgate.telemetry import lanes
 from headgate.telemetry.growth import FORGET, GAP, MOST_SERIES, Growth, KeptGrowth
 from headgate.telemetry.otlp import Report, Sample
 
-SERIES = ("mesh.latency", "pod", "a")
+SERIES = series_of("mesh.latency", pod="a")
 
 
 def total(growth, *reports):
@@ -30,8 +31,10 @@ def restarted(growth):
 
 
 def histogram(time, **counts):
-    buckets = [counts.get(f"b{number}", 0) for number in range(4)]
-    return Report("n", START, START + time, [Sample(SERIES, sum(buckets), buckets)])
+    buckets = lanes.empty(4, lanes.LONG)
+    for number in range(4):
+        buckets[number] = counts.get(f"b{number}", 0)
+    return Report("n", START, START + time, [Sample(SERIES, sum(buckets), lanes.joined(buckets))])
 
 
 ACTIONS = st.lists(
@@ -241,7 +244,7 @@ def test_a_clock_that_is_set_back_stops_the_counting_for_a_moment_only():
 
 def test_a_proxy_can_not_fill_the_memory_with_names():
     growth = fresh()
-    many = [Sample(("mesh.sent", "pod", str(number)), 1) for number in range(MOST_SERIES + 5)]
+    many = [Sample(series_of("mesh.sent", pod=str(number)), 1) for number in range(MOST_SERIES + 5)]
     taken = growth.take(Report("n", START, START + 2, many), START)
     assert taken.full
     assert len(taken.grown) == MOST_SERIES

@@ -7,11 +7,11 @@ import stat
 import grpc
 import grpc.aio
 import pytest
-from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message
+from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message, series_of
 
-from headgate.telemetry import kept
+from headgate.telemetry import kept, lanes
 from headgate.telemetry.kept import FILE, keep, read_kept
-from headgate.telemetry.otlp import METHOD, Report, Sample
+from headgate.telemetry.otlp import METHOD, Report, Sample, read_report
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
 from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
@@ -90,13 +90,34 @@ async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
 
 async def test_what_is_missing_or_odd_is_said():
     receiver, proxy = fresh(), Proxy()
-    receiver.take(Report(NODE, START, START + 2, [Sample(("server.stats_overflow.counter",), 3)]))
-    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(("mesh.sent",), 9)]))
+    receiver.take(Report(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
+    receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)]))
     for _ in range(10):
         proxy.count("a")
         report = proxy.flush()
     receiver.take(report)
     assert set((await receiver.windows.read(30)).cut) == {f"{LATE}: 1", f"{LOST}: 3", f"{UNKNOWN}: 1"}
+
+
+async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
+    """Such as one that is broken: what the others do goes on being counted, told, and kept."""
+    now = 0.0
+    receiver = Receiver(Windows(clock=lambda: now), ABSENCES, clock=lambda: START)
+    proxy, most = Proxy(OTHER), (1 << 64) - 1
+    for number in range(1, 4):
+        impossible = {name: series_of(f"mesh.{name}", **PLACE) for name in ("sent", "latency")}
+        values = {"sent": number * 10**18, "latency": most}
+        samples = [Sample(impossible[name], values[name], (1 << 170 * lanes.BITS[lanes.LONG]) - 1) for name in values]
+        receiver.take(Report(NODE, START + number, START + number, samples))
+        proxy.count("a")
+        receiver.take(proxy.flush())
+        now += 40
+        await receiver.windows.read(900)
+    assert await connections(receiver) == 0
+    assert sum(found.connections for found in (await receiver.windows.read(900)).flows.values()) == 3
+    assert (await receiver.kept()).windows.slots
+    data = message(counter("mesh.sent", -5, **PLACE), counter("mesh.connections", 4, **PLACE))
+    assert [sample.value for sample in read_report(data).samples] == [4]
 
 
 async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -151,7 +172,7 @@ async def test_the_end_writes_what_is_known(tmp_path):
 def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
     assert read_kept(tmp_path / FILE) is None
     assert caplog.text == ""
-    for content in (b"", b"junk", b"\x81\xa7version\x02"):
+    for content in (b"", b"junk", b"\x81\xa7version\x01"):
         (tmp_path / FILE).write_bytes(content)
         assert read_kept(tmp_path / FILE) is None
     assert "the counts of traffic begin anew" in caplog.text

@@ -1,9 +1,12 @@
 """What the proxies' series mean: between whom, and what counts."""
 
 import pytest
+from tests.telemetry.proxies import series_of
 
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
+from headgate.telemetry.histogram import spread
+from headgate.telemetry.otlp import Series
 from headgate.telemetry.series import counted
 from headgate.telemetry.tally import counts
 
@@ -20,8 +23,7 @@ def told(
     callers=lambda _, address: Peer(outside=address),
     **tags,
 ):
-    series = (f"mesh.{name}", *(text for pair in tags.items() for text in pair))
-    return counted(node, Grown(series, value, buckets or {}), callers)
+    return counted(node, Grown(series_of(f"mesh.{name}", **tags), value, buckets or {}), callers)
 
 
 def requests(**tags):
@@ -59,6 +61,14 @@ def test_a_request_that_reached_nobody_failed():
         ("200-", "5", "grpc-5", True),
         ("200-", "14", "grpc-14", False),
         ("101-", "", "1xx", True),
+        ("200DC", "", "2xx", True),
+        ("200UPE", "", "none", False),
+        ("206UC", "", "none", False),
+        ("404UR,LR", "", "none", False),
+        ("503UC", "", "5xx", False),
+        ("504UT", "", "5xx", False),
+        ("101SI", "", "1xx", True),
+        ("200UC", "14", "grpc-14", False),
         ("nonsense", "", "none", False),
     ],
 )
@@ -119,7 +129,7 @@ def test_latencies_are_of_the_same_flow_as_their_requests():
     flow, tally = told("latency", **tags, buckets={17: 3})
     assert flow == requests(**tags)[0]
     found = counts(tally)
-    assert (sum(found.latency), found.latency[17], found.success) == (3, 3, 0)
+    assert (spread(found.latency), found.success) == ({17: 3}, 0)
 
 
 @pytest.mark.parametrize("cluster", ["a/b/c/d", "outbound/default/web/x", "////"])
@@ -128,3 +138,10 @@ def test_a_name_that_is_none_of_ours_harms_nobody(cluster):
     assert (flow.service, flow.port) == ("", 0)
     assert told("copies", **{"envoy.cluster_name": cluster}) is None
     assert told("unheard_of", cluster=cluster) is None
+
+
+@pytest.mark.parametrize(
+    "attributes", [b"junk", b"\n\x03pod", b"\n\x03pod\x12\x05\n\x03web\n\x03pod", b"\n\x01\xff\x12\x00"]
+)
+def test_attributes_that_are_none_harm_nobody(attributes):
+    assert counted("sidecar/default/client", Grown(Series("mesh.sent", attributes), 3, {}), lambda *_: CLIENT) is None

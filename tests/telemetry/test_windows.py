@@ -1,17 +1,20 @@
 """Windows of what happened: exact to a second, coarser when old, gone after a quarter of an hour, never too many (R85, R98)."""
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.telemetry.flows import Counts, Flow, Peer
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of
+from headgate.telemetry.histogram import bucket_of, gathered
 from headgate.telemetry.slots import COARSE, KEPT, SLOT
 from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.windows import TOO_MANY, KeptWindows, Windows
 
 OK = {class_cell(200): 1}
+TALLIES = (OK, {class_cell(503): 2, 17: 1, 18: 1}, {17: 3, 40: 1}, {SENT: 5, CONNECTIONS: 1})
 
 
 def flow(name):
@@ -83,6 +86,26 @@ async def test_every_window_is_exact_to_the_slots_at_its_edge(events, seconds):
     assert found <= sum(moment > clock.now - seconds - edge for moment in happened)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.25, 1.0, 7.0, 40.0, 1000.0]), st.integers(0, 5), st.sampled_from(TALLIES)),
+        max_size=40,
+    ),
+    st.lists(st.sampled_from([5, 30, 120, KEPT]), min_size=1),
+)
+async def test_who_asks_again_and_again_hears_what_one_hears_who_asks_once(happened, asked):
+    """The sum of a window goes on from one question to the next; whoever asks for the first time gets it anew."""
+    clock = Clock()
+    windows = other(clock)
+    for (pause, name, tally), seconds in zip(happened, itertools.cycle(asked), strict=False):
+        clock.now += pause
+        windows.add(flow(name), tally)
+        told = await windows.read(seconds)
+        again = other(clock)
+        again.restore(windows.kept())
+        assert await again.read(seconds) == told
+
+
 async def test_counts_are_told_as_success_and_failure(windows):
     """D22: below 500 is success; with gRPC, the status OK and what the client did wrong."""
     tally = {class_cell(status): 1 for status in (200, 302, 404)}
@@ -93,12 +116,10 @@ async def test_counts_are_told_as_success_and_failure(windows):
     windows.add(flow("a"), tally)
     windows.add(flow("a"), {SENT: 1 << 45})
     (found,) = (await windows.read(30)).flows.values()
-    buckets = [0] * (len(BOUNDS_US) + 1)
-    buckets[bucket_of(1000)] = 2
     assert found == Counts(
         success=5 + 7,
         failure=2 + 3 + 4 + 1 + 6,
-        latency=tuple(buckets),
+        latency=gathered({bucket_of(1000): 2}),
         classes=(
             ("2xx", 1),
             ("3xx", 1),

@@ -62,6 +62,7 @@ _NOWHERE = ("UH", "URX", "UO", "NC")
 """Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
 _FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
 _FIRST_REFUSAL = 300
+_FIRST_FAILURE = 500
 
 
 BROKEN_OFF = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
@@ -73,6 +74,16 @@ class Code(NamedTuple):
 
     status: int
     flags: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> int:
+        """The status of a response that came as a whole; 0 without one, and of one that broke off.
+
+        The status of an answer from 500 on stays: it is a failure already, and proxies answer so in full why they had no
+        other. That of an upgrade stays too: it is used until it ends, in whatever way.
+        """
+        is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
+        return 0 if is_answer and self.flags & BROKEN_OFF else self.status
 
 
 def parse_code(text: str) -> Code:

@@ -15,7 +15,7 @@ COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
 CONNECTIONS, FAILED_CONNECTIONS = "connection_count", "connection_failure_count"
 
 
-class Reference(Input, frozen=True, kw_only=True):
+class Reference(Input, frozen=True, kw_only=True, gc=False):
     """A resource; as an edge's other end it may be empty (everybody), or have only a namespace or only a kind (R88)."""
 
     kind: str = ""
@@ -23,7 +23,7 @@ class Reference(Input, frozen=True, kw_only=True):
     name: str = ""
 
 
-class MetricsMetadata(Input, frozen=True, kw_only=True):
+class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
     """`metadata` of an answer, which is stored nowhere."""
 
     name: str = ""
@@ -33,7 +33,7 @@ class MetricsMetadata(Input, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class MetricsEdge(Input, frozen=True, kw_only=True):
+class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     """The other end. `copy` marks copies of requests, which are counted apart (D22)."""
 
     direction: str
@@ -42,7 +42,7 @@ class MetricsEdge(Input, frozen=True, kw_only=True):
     copy: bool = False
 
 
-class Metric(Input, frozen=True, kw_only=True):
+class Metric(Input, frozen=True, kw_only=True, gc=False):
     """One number as a quantity."""
 
     name: str
@@ -50,7 +50,7 @@ class Metric(Input, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class MetricsBackend(Input, frozen=True, kw_only=True):
+class MetricsBackend(Input, frozen=True, kw_only=True, gc=False):
     """The leg of a TrafficSplit that an item is about."""
 
     apex: str
@@ -58,7 +58,7 @@ class MetricsBackend(Input, frozen=True, kw_only=True):
     weight: int
 
 
-class TrafficMetrics(Input, frozen=True, kw_only=True):
+class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
     """What was exchanged between `resource` and `edge.resource` in the `window` before `timestamp`."""
 
     kind: str

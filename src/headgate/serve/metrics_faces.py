@@ -95,19 +95,19 @@ def is_cluster_scoped(plural: str) -> bool:
 
 def self_link(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> str:
     """Return the path of a resource, or of the resources of its kind when it has no name."""
-    parts = ["/apis", face.api_version]
-    parts += ["namespaces", ref.namespace] if ref.namespace else []
-    parts += [plural, *([ref.name] if ref.name else []), *([EDGES] if edges else [])]
-    return "/".join(parts)
+    namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
+    name = f"/{ref.name}" if ref.name else ""
+    return f"/apis/{face.group}/{face.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
 
 
 def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
     """Write rows, which are all of one resource."""
-    time, window = timestamp(reading.end), duration(reading.window)
+    time, window, version = timestamp(reading.end), duration(reading.window), face.api_version
+    latencies = _latencies(face)
     return [
         TrafficMetrics(
             kind=shapes.TRAFFIC_METRICS,
-            api_version=face.api_version,
+            api_version=version,
             metadata=_metadata(face, plural, row, time),
             resource=_reference(row.about),
             edge=_edge(face, row),
@@ -116,7 +116,7 @@ def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> l
             else None,
             timestamp=time,
             window=window,
-            metrics=metrics_of(face, row.sum),
+            metrics=_metrics(latencies, row.sum),
         )
         for row in rows
     ]
@@ -150,14 +150,14 @@ def _received(face: Face, *, of_split: bool) -> MetricsEdge:
     return MetricsEdge(direction=face.all_received, side=side if face.sides else "", resource=Reference())
 
 
-def metrics_of(face: Face, total: Sum) -> tuple[Metric, ...]:
+def _metrics(latencies: "_Latencies", total: Sum) -> tuple[Metric, ...]:
     """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
     counts = total.counts
     p50, p90, p99 = total.latencies or (0.0, 0.0, 0.0)
     return (
-        _latency(shapes.P99, p99, face),
-        _latency(shapes.P90, p90, face),
-        _latency(shapes.P50, p50, face),
+        latencies[shapes.P99, p99],
+        latencies[shapes.P90, p90],
+        latencies[shapes.P50, p50],
         Metric(name=shapes.SUCCESS, value=str(counts.success)),
         Metric(name=shapes.FAILURE, value=str(counts.failure)),
         *_beyond(counts, total.copies),
@@ -180,9 +180,19 @@ def _beyond(counts: Counts, copies: Counts) -> tuple[Metric, ...]:
     return found
 
 
-@functools.lru_cache(maxsize=4096)  # three names and two units of some 170 buckets
-def _latency(name: str, seconds: float, face: Face) -> Metric:
-    return Metric(name=name, unit=face.unit, value=quantity(seconds * face.per_second))
+class _Latencies(dict[tuple[str, float], Metric]):
+    """Latencies by their name and seconds, as a face writes them: three names, and as many values as there are buckets."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+
+    def __missing__(self, key: tuple[str, float]) -> Metric:
+        name, seconds = key
+        metric = self[key] = Metric(name=name, unit=self._face.unit, value=quantity(seconds * self._face.per_second))
+        return metric
+
+
+_latencies = functools.cache(_Latencies)
 
 
 def quantity(value: float) -> str:

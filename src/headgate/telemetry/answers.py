@@ -6,7 +6,7 @@ has received what was called by its name, whichever pod or backend answered, and
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -21,7 +21,7 @@ SHARES = (0.5, 0.9, 0.99)
 """The percentiles that are told (R84)."""
 
 
-class Sum(Value, frozen=True, kw_only=True):
+class Sum(Value, frozen=True, kw_only=True, gc=False):
     """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22).
 
     `latencies` and `copy_latencies` are those of `SHARES` in seconds; empty without requests.
@@ -36,7 +36,7 @@ class Sum(Value, frozen=True, kw_only=True):
 NO_TRAFFIC = Sum()
 
 
-class Edge(Value, frozen=True, kw_only=True, order=True):
+class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
 
     A peer is a resource of the kind that was asked for, or the pod itself where it belongs to none; the Service that was
@@ -48,7 +48,7 @@ class Edge(Value, frozen=True, kw_only=True, order=True):
     copy: bool = False
 
 
-class Row(Value, frozen=True, kw_only=True):
+class Row(Value, frozen=True, kw_only=True, gc=False):
     """One answer: what `about` exchanged over an edge; of a split, what its `backend` did."""
 
     about: Ref
@@ -78,25 +78,18 @@ class Traffic:
 
     def __init__(self, flows: Mapping[Flow, Counts]) -> None:
         self.flows = flows
-        self._sums: dict[Hashable, Sum] = {}
 
     def received(self, pod: str) -> Sum:
         """Return what a pod (`namespace/name`) received."""
-        return self._kept(("pod", pod), lambda: self.into.get(pod, ()))
+        return summed(self.into.get(pod, ()))
 
     def called(self, service: str) -> Sum:
         """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
-        return self._kept(("service", service), lambda: self.to_service.get(service, ()))
+        return summed(self.to_service.get(service, ()))
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
-        passages = self.to_service.get(apex, ())
-        return self._kept((apex, backend), lambda: (one for one in passages if one[0].backend == backend))
-
-    def _kept(self, key: Hashable, passages: Callable[[], Iterable[Passage]]) -> Sum:
-        if key not in self._sums:
-            self._sums[key] = summed(passages())
-        return self._sums[key]
+        return summed(one for one in self.to_service.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
@@ -123,18 +116,24 @@ def _any(counts: Counts) -> bool:
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
     found: dict[str, list[Passage]] = {}
     for passage in flows.items():
-        if (key := name(passage[0])) and _any(passage[1]):
-            found.setdefault(key, []).append(passage)
+        flow, counts = passage
+        if (key := name(flow)) and (counts.success or _any(counts)):
+            if key in found:
+                found[key].append(passage)
+            else:
+                found[key] = [passage]
     return found
 
 
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
-    several = list(passages)
-    if not several:
+    of_users: list[Counts] = []
+    of_mirrors: list[Counts] = []
+    for flow, counts in passages:
+        (of_mirrors if flow.copy else of_users).append(counts)
+    if not of_users and not of_mirrors:
         return NO_TRAFFIC
-    counts = _total([counts for flow, counts in several if not flow.copy])
-    copies = _total([counts for flow, counts in several if flow.copy])
+    counts, copies = _total(of_users), _total(of_mirrors)
     return Sum(
         counts=counts,
         copies=copies,
@@ -145,15 +144,16 @@ def summed(passages: Iterable[Passage]) -> Sum:
 
 def _total(several: Sequence[Counts]) -> Counts:
     """Add up what answers are made of: response classes and bytes are left out."""
-    if len(several) <= 1:
-        return several[0] if several else NOTHING
-    return Counts(
-        success=sum(counts.success for counts in several),
-        failure=sum(counts.failure for counts in several),
-        connections=sum(counts.connections for counts in several),
-        unreached=sum(counts.unreached for counts in several),
-        latency=merged(counts.latency for counts in several),
-    )
+    if not several:
+        return NOTHING
+    success = failure = connections = unreached = 0
+    for counts in several:
+        success += counts.success
+        failure += counts.failure
+        connections += counts.connections
+        unreached += counts.unreached
+    latency = merged([counts.latency for counts in several], success + failure)
+    return Counts(success=success, failure=failure, connections=connections, unreached=unreached, latency=latency)
 
 
 class Answers:
@@ -185,9 +185,8 @@ class Answers:
     def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield with whom a resource exchanged traffic, by direction and peer. It is peers that are selected."""
 
-        def told(
-            peers: Iterable[Ref],
-        ) -> Iterable[Ref]:  # each once: what is in two Services of a namespace is one there
+        def told(peers: Iterable[Ref]) -> Iterable[Ref]:
+            """Return each once: what is in two Services of a namespace is one there."""
             chosen = (one for one in peers if selects is everything or selects(self._world.find(one) or Thing(ref=one)))
             return dict.fromkeys(_only(peer, grouping) for peer in chosen)
 
@@ -202,9 +201,10 @@ class Answers:
             yield Row(about=ref, edge=edge, sum=summed(found[edge]))
 
     def _row(self, thing: Thing) -> Row:
-        if thing.ref not in self._rows:
-            self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
-        return self._rows[thing.ref]
+        row = self._rows.get(thing.ref)
+        if row is None:
+            row = self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+        return row
 
     def _received(self, ref: Ref) -> Sum:
         if ref.kind == SERVICE:

@@ -12,7 +12,7 @@ from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
 from headgate.telemetry import tally
-from headgate.telemetry.histogram import BOUNDS_US
+from headgate.telemetry.histogram import BOUNDS_US, BUCKETS
 from headgate.telemetry.tally import NO_RESPONSE, Tally, class_cell, counts
 from headgate.telemetry.totals import End, Passage, Totals
 
@@ -124,7 +124,7 @@ def _requests(passage: Passage, cells: Tally) -> Iterator[Line]:
 
 
 def _latency(passage: Passage, cells: Tally) -> Iterator[Line]:
-    found = sorted((cell, count) for cell, count in cells.items() if cell < tally.BUCKETS)
+    found = sorted((cell, count) for cell, count in cells.items() if cell < BUCKETS)
     if passage.copy or not found:
         return
     buckets = [0] * (len(LE_US) + 1)

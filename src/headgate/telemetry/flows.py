@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from headgate.resources.meta import Value
-from headgate.telemetry.histogram import Buckets, merged
+from headgate.telemetry.histogram import Buckets
 
 
-class Peer(Value, frozen=True, kw_only=True, order=True):
+class Peer(Value, frozen=True, kw_only=True, order=True, gc=False):
     """One end of a flow: a pod (`namespace/name`), or `outside`, somebody who is none: `gateway`, or an address.
 
     Both are empty for a destination that no request reached, because there was no endpoint.
@@ -20,7 +20,7 @@ class Peer(Value, frozen=True, kw_only=True, order=True):
 NOBODY = Peer()
 
 
-class Flow(Value, frozen=True, kw_only=True, order=True):
+class Flow(Value, frozen=True, kw_only=True, order=True, gc=False):
     """Traffic from one peer to another. `service` (`namespace/name`) and `port` are what the client called, if it did.
 
     `backend` is the Service whose endpoint answered: another one than `service` where a split decided. `copy`: these are
@@ -35,7 +35,7 @@ class Flow(Value, frozen=True, kw_only=True, order=True):
     copy: bool = False
 
 
-class Counts(Value, frozen=True, kw_only=True):
+class Counts(Value, frozen=True, kw_only=True, gc=False):
     """What a flow came to. `classes` are requests by response class (`2xx`, `5xx`; `grpc-0`; `none` without a response).
 
     Below 500 is success; with gRPC, the status OK and what the client did wrong (docs/metrics.md). `failure` counts what
@@ -45,28 +45,12 @@ class Counts(Value, frozen=True, kw_only=True):
 
     success: int = 0
     failure: int = 0
-    latency: Buckets = ()
+    latency: Buckets = 0
     classes: tuple[tuple[str, int], ...] = ()
     connections: int = 0
     unreached: int = 0
     sent: int = 0
     received: int = 0
-
-    def plus(self, other: "Counts") -> "Counts":
-        """Add up."""
-        classes = dict(self.classes)
-        for name, count in other.classes:
-            classes[name] = classes.get(name, 0) + count
-        return Counts(
-            success=self.success + other.success,
-            failure=self.failure + other.failure,
-            latency=merged((self.latency, other.latency)),
-            classes=tuple(sorted(classes.items())),
-            connections=self.connections + other.connections,
-            unreached=self.unreached + other.unreached,
-            sent=self.sent + other.sent,
-            received=self.received + other.received,
-        )
 
 
 class Reading(Value, frozen=True, kw_only=True):

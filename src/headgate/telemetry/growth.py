@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.resources.meta import Value
+from headgate.telemetry import lanes, wire
 from headgate.telemetry.otlp import Report, Sample, Series
 
 GAP = 10.0  # seconds without a report, after which the next one is late
@@ -22,8 +23,6 @@ FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
 MOST_SERIES = 20_000  # of one process: Envoy's own limits are below that
 STALE = 20  # reports after which what is on disk of an idle process is written anew
 _RUNS = 2  # processes of one proxy that are known: the old one's last report may come after the new one's first
-Buckets = Mapping[int, int]
-"""Counts by the number of a histogram's bucket."""
 
 
 class KeptSeries(Value, frozen=True, kw_only=True, array_like=True):
@@ -57,11 +56,11 @@ class KeptGrowth(Value, frozen=True, kw_only=True):
 
 
 class Grown(NamedTuple):
-    """By how much a series grew; a histogram by `buckets` too."""
+    """By how much a series grew; a histogram by `buckets` too, without those that did not."""
 
     series: Series
     value: int
-    buckets: Buckets
+    buckets: Mapping[int, int]
 
 
 class Taken(NamedTuple):
@@ -199,11 +198,11 @@ class _Proxy:
 
 
 class _Last:
-    """The last value of a series, and when it was seen; a histogram's buckets without the empty ones."""
+    """The last value of a series, and when it was seen."""
 
     __slots__ = ("buckets", "number", "time", "value")
 
-    def __init__(self, time: float, number: int, value: int, buckets: Buckets) -> None:
+    def __init__(self, time: float, number: int, value: int, buckets: int) -> None:
         self.time = time
         self.number = number
         self.value = value
@@ -217,7 +216,7 @@ class _Run:
         self.is_full = False
         self._written = b""
         self._written_at = 0
-        self._series = {one.series: _Last(one.time, one.number, one.value, one.buckets) for one in series}
+        self._series = {one.series: _Last(one.time, one.number, one.value, _joined(one.buckets)) for one in series}
 
     def grown(self, sample: Sample, moment: _Moment) -> Grown | None:
         """Return the growth of a series; None when there is none."""
@@ -231,13 +230,12 @@ class _Run:
         if sample.value == last.value and not is_new:
             return None
         self._written = b""
-        before, old = (0, _NO_BUCKETS) if is_new else (last.value, last.buckets)
-        buckets = _present(sample)
-        grown = _minus(buckets, old)
+        before, old = (0, 0) if is_new else (last.value, last.buckets)
+        grown = wire.growth(sample.buckets, old)
         if grown is None:
-            before, grown = 0, buckets
-        last.value, last.buckets = sample.value, buckets
-        return Grown(sample.series, sample.value - before, grown) if sample.value != before else None
+            before, grown = 0, sample.buckets
+        last.value, last.buckets = sample.value, sample.buckets
+        return _grown(sample, before, grown)
 
     def drop(self, evicted: int) -> None:
         """Let go of series that were last seen in a report or before it."""
@@ -257,7 +255,11 @@ class _Run:
         if not self._written or proxy.number > self._written_at + STALE:
             series = tuple(
                 KeptSeries(
-                    series=series, time=last.time, number=last.number, value=last.value, buckets=dict(last.buckets)
+                    series=series,
+                    time=last.time,
+                    number=last.number,
+                    value=last.value,
+                    buckets=lanes.spread(last.buckets, lanes.LONG),
                 )
                 for series, last in self._series.items()
             )
@@ -270,23 +272,17 @@ class _Run:
         if self.is_full:
             return None
         self._written = b""
-        buckets = _present(sample)
-        self._series[sample.series] = _Last(moment.time, moment.number, sample.value, buckets)
-        return Grown(sample.series, sample.value, buckets) if sample.value else None
+        self._series[sample.series] = _Last(moment.time, moment.number, sample.value, sample.buckets)
+        return _grown(sample, 0, sample.buckets)
 
 
-_NO_BUCKETS: Buckets = {}
+def _grown(sample: Sample, before: int, buckets: int) -> Grown | None:
+    more = sample.value - before
+    return Grown(sample.series, more, lanes.spread(buckets, lanes.LONG)) if more else None
 
 
-def _present(sample: Sample) -> Buckets:
-    if not sample.buckets:
-        return _NO_BUCKETS
-    return {bucket: count for bucket, count in enumerate(sample.buckets[:]) if count}
-
-
-def _minus(buckets: Buckets, old: Buckets) -> Buckets | None:
-    """Return the growth; None when something shrank."""
-    if not old:
-        return buckets
-    grown = {bucket: more for bucket, count in buckets.items() if (more := count - old.get(bucket, 0))}
-    return grown if old.keys() <= buckets.keys() and min(grown.values(), default=0) >= 0 else None
+def _joined(buckets: Mapping[int, int]) -> int:
+    words = lanes.empty(max(buckets, default=-1) + 1, lanes.LONG)
+    for bucket, count in buckets.items():
+        words[bucket] = count
+    return lanes.joined(words)

@@ -1,51 +1,77 @@
 """Latencies as counts in log-spaced buckets: they add up across proxies, pods and time, which percentiles do not (R89).
 
-A percentile is off by at most 5 % (`model.latency`).
+A percentile is off by at most 5 % (`model.latency`). A histogram is one number (`lanes`), a bucket a short lane.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import accumulate
-from math import sqrt
+from math import ceil, sqrt
+from operator import add
+from typing import TypeAlias
 
 from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
+from headgate.telemetry import lanes
 
-_LEAST = 1e-9  # of a request: the share 0 is the first one
+BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
+MOST = (1 << 32) - 1
+"""What a bucket has room for: two million requests a second, all of them as fast, for half an hour."""
+_EMPTY = lanes.empty(BUCKETS, lanes.SHORT)
+_FEWER = 8  # bits that counts are shortened by where there are too many to be added
+_KEPT = sum((MOST >> _FEWER) << 32 * bucket for bucket in range(BUCKETS))
 
-Buckets = tuple[int, ...]
-"""Counts, one for each of `BOUNDS_US` and one for what is longer; or nothing, which is no latency at all."""
+Buckets: TypeAlias = int
+"""Counts, one for each of `BOUNDS_US` and one for what is longer; 0 is no latency at all."""
 
 
 def bucket_of(microseconds: float) -> int:
-    """Return the index of the bucket that a latency is counted in."""
-    return bisect_left(BOUNDS_US, microseconds)
+    """Return the index of the bucket that a latency is counted in; Envoy counts what equals a bound above it."""
+    return bisect_right(BOUNDS_US, microseconds)
 
 
-def merged(several: Iterable[Sequence[int]]) -> Buckets:
-    """Add histograms up."""
-    present = [buckets for buckets in several if buckets]
-    return tuple(map(sum, zip(*present, strict=True))) if present else ()
+def gathered(counts: Mapping[int, int]) -> Buckets:
+    """Return the histogram that has these counts, by the index of their bucket."""
+    words = _EMPTY[:]
+    for bucket, count in counts.items():
+        words[bucket] = min(count, MOST)
+    return lanes.joined(words)
 
 
-def percentile(buckets: Sequence[int], share: float) -> float | None:
+def spread(buckets: Buckets) -> dict[int, int]:
+    """Return the counts of a histogram by the index of their bucket, without zeros."""
+    return lanes.spread(buckets, lanes.SHORT)
+
+
+def merged(several: Sequence[Buckets], requests: int) -> Buckets:
+    """Add histograms of so many `requests` up; of too many for a bucket one in 256 counts, which no percentile notices."""
+    if requests > MOST:
+        several = [buckets >> _FEWER & _KEPT for buckets in several]
+    return reduce(add, several, 0)
+
+
+def percentile(buckets: Buckets, share: float) -> float | None:
     """Return the latency in seconds that `share` (0 to 1) of the requests stay below; None without requests."""
     found = percentiles(buckets, (share,))
     return found[0] if found else None
 
 
-def percentiles(buckets: Sequence[int], shares: Sequence[float]) -> tuple[float, ...]:
+def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the percentiles of several shares at once; nothing without requests."""
-    running = list(accumulate(buckets))
-    if not running or not running[-1]:
+    if not buckets:
         return ()
+    running = list(accumulate(lanes.split(buckets, lanes.SHORT)))
     total = running[-1]
-    return tuple(_middle(bisect_left(running, max(share * total, _LEAST))) for share in shares)
+    return tuple([_MIDDLES[bisect_left(running, ceil(share * total) or 1)] for share in shares])
 
 
 def _middle(index: int) -> float:
     """Return what stands for the latencies of a bucket, in seconds."""
-    if index == len(BOUNDS_US):
+    if index >= len(BOUNDS_US):
         return BOUNDS_US[-1] / 1e6
     above = BOUNDS_US[index]
     below = BOUNDS_US[index - 1] if index else above / 1.1
     return sqrt(below * above) / 1e6
+
+
+_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))  # one more for what overflows, by a proxy that tells nonsense

@@ -4,34 +4,45 @@ A report has the cumulative values of all live series of one proxy, or a part of
 name or shape than headgate's own series is somebody else's, and left out.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from headgate.envoy import pb
 from headgate.envoy.reporting import BOUNDS, NODE, OVERFLOW
 from headgate.envoy.telemetry import PREFIX
 from headgate.errors import TelemetryError
+from headgate.telemetry import wire
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", OVERFLOW
-_BUCKETS = len(BOUNDS) + 1
+_BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
+_COUNTS = 8 * (len(BOUNDS) + 1)  # bytes of a histogram's counts
 _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)
 
-Series: TypeAlias = tuple[str, ...]
-"""A name, then attributes and their values in turn: `("mesh.sent", "backend", "default/web", "cluster", ...)`.
 
-A process has the attributes of a series in one order, always.
-"""
+class Series(NamedTuple):
+    """What tells a series of a process from its others. `attributes` are `KeyValue`s as they came, one after the other.
+
+    A process writes them in one way, always. Reading them is for whoever hears of a series first (`pairs`): there are tens
+    of thousands of values a second, and all but a few are of series that are known.
+    """
+
+    name: str
+    attributes: bytes = b""
+
+    def pairs(self) -> dict[str, str]:
+        """Return the attributes and their values, those that are text."""
+        return wire.pairs(self.attributes)
 
 
 class Sample(NamedTuple):
-    """A series as it is. A histogram has `buckets` too, one more than `BOUNDS`; they are read when needed."""
+    """A series as it is. A histogram has `buckets` too, by `BOUNDS`, as long `lanes`: cumulative counts have no end."""
 
     series: Series
     value: int
-    buckets: Sequence[int] = ()
+    buckets: int = 0
 
 
 class Report(NamedTuple):
@@ -49,7 +60,7 @@ class Report(NamedTuple):
 def read_report(data: bytes) -> Report:
     """Read a message. Raises TelemetryError when it is none, or does not say whose it is."""
     try:
-        message = pb.ExportMetricsServiceRequest.FromString(data)
+        message = wire.request().FromString(data)
     except DecodeError as error:
         raise TelemetryError(f"a report that is no ExportMetricsServiceRequest: {error}") from error
     nodes = {
@@ -70,7 +81,7 @@ def read_report(data: bytes) -> Report:
     return Report(nodes.pop(), start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
 
 
-def _points(message: pb.ExportMetricsServiceRequest) -> Iterator[tuple[str, str, Any]]:
+def _points(message: Any) -> Iterator[tuple[str, str, Any]]:
     """Yield name, kind and value of everything that is in a message."""
     for part in message.resource_metrics:
         for scope in part.scope_metrics:
@@ -83,15 +94,10 @@ def _points(message: pb.ExportMetricsServiceRequest) -> Iterator[tuple[str, str,
 
 
 def _sample(name: str, kind: str, point: Any) -> Sample | None:
-    series = [name]
-    for item in point.attributes:  # a comprehension costs twice as much, and there are tens of thousands a second
-        series.append(item.key)
-        series.append(item.value.string_value)
-    if kind == "sum":
-        return Sample(tuple(series), point.as_int)
+    if kind == "sum" and point.as_int >= 0:
+        return Sample(Series(name, b"".join(point.attributes)), point.as_int)
     if kind == "histogram":
-        buckets = point.bucket_counts
-        bounds = point.explicit_bounds
-        if len(buckets) == _BUCKETS and len(bounds) == len(BOUNDS) and bounds[-1] == BOUNDS[-1]:
-            return Sample(tuple(series), point.count, buckets)
+        counts = point.bucket_counts
+        if len(counts) == _COUNTS and point.explicit_bounds == _BOUNDS:
+            return Sample(Series(name, b"".join(point.attributes)), point.count, int.from_bytes(counts, "little"))
     return None

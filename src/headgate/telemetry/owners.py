@@ -16,7 +16,7 @@ _MADE_NAME = re.compile(r"(?P<maker>.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|(?P<
 _LONGEST_CHAIN = 8  # owners of owners; more is a circle
 
 
-class Ref(Value, frozen=True, order=True):
+class Ref(Value, frozen=True, order=True, gc=False):
     """Points at a resource that traffic is told of. `namespace` is empty for nodes, namespaces and what is outside."""
 
     kind: str
@@ -27,7 +27,7 @@ class Ref(Value, frozen=True, order=True):
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else self.namespace or self.name
 
 
-class Backend(Value, frozen=True, kw_only=True):
+class Backend(Value, frozen=True, kw_only=True, gc=False):
     """A leg of a TrafficSplit: the Service's name as the user wrote it, what that means (`namespace/name`), its weight."""
 
     name: str
@@ -35,7 +35,7 @@ class Backend(Value, frozen=True, kw_only=True):
     weight: int
 
 
-class Thing(Value, frozen=True, kw_only=True):
+class Thing(Value, frozen=True, kw_only=True, gc=False):
     """An object, as far as traffic is told of it.
 
     `owner` is its controller, `node` where a pod runs, `selector` a Service's; `apex` (`namespace/name`, and as written)

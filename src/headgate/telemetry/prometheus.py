@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
@@ -220,8 +221,8 @@ def _apart(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:
-            middle = (last * bound) ** 0.5 if last else bound
-            yield bucket_of((middle if bound != float("inf") else last * 1.1) * 1e6), count - below
+            middle = last * 1.1 if bound == inf else ((last or bound / 2) * bound) ** 0.5
+            yield bucket_of(middle * 1e6), count - below
         below, last = max(below, count), bound
 
 

@@ -30,9 +30,9 @@ NOTES = (LATE, UNKNOWN, LOST, FULL, UNREADABLE)
 
 
 class Kept(Value, frozen=True, kw_only=True):
-    """All that is known about traffic, as it is kept on disk. `version` is another one when a cell's number is."""
+    """All that is known about traffic, as it is kept on disk. `version` is another one when a cell's number or a series is."""
 
-    version: Literal[1]
+    version: Literal[2]
     growth: KeptGrowth
     windows: KeptWindows
 
@@ -84,7 +84,7 @@ class Receiver:
         taken = self._growth.take(report, now)
         self._note(taken)
         for grown in taken.grown:
-            if grown.series[0].startswith(OVERFLOW):
+            if grown.series.name.startswith(OVERFLOW):
                 self.windows.note(LOST, grown.value)
             elif found := counted(report.node, grown, self._callers):
                 self.windows.add(*found)
@@ -110,7 +110,7 @@ class Receiver:
         for done, _ in enumerate(self._growth.prepare()):
             if not done % BREATH:
                 await asyncio.sleep(0)
-        return Kept(version=1, growth=self._growth.kept(), windows=self.windows.kept())
+        return Kept(version=2, growth=self._growth.kept(), windows=self.windows.kept())
 
     def restore(self, kept: Kept) -> None:
         """Go on where an earlier headgate ended."""

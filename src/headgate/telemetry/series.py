@@ -76,12 +76,11 @@ def peer(node: str) -> Peer:
 
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
-    name, *pairs = series
-    found = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    name, found = series.name, series.pairs()
     if name == _LATENCY:
         cell = None
     elif name == _REQUESTS:
-        cell = class_cell(parse_code(found.get("code", "")).status, found.get("grpc", ""))
+        cell = class_cell(parse_code(found.get("code", "")).whole, found.get("grpc", ""))
     elif name in _CELLS:
         cell = _CELLS[name]
     else:

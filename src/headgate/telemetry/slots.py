@@ -3,12 +3,13 @@
 from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from headgate.telemetry.tally import Table, pack, unpack
 
 SLOT = 1.0  # seconds; a window is exact to one slot
-FINE = 120.0  # seconds for which slots are kept as they are
+FINE = 140.0  # seconds for which slots are kept as they are: windows of two minutes need no coarser one
 COARSE = 30.0  # seconds of a slot from then on
 KEPT = 900.0  # seconds until it is forgotten
 
@@ -20,10 +21,6 @@ class Slot(NamedTuple):
     end: float
     words: "array[int]"
     notes: "Counter[str]"
-
-    def is_within(self, since: float) -> bool:
-        """Say whether the better part of it is after a moment."""
-        return self.start >= since - (self.end - self.start) / 2
 
 
 class Growing:
@@ -53,8 +50,7 @@ class Slots:
         """Put everything where it belongs as of now."""
         if now < self.current.end:
             return
-        if self.current.table or self.current.notes:
-            self._fine.append(self.current.closed())
+        self.cut(now)
         self.current = Growing(now, SLOT)
         while self._fine and self._fine[0].start <= now - FINE:
             self._fold(self._fine.popleft())
@@ -63,17 +59,28 @@ class Slots:
         if self._folding and self._folding.start <= now - KEPT:
             self._folding = None
 
+    def cut(self, now: float) -> None:
+        """Close the slot of now and begin another one, so that whoever adds slots up never meets one that grew."""
+        if self.current.table or self.current.notes:
+            self._fine.append(self.current.closed())
+            self.current = Growing(now, SLOT)
+
     def put(self, slot: Slot) -> None:
         """Add a slot of the past; they come oldest first."""
         (self._coarse if slot.end - slot.start > COARSE / 2 else self._fine).append(slot)
 
     def __iter__(self) -> Iterator[Slot]:
         """Yield all slots, oldest first."""
-        yield from self._coarse
-        if self._folding:
+        return self.since(-inf)
+
+    def since(self, moment: float) -> Iterator[Slot]:
+        """Yield the slots of which the better part is after a moment, oldest first. One that grows is closed for it."""
+        yield from (slot for slot in self._coarse if _is_since(moment, slot))
+        if self._folding and _is_since(moment, self._folding):
             yield self._folding.closed()
-        yield from self._fine
-        yield self.current.closed()
+        yield from (slot for slot in self._fine if _is_since(moment, slot))
+        if _is_since(moment, self.current):
+            yield self.current.closed()
 
     def _fold(self, slot: Slot) -> None:
         """Add a slot to the coarse one that is being made; one at a time, so that nobody waits for it."""
@@ -83,3 +90,7 @@ class Slots:
         self._folding = self._folding or Growing(slot.start, COARSE)
         unpack(slot.words, self._folding.table)
         self._folding.notes += slot.notes
+
+
+def _is_since(moment: float, slot: Slot | Growing) -> bool:
+    return slot.start >= moment - (slot.end - slot.start) / 2

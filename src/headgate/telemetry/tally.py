@@ -8,16 +8,19 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from headgate.telemetry import lanes
 from headgate.telemetry.flows import Counts
-from headgate.telemetry.histogram import BOUNDS_US
+from headgate.telemetry.histogram import BUCKETS, MOST, Buckets, gathered
 
 Tally: TypeAlias = Mapping[int, int]
 """Counts by cell; no zeros."""
+Parts: TypeAlias = tuple[Buckets, int]
+"""A tally in two numbers that add up: the latencies, and the other cells in long `lanes`."""
 Table: TypeAlias = dict[int, dict[int, int]]
 """Tallies by the number of their flow."""
 
-BUCKETS = len(BOUNDS_US) + 1  # the first cells are the latencies' buckets
-CONNECTIONS, SENT, RECEIVED, SUCCEEDED, FAILED = range(BUCKETS, BUCKETS + 5)  # the last two have no class
+# the first cells are the latencies' buckets; the last two of these have no class
+CONNECTIONS, SENT, RECEIVED, SUCCEEDED, FAILED = range(BUCKETS, BUCKETS + 5)
 NO_RESPONSE = "none"
 _GRPC_CODES = 17
 _UNKNOWN = 2  # what a status outside of them is by gRPC's own rule
@@ -29,12 +32,17 @@ _CLASSES = (
 )
 _CLASS_CELLS = {name: cell for cell, name in enumerate(_CLASSES, FAILED + 1)}
 UNREACHED = FAILED + 1 + len(_CLASSES)  # connections, which are no requests
+_CELLS = UNREACHED + 1
 _FAILURES = frozenset(
     _CLASS_CELLS[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _SERVERS_FAULT))
 )
 _BITS = 8
 _MASK = (1 << _BITS) - 1
+# of a cell in a record: more is no traffic, and what a broken proxy says must not stop the others
+_MOSTS = (MOST,) * BUCKETS + (1 << 48,) * (_CELLS - BUCKETS)
 WORD = "Q"
+_NO_LATENCY = lanes.empty(BUCKETS, lanes.SHORT)
+_NO_OTHERS = lanes.empty(_CELLS - BUCKETS, lanes.LONG)
 
 
 def class_cell(status: int, grpc: str = "") -> int:
@@ -49,14 +57,17 @@ def requests(tally: Tally) -> int:
     return sum(count for cell, count in tally.items() if FAILED < cell < UNREACHED)
 
 
-def counts(tally: Tally) -> Counts:
-    """Return a tally as its readers want it: success and failure by the classes of the responses (D22)."""
-    latency = [0] * BUCKETS
+def counts(tally: Tally, latency: Buckets = 0) -> Counts:
+    """Return a tally as its readers want it: success and failure by the classes of the responses (D22).
+
+    Latencies are among its cells, or `latency`, which is faster for whoever has them so.
+    """
+    buckets: dict[int, int] = {}
     classes: list[tuple[str, int]] = []
     total = failure = 0
     for cell, count in tally.items():
         if cell < BUCKETS:
-            latency[cell] = count
+            buckets[cell] = count
         elif FAILED < cell < UNREACHED:
             classes.append((_CLASSES[cell - FAILED - 1], count))
             total += count
@@ -64,7 +75,7 @@ def counts(tally: Tally) -> Counts:
     return Counts(
         success=total - failure + tally.get(SUCCEEDED, 0),
         failure=failure + tally.get(FAILED, 0),
-        latency=tuple(latency) if any(latency) else (),
+        latency=latency + gathered(buckets) if buckets else latency,
         classes=tuple(sorted(classes)),
         connections=tally.get(CONNECTIONS, 0),
         unreached=tally.get(UNREACHED, 0),
@@ -85,7 +96,7 @@ def pack(table: Table) -> "array[int]":
     words = array(WORD)
     for flow, row in table.items():
         words.append(flow << _BITS | len(row))
-        words.extend(count << _BITS | cell for cell, count in row.items())
+        words.extend(min(count, _MOSTS[cell]) << _BITS | cell for cell, count in row.items())
     return words
 
 
@@ -99,6 +110,38 @@ def unpack(words: "array[int]", into: Table) -> None:
             cell = word & _MASK
             row[cell] = row.get(cell, 0) + (word >> _BITS)
         at += 1 + cells
+
+
+def records(words: "array[int]") -> Iterator[tuple[int, Parts]]:
+    """Yield packed records: the number of the flow, and its growth."""
+    at, end = 0, len(words)
+    while at < end:
+        head = words[at]
+        begin = at + 1
+        at = begin + (head & _MASK)
+        latency, others = _NO_LATENCY[:], _NO_OTHERS[:]
+        for word in words[begin:at]:
+            cell = word & _MASK
+            if cell < BUCKETS:
+                latency[cell] = word >> _BITS
+            else:
+                others[cell - BUCKETS] = word >> _BITS
+        yield head >> _BITS, (lanes.joined(latency), lanes.joined(others))
+
+
+def in_parts(tally: Tally) -> Parts:
+    """Return a tally in the form that adds up faster."""
+    others = _NO_OTHERS[:]
+    for cell, count in tally.items():
+        if cell >= BUCKETS:
+            others[cell - BUCKETS] = count
+    return gathered({cell: count for cell, count in tally.items() if cell < BUCKETS}), lanes.joined(others)
+
+
+def counts_in(parts: Parts) -> Counts:
+    """Return what `counts` does."""
+    latency, others = parts
+    return counts({BUCKETS + cell: count for cell, count in lanes.spread(others, lanes.LONG).items()}, latency)
 
 
 def flows_in(words: "array[int]") -> Iterator[int]:

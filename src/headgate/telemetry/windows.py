@@ -14,15 +14,17 @@ import msgspec
 
 from headgate.resources.meta import Value
 from headgate.telemetry.flows import Counts, Flow, Reading
+from headgate.telemetry.rolling import BREATH, Rolling
 from headgate.telemetry.slots import KEPT, Slot, Slots
-from headgate.telemetry.tally import WORD, Table, Tally, add, counts, flows_in, requests, unpack
+from headgate.telemetry.tally import WORD, Tally, add, flows_in, requests
 from headgate.telemetry.totals import Totals
 
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between looks for flows that no slot has any more
 ROOM = 1000  # flows with which nobody looks
 TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
-BREATH = 1000  # flows that are worked on before others get their turn
+MOST_ROLLING = 2  # windows whose sums are kept from one question to the next
+IDLE = 60.0  # seconds after the last question until they are let go of
 REUSE = 5  # times as long as a reading took, it is good for whoever asks the same; a second at most
 KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
 
@@ -63,6 +65,9 @@ class Windows:
         self._slots = Slots(clock())
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
+        self._reading = asyncio.Lock()
+        self._rolling: dict[float, Rolling] = {}
+        self._asked = 0.0
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
@@ -91,12 +96,13 @@ class Windows:
         """Return what happened in the last `seconds`, a quarter of an hour at most; older slots are coarser."""
         self._move()
         window = min(seconds, KEPT)
-        began = self._clock()
-        until, reading = self._readings.get(window, (0.0, None))
-        if reading is None or began >= until:
-            reading = await self._read(window)
-            took = self._clock() - began
-            self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
+        async with self._reading:
+            began = self._asked = self._clock()
+            until, reading = self._readings.get(window, (0.0, None))
+            if reading is None or began >= until:
+                reading = await self._read(window)
+                took = self._clock() - began
+                self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
         return reading
 
     def kept(self) -> KeptWindows:
@@ -125,17 +131,18 @@ class Windows:
 
     async def _read(self, window: float) -> Reading:
         since, end = self._clock() - window, self._wall()
-        slots = [slot for slot in self._slots if slot.is_within(since)]
+        self._slots.cut(self._clock())
+        slots = list(self._slots.since(since))
         names = self._flows.names()
-        table: Table = {}
-        for slot in slots:
-            unpack(slot.words, table)
-            if len(slot.words) > BREATH:
-                await asyncio.sleep(0)
+        rolling = self._rolling[window] = self._rolling.pop(window, Rolling())
+        if len(self._rolling) > MOST_ROLLING:
+            del self._rolling[next(iter(self._rolling))]
+        for _ in rolling.move(slots):
+            await asyncio.sleep(0)
         flows: dict[Flow, Counts] = {}
-        for done, (number, row) in enumerate(table.items(), 1):
+        for done, (number, counts) in enumerate(rolling, 1):
             if flow := names[number]:
-                flows[flow] = counts(row)
+                flows[flow] = counts
             if not done % BREATH:
                 await asyncio.sleep(0)
         return Reading(end=end, window=window, flows=flows, cut=_cut(slots))
@@ -143,6 +150,8 @@ class Windows:
     def _move(self) -> None:
         now = self._clock()
         self._slots.move(now)
+        if self._rolling and now > self._asked + IDLE:
+            self._rolling, self._readings = {}, {}
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
             self._flows.sweep({number for slot in self._slots for number in flows_in(slot.words)})
