@@ -1,9 +1,9 @@
 """What the metrics API costs in a mesh of 5,000 pods: lists, one pod, its edges, Deployments, a topology's questions.
 
 Each pod is called by four others, a hundred requests in the window, reported every five seconds by a fifth of the proxies
-a second. `first` is the first answer a second after the last one, with the reading of what was reported; `reading` is that
-alone. `again` is any other before there is a new reading, which there is once a second at most. The time is the
-processor's, of the whole request but for the network, JSON included.
+a second. Every second somebody asks: `reading` is what the reports since the last time take, `first` the first answer after
+it, `both` what the one who asks waits for. `again` is any other answer before there is a new reading, which there is once
+a second at most. The time is the processor's, of the whole request but for the network, JSON included.
 """
 
 import gc
@@ -98,12 +98,15 @@ def _growth():
 
 
 class Times(NamedTuple):
-    """Milliseconds of a question, and the length of its answer in bytes."""
+    """Milliseconds of a question."""
 
-    first: list[float]
     reading: list[float]
+    first: list[float]
     again: list[float]
-    size: int
+
+    @property
+    def both(self):
+        return [sum(one) for one in zip(self.reading, self.first, strict=True)]
 
 
 async def measure() -> None:
@@ -115,23 +118,22 @@ async def measure() -> None:
     print(f"{PODS} pods, {PODS * CALLERS} flows; milliseconds: median, p99")
     for asked in ASKED:
         times = await _times(MetricsApi(mesh, numbers.windows), numbers, asked)
-        shown = (f"{what} {_shown(getattr(times, what))}" for what in ("first", "reading", "again"))
-        print(f"  {asked:46} {'   '.join(shown)}   {times.size / 1e3:8.0f} KB")
+        shown = (f"{what} {_shown(getattr(times, what))}" for what in ("reading", "first", "both", "again"))
+        print(f"  {asked:46} {'   '.join(shown)}")
     gc.set_threshold(*thresholds)
 
 
 async def _times(api, numbers, asked):
-    times = Times([], [], [], 0)
-    for number in range(ROUNDS + 1):
+    times = Times([], [], [])
+    for number in range((ROUNDS if asked.startswith("pods") else ROUNDS // 4) + 1):
         numbers.report()
-        _, reading = await _timed(numbers.windows.read(window(_request(asked).query_params)))
-        for found in (times.first, times.again, times.again):
-            answer, took = await _timed(_ask(api, asked))
-            if number:
-                found.append(took + (reading if found is times.first else 0))
+        reading = await _timed(numbers.windows.read(window(_request(asked).query_params)))
+        first, *again = [await _timed(_ask(api, asked)) for _ in range(3)]
         if number:
             times.reading.append(reading)
-    return times._replace(size=len(answer.body))
+            times.first.append(first)
+            times.again.extend(again)
+    return times
 
 
 def _request(asked):
@@ -146,8 +148,8 @@ async def _ask(api, asked):
 
 async def _timed(work):
     began = time.process_time()
-    result = await work
-    return result, (time.process_time() - began) * 1000
+    await work
+    return (time.process_time() - began) * 1000
 
 
 def _shown(found):
