@@ -1,4 +1,4 @@
-"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about ten minutes in all.
+"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about a quarter of an hour in all.
 
 Ratios are taken within one run. Seconds are reported and never asserted: they depend on the machine, and on what else it
 does (docs/performance.md).

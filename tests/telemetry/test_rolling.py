@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from headgate.telemetry.histogram import BUCKETS
 from headgate.telemetry.rolling import Rolling
 from headgate.telemetry.slots import Slot
-from headgate.telemetry.tally import SENT, add, class_cell, counts, pack, unpack
+from headgate.telemetry.tally import SENT, UNREACHED, add, class_cell, counts, pack, unpack
 
-CELLS = (0, 17, BUCKETS - 1, SENT, class_cell(200), class_cell(503))
+CELLS = (0, 17, BUCKETS - 1, SENT, UNREACHED, class_cell(200), class_cell(503))
 TALLIES = st.dictionaries(st.sampled_from(CELLS), st.integers(1, 1 << 30), min_size=1, max_size=4)
 SLOTS = st.lists(st.dictionaries(st.integers(0, 3), TALLIES, min_size=1), min_size=12, max_size=20)
 MOVES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 5)), max_size=12)
