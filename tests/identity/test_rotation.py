@@ -12,7 +12,7 @@ from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import Kept
-from headgate.identity.rotation import Phase, Progress, Rotation
+from headgate.identity.rotation import UNDER_WAY_S, Phase, Progress, Rotation
 from headgate.latest import until
 
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
@@ -53,9 +53,17 @@ class World:
 
     async def done(self, before: str) -> None:
         cells = (self.rotation.progress, self.issuer.roots)
+        waiting = asyncio.create_task(self.wait_for_connections())
         await until(
             lambda: self.rotation.progress.get().phase is Phase.STABLE and self.issuer.roots.get() != before, *cells
         )
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    async def wait_for_connections(self) -> None:
+        """Let time pass before the last step."""
+        await self.reach(Phase.SIGN_NEW)
+        await self.time.advance(UNDER_WAY_S)
 
 
 @pytest.fixture
@@ -105,6 +113,17 @@ async def test_the_old_root_stays_until_every_proxy_holds_a_certificate_of_the_n
     assert old not in world.issuer.roots.get()
 
 
+async def test_the_old_root_stays_while_connections_are_opened_that_show_its_certificates(world: World) -> None:
+    """Every proxy has a new one by then; but who opened a connection before shows the old one, once he is asked."""
+    old = world.issuer.roots.get()
+    world.rotation.asked.set("please")
+    await world.reach(Phase.SIGN_NEW)
+    await world.time.advance(UNDER_WAY_S / 2)
+    assert old in world.issuer.roots.get()
+    await world.time.advance(UNDER_WAY_S / 2)
+    await until(lambda: old not in world.issuer.roots.get(), world.issuer.roots)
+
+
 async def test_at_every_moment_each_proxy_believes_every_other(world: World, tmp_path: Path) -> None:
     """Whatever two proxies hold, at whatever moment: the one believes the other's certificate."""
     held: list[tuple[str, str]] = []
@@ -150,7 +169,9 @@ async def test_a_crash_after_any_step_goes_on_from_there(saves: int) -> None:
             await asyncio.Event().wait()  # the process ends here
 
     keys.save = save
+    waiting = asyncio.create_task(first.wait_for_connections())
     await reached.wait()
+    waiting.cancel()
     await first.stop()
     keys.save = real
     second = World(keys, time, proxies)

@@ -4,8 +4,9 @@
 2. sign-new: the next root signs, and every certificate is renewed; both are believed.
 3. drop-old: the old root is believed no longer.
 
-A step begins when every proxy that serves holds what the step before has given it. Where a rotation is, is read off the kept
-keys alone, so one that was interrupted goes on. It begins on request, and by itself at 80 % of the root's life.
+A step begins when every proxy that serves holds what the step before has given it; the last one a moment later, when the
+handshakes are over that began with a certificate of before. Where a rotation is, is read off the kept keys alone, so one
+that was interrupted goes on. It begins on request, and by itself at 80 % of the root's life.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
 LIFE_SHARE = 0.8
+UNDER_WAY_S = 1.0
+"""A connection shows the certificate that its proxy had when it was opened, and a busy peer looks at it later."""
 
 
 class Phase(enum.StrEnum):
@@ -80,6 +83,7 @@ class Rotation:
                 await self._issuer.promote()
             case Phase.SIGN_NEW:
                 await self._until_none(Phase.SIGN_NEW, self._unsigned)
+                await self._schedule.sleep(UNDER_WAY_S)
                 await self._issuer.retire()
                 await self._until_none(Phase.DROP_OLD, self._lagging)
                 self._say()
