@@ -14,6 +14,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from headgate.envoy.clusters import CONNECT_SECONDS
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.identity.credentials import LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
@@ -24,8 +25,8 @@ from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
 LIFE_SHARE = 0.8
-UNDER_WAY_S = 1.0
-"""A connection shows the certificate that its proxy had when it was opened, and a busy peer looks at it later."""
+UNDER_WAY_S = float(CONNECT_SECONDS)
+"""A connection shows the certificate that its proxy had when it was opened; a busy peer may look at it as late as this."""
 
 
 class Phase(enum.StrEnum):
