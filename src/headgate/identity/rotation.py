@@ -79,17 +79,23 @@ class Rotation:
         await until(lambda: self._issuer.kept.get() is not None, self._issuer.kept)
         kept = self._issuer.kept.get()
         match phase_of(kept):
-            case Phase.TRUST_NEW:
-                await self._until_none(Phase.TRUST_NEW, self._lagging)
+            case Phase.TRUST_NEW if kept:
+                if self._left(kept.signing.certificate):  # else it signs nothing that proxies could be told to hold
+                    await self._until_none(Phase.TRUST_NEW, self._lagging)
                 await self._issuer.promote()
-            case Phase.SIGN_NEW:
+            case Phase.SIGN_NEW if kept:
                 await self._until_none(Phase.SIGN_NEW, self._unsigned)
-                await self._schedule.sleep(UNDER_WAY_S)
+                await self._schedule.sleep(min(UNDER_WAY_S, self._left(kept.previous)))
                 await self._issuer.retire()
                 await self._until_none(Phase.DROP_OLD, self._lagging)
                 self._say()
             case _:
                 await self._begin()
+
+    def _left(self, root: str) -> float:
+        """Return for how many seconds a root is still valid; of one that has ended, nobody takes a certificate."""
+        _, end = dates(read_certificates(root, "the authority")[0])
+        return max(0.0, end - self._schedule.clock())
 
     async def _begin(self) -> None:
         """Wait until a rotation is asked for, or the root is old; make the next root then."""
