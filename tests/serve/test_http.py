@@ -272,6 +272,20 @@ async def test_a_selective_watch_shows_what_enters_and_leaves_the_selection(clie
     ]
 
 
+async def test_a_watch_of_one_object_tells_of_no_other(client: Client) -> None:
+    """What changed between the list and the watch was never in the selection, and is not reported as deleted."""
+    await client.call("POST", MAPS, config("one"))
+    await client.call("POST", MAPS, config("two"))
+    start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]
+    await client.call("PUT", f"{MAPS}/two", config("two", color="red"))
+    await client.call("PUT", f"{MAPS}/one", config("one", color="red"))
+    async with aclosing(
+        client.watch(f"{MAPS}?watch=true&resourceVersion={start}&fieldSelector=metadata.name%3Done")
+    ) as events:
+        event = await anext(events)
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("MODIFIED", "one")
+
+
 async def test_a_watch_without_revision_begins_with_what_exists(client: Client) -> None:
     await client.call("POST", MAPS, config("one"))
     async with aclosing(client.watch(f"{MAPS}?watch=true&fieldSelector=metadata.name=one")) as events:

@@ -218,7 +218,7 @@ async def states(client: Client, kind: Kind, namespace: str, name: str) -> Async
         try:
             async with contextlib.aclosing(client.watch(kind, namespace, resourceVersion=revision, **only)) as steps:
                 async for step in steps:
-                    if step.type in {"ADDED", "MODIFIED", "DELETED"}:
+                    if step.type in {"ADDED", "MODIFIED", "DELETED"} and step.object["metadata"]["name"] == name:
                         yield None if step.type == "DELETED" else step.object
         except Gone:
             continue  # too far behind: list again

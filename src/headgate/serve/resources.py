@@ -16,6 +16,7 @@ from headgate.serve.logs import LogSource, begun, log_options, until
 from headgate.serve.objects import CUSTOM_GROUPS, Objects, Subresource, Target, Written, as_served
 from headgate.serve.patch_types import APPLY, change_of, check_apply
 from headgate.serve.paths import Continue, Place
+from headgate.serve.selectors import selected_name
 from headgate.serve.shapes import Shape, shape_of
 from headgate.serve.status import ApiError, from_error, no_such_path
 from headgate.serve.watches import LONGEST_SECONDS, WatchOptions, watch
@@ -106,6 +107,7 @@ class ResourceApi:
         options = WatchOptions(
             since=None if initial == "true" else since,
             selects=paths.selection(query, target),
+            name=target.name or selected_name(query.get("fieldSelector", "")),
             bookmarks=paths.flag(query, "allowWatchBookmarks"),
             initial_end=initial == "true" and paths.flag(query, "allowWatchBookmarks"),
             seconds=min(paths.number(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),

@@ -132,6 +132,13 @@ def field_selector(text: str, kind: str) -> Predicate:
     return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in tests)
 
 
+def selected_name(text: str) -> str:
+    """Return the one name that a field selector lets through, empty where there may be several."""
+    found = (_FIELD.fullmatch(part.strip()) for part in re.split(r"(?<!\\),", text) if part)
+    names = (part[3] for part in found if part and part[1] == "metadata.name" and part[2] != "!=")
+    return _ESCAPED.sub(r"\1", next(names, ""))
+
+
 def _field(obj: Object, path: list[str]) -> str:
     value: Any = obj
     for step in path:

@@ -19,10 +19,14 @@ _END_OF_INITIAL = "k8s.io/initial-events-end"
 
 
 class WatchOptions(NamedTuple):
-    """What a client asked for. `since` is None to begin with what exists; `initial_end` marks the end of that."""
+    """What a client asked for. `since` is None to begin with what exists; `initial_end` marks the end of that.
+
+    With a `name`, no other object was ever in the selection, so nothing is told of others.
+    """
 
     since: int | None
     selects: Predicate = everything
+    name: str = ""
     bookmarks: bool = False
     initial_end: bool = False
     seconds: float = LONGEST_SECONDS
@@ -81,7 +85,7 @@ async def watch(
             yield step
         elif isinstance(step, int):
             yield encode.bookmark(step)
-        elif _concerns(step.key, target) and (type := matches.event(step)):
+        elif _concerns(step.key, target) and options.name in ("", step.key.name) and (type := matches.event(step)):
             yield encode.event(type, step.object)
 
 
