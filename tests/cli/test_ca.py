@@ -63,8 +63,7 @@ async def test_rotate_replaces_the_root_and_says_who_is_waited_for(world: World,
     authority.proxies.catch_up()
     ran = await ended(process)
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["phase"] == "stable"
-    assert old != authority.issuer.roots.get()
+    assert old not in authority.issuer.roots.get()  # though the second request may have begun the next rotation by then
 
 
 async def test_an_annotation_by_kubectl_does_the_same(world: World, authority: Authority) -> None:
