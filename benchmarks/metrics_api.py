@@ -20,9 +20,9 @@ from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_faces import FACES
 from headgate.serve.metrics_query import question, window
 from headgate.store.base import Listing
+from headgate.telemetry.counts import Counts, class_lane
 from headgate.telemetry.flows import Flow, Peer
-from headgate.telemetry.histogram import bucket_of
-from headgate.telemetry.tally import class_cell
+from headgate.telemetry.histogram import bucket_of, gathered
 from headgate.telemetry.windows import Windows
 
 PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
@@ -74,27 +74,30 @@ class Numbers:
 
     def __init__(self, mesh):
         self._names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
-        self._flows = [flow for name in self._names for flow in self._into(name)]
+        self._turns = [[] for _ in range(INTERVAL)]
+        for name in self._names:
+            for caller in random.sample(range(PODS), CALLERS):
+                self._turns[caller % INTERVAL].append(self._flow(self._names[caller], name))
         self._grown = [_growth() for _ in range(PODS)]
         self._now = 0
         self.windows = Windows(clock=lambda: self._now + time.process_time())
         for _ in range(WINDOW):
             self.report()
 
-    def _into(self, name):
+    def _flow(self, caller, name):
         service = f"default/app-{int(name.rpartition('-')[2]) % DEPLOYMENTS}"
-        for caller in random.sample(self._names, CALLERS):
-            yield Flow(source=Peer(pod=caller), destination=Peer(pod=name), service=service, port=80, backend=service)
+        return Flow(source=Peer(pod=caller), destination=Peer(pod=name), service=service, port=80, backend=service)
 
     def report(self):
         self._now += 1
-        for flow in self._flows[self._now % INTERVAL :: INTERVAL]:
+        for flow in self._turns[self._now % INTERVAL]:
             self.windows.add(flow, random.choice(self._grown))
 
 
 def _growth():
     number = REQUESTS * INTERVAL // WINDOW
-    return Counter(bucket_of(random.lognormvariate(8, 0.7)) for _ in range(number)) | {class_cell(200): number}
+    latencies = Counter(bucket_of(random.lognormvariate(8, 0.7)) for _ in range(number))
+    return Counts.of({class_lane(200): number}, gathered(latencies))
 
 
 class Times(NamedTuple):

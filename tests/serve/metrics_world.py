@@ -6,7 +6,8 @@ from typing import Any
 from headgate.errors import TelemetryError
 from headgate.resources import decode
 from headgate.store.memory import MemoryStore
-from headgate.telemetry.flows import Counts, Flow, Peer, Reading
+from headgate.telemetry.counts import Counts, class_lane
+from headgate.telemetry.flows import Flow, Peer, Reading
 from headgate.telemetry.histogram import bucket_of, gathered
 
 END = 1_900_000_000.0  # 2030-03-17T17:46:40Z
@@ -32,7 +33,7 @@ class Numbers:
 
 def requests(success: int, failure: int = 0, *, ms: float = 10.5) -> Counts:
     latency = gathered({bucket_of(ms * 1000): success + failure})
-    return Counts(success=success, failure=failure, latency=latency)
+    return Counts.of({class_lane(200): success, class_lane(500): failure}, latency)
 
 
 def flow(

@@ -12,7 +12,8 @@ from headgate.serve.metrics_discovery import api_services
 from headgate.serve.metrics_faces import duration, quantity
 from headgate.serve.metrics_query import window
 from headgate.store.memory import MemoryStore
-from headgate.telemetry.flows import NOBODY, Counts
+from headgate.telemetry.counts import CONNECTIONS, SENT, UNREACHED, Counts
+from headgate.telemetry.flows import NOBODY
 
 from .conftest import TOKEN, Client
 from .metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
@@ -176,12 +177,12 @@ async def test_new_objects_are_seen_at_once(client: Client) -> None:
 async def test_connections_are_counted_apart_from_requests(client: Client, numbers: Numbers) -> None:
     """R98: a connection that no server took is no failed request among 20 that were answered."""
     tcp = flow(SHOP, WEB1, "default/web-v1")
-    numbers.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts(connections=7, unreached=2, sent=5)}
+    numbers.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts.of({CONNECTIONS: 7, UNREACHED: 2, SENT: 5})}
     found = values(await get(client, f"{PODS}/web-5d-c4c4c"))
     assert (found["success_count"], found["failure_count"]) == ("20", "0")
     assert (found["connection_count"], found["connection_failure_count"]) == ("7", "2")
     service = f"{SEED}/namespaces/default/services/web-v1"
-    numbers.flows = {flow(SHOP, NOBODY, "default/web-v1"): Counts(unreached=2)}
+    numbers.flows = {flow(SHOP, NOBODY, "default/web-v1"): Counts.of({UNREACHED: 2})}
     found = values(await get(client, service))
     assert (found["success_count"], found["failure_count"], found["connection_failure_count"]) == ("0", "0", "2")
     assert set(ends(await get(client, f"{PODS}/shop-5d-b2b2b/edges"))) == {"to Service web-v1"}
@@ -403,7 +404,7 @@ async def test_tables_hide_no_failure_and_no_request(client: Client, numbers: Nu
     """As `kubectl traffic` writes them: 100 % is all, one request is not nothing, and a second is no 1e+03ms."""
     slow = requests(99_999, 1, ms=1050)
     numbers.flows = {
-        flow(SHOP, WEB1): Counts(success=slow.success, failure=1, latency=slow.latency, connections=4, unreached=2),
+        flow(SHOP, WEB1): slow.plus(Counts.of({CONNECTIONS: 4, UNREACHED: 2})),
         flow(SHOP, WEB2): requests(1),
     }
     _, web1, web2 = (row["cells"] for row in (await get(client, PODS, accept=TABLE))["rows"])

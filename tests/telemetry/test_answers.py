@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from headgate.telemetry.answers import Answers, Edge, Traffic
-from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
+from headgate.telemetry.counts import CONNECTIONS, Counts, class_lane
+from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import bucket_of, gathered, percentile
 from headgate.telemetry.owners import Backend, Ref, Thing, World
 
@@ -16,7 +17,7 @@ def pod(name: str, namespace: str = "default") -> Peer:
 
 def requests(success: int = 1, failure: int = 0, *, ms: float = 1.0) -> Counts:
     latency = gathered({bucket_of(ms * 1000): success + failure})
-    return Counts(success=success, failure=failure, latency=latency)
+    return Counts.of({class_lane(200): success, class_lane(500): failure}, latency)
 
 
 def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> Thing:
@@ -187,7 +188,7 @@ def test_without_traffic_there_is_no_edge() -> None:
     """R91: nor with a flow that was quiet in the window."""
     assert between(answers({}), "Pod", "alone") == {}
     assert between(answers({flow(ALONE, WEB1): Counts()}), "Pod", "alone") == {}
-    assert between(answers({flow(ALONE, WEB1): Counts(connections=1)}), "Pod", "alone") == {
+    assert between(answers({flow(ALONE, WEB1): Counts.of({CONNECTIONS: 1})}), "Pod", "alone") == {
         "to Pod default/web-5d8f-bbbbb": 0
     }
 

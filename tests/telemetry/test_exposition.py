@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
+from headgate.telemetry.counts import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, Counts, class_lane
 from headgate.telemetry.exposition import LE_US, Family, Line, classification, histogram, traffic, written
 from headgate.telemetry.flows import NOBODY, Flow, Peer
-from headgate.telemetry.histogram import BOUNDS_US, bucket_of
-from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
+from headgate.telemetry.histogram import BOUNDS_US, bucket_of, gathered
 from headgate.telemetry.totals import IDLE, OTHER, SWEEP, End, Passage, Totals
 from headgate.telemetry.windows import Windows
 
@@ -52,8 +52,8 @@ def values(text, name, *labels):
 def test_requests_are_told_by_class_and_a_failure_is_what_it_is_everywhere():
     """D22. The usual classes are there from the start: a series that begins with its first failure hides it from rate()."""
     found = totals()
-    found.add(WEB, {class_cell(200): 3, class_cell(404): 2, class_cell(0): 1})
-    found.add(WEB, {class_cell(200): 4})
+    found.add(WEB, Counts.of({class_lane(200): 3, class_lane(404): 2, class_lane(0): 1}))
+    found.add(WEB, Counts.of({class_lane(200): 4}))
     assert values(text_of(found), "headgate_requests_total", "response_class", "classification") == {
         ("2xx", "success"): 7,
         ("4xx", "success"): 2,
@@ -72,7 +72,7 @@ def test_classes_are_successes_or_failures(name, expected):
 
 def test_grpc_is_told_by_its_own_status():
     found = totals()
-    found.add(WEB, {class_cell(200, "5"): 3, class_cell(200, "14"): 2})
+    found.add(WEB, Counts.of({class_lane(200, "5"): 3, class_lane(200, "14"): 2}))
     expected = {("grpc-0",): 0, ("grpc-5",): 3, ("grpc-14",): 2}
     assert values(text_of(found), "headgate_requests_total", "response_class") == expected
 
@@ -82,7 +82,7 @@ def test_buckets_are_exact_because_their_bounds_are_some_of_those_that_proxies_c
     latencies = [90, 100, 101, 1000, 1001, 4_000_000, 29_000_000, 31_000_000, 70_000_000]
     found = totals()
     for latency in latencies:
-        found.add(WEB, {bucket_of(latency): 1})
+        found.add(WEB, Counts(gathered({bucket_of(latency): 1})))
     text = text_of(found)
     told = {bound: count for (bound,), count in values(text, "headgate_request_duration_seconds_bucket", "le").items()}
     expected = {f"{bound / 1e6:g}": sum(latency < bound for latency in latencies) for bound in LE_US}  # as Envoy does
@@ -95,7 +95,7 @@ def test_buckets_are_exact_because_their_bounds_are_some_of_those_that_proxies_c
 def test_copies_are_nobodys_requests():
     """D22."""
     found = totals()
-    found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), {SUCCEEDED: 5, FAILED: 2})
+    found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), Counts.of({SUCCEEDED: 5, FAILED: 2}))
     text = text_of(found)
     assert values(text, "headgate_copies_total", "classification") == {("success",): 5, ("failure",): 2}
     assert "headgate_requests_total" not in text
@@ -104,12 +104,12 @@ def test_copies_are_nobodys_requests():
 
 def test_connections_and_bytes():
     found = totals()
-    found.add(WEB, {CONNECTIONS: 2, SENT: 1 << 50, RECEIVED: 7})
-    found.add(Flow(source=WEB.source, destination=NOBODY, service="default/web", port=80), {UNREACHED: 3})
+    found.add(WEB, Counts.of({CONNECTIONS: 2, SENT: 1 << 48, RECEIVED: 7}))
+    found.add(Flow(source=WEB.source, destination=NOBODY, service="default/web", port=80), Counts.of({UNREACHED: 3}))
     text = text_of(found)
     assert values(text, "headgate_tcp_connections_opened_total", "destination_workload") == {("b",): 2}
     assert values(text, "headgate_tcp_connections_failed_total", "destination_workload") == {("",): 3}
-    assert values(text, "headgate_tcp_sent_bytes_total") == {(): 1 << 50}
+    assert values(text, "headgate_tcp_sent_bytes_total") == {(): 1 << 48}
     assert values(text, "headgate_tcp_received_bytes_total") == {(): 7}
 
 
@@ -117,27 +117,29 @@ def test_there_is_an_end_to_the_number_of_series_and_nothing_is_lost():
     now = itertools.count(step=1)
     found = totals(most=5, clock=lambda: float(next(now)))
     for number in range(20):
-        found.add(Flow(source=Peer(pod=f"default/{number}"), destination=WEB.destination), {class_cell(200): 1})
-    rows = dict(found.rows())
+        found.add(
+            Flow(source=Peer(pod=f"default/{number}"), destination=WEB.destination), Counts.of({class_lane(200): 1})
+        )
+    rows = {total.passage: total.counts for total in found.rows()}
     assert len(rows) == 6
-    assert rows[OTHER] == {class_cell(200): 15}
+    assert rows[OTHER] == Counts.of({class_lane(200): 15})
 
 
 def test_room_of_what_is_idle_is_used_again():
     now = 0.0
     found = totals(most=1, clock=lambda: now)
-    found.add(WEB, {class_cell(200): 1})
+    found.add(WEB, Counts.of({class_lane(200): 1}))
     now += IDLE + SWEEP
-    found.add(Flow(source=Peer(pod="default/new"), destination=WEB.destination), {class_cell(200): 1})
-    ((passage, _),) = found.rows()
-    assert passage.source.workload == "new"
+    found.add(Flow(source=Peer(pod="default/new"), destination=WEB.destination), Counts.of({class_lane(200): 1}))
+    (total,) = found.rows()
+    assert total.passage.source.workload == "new"
 
 
 def test_what_windows_count_is_counted_in_totals_too_and_so_is_what_they_miss():
     windows, found = Windows(), totals(by_pod=True)
-    windows.add(WEB, {class_cell(200): 1})
+    windows.add(WEB, Counts.of({class_lane(200): 1}))
     windows.count_in(found)
-    windows.add(WEB, {class_cell(200): 2})
+    windows.add(WEB, Counts.of({class_lane(200): 2}))
     windows.note("late", 3)
     text = text_of(found)
     assert values(text, "headgate_requests_total", "response_class")["2xx",] == 2
@@ -149,9 +151,12 @@ def test_what_windows_count_is_counted_in_totals_too_and_so_is_what_they_miss():
 def test_prometheus_own_tool_has_nothing_to_say_against_it():
     """Names end as they should, histograms are whole, odd characters are escaped."""
     found = totals()
-    found.add(Flow(source=Peer(pod='default/a"\\\n'), destination=WEB.destination), {class_cell(200): 1, 40: 1})
-    found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), {SUCCEEDED: 5})
-    found.add(WEB, {CONNECTIONS: 2, SENT: 1, RECEIVED: 7, UNREACHED: 1})
+    found.add(
+        Flow(source=Peer(pod='default/a"\\\n'), destination=WEB.destination),
+        Counts.of({class_lane(200): 1}, gathered({40: 1})),
+    )
+    found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), Counts.of({SUCCEEDED: 5}))
+    found.add(WEB, Counts.of({CONNECTIONS: 2, SENT: 1, RECEIVED: 7, UNREACHED: 1}))
     found.note("some")
     odd = Family("headgate_odd", "gauge", "a \\ and\na line", [Line(0.1)])
     seconds = Family("headgate_a_seconds", "histogram", "b", histogram((0.1, 1.0), (1, 2, 3), 4.5))

@@ -9,6 +9,7 @@ from tests.telemetry.proxies import ABSENCES, START, Proxy, series_of
 from headgate.envoy import reporting
 from headgate.telemetry import lanes
 from headgate.telemetry.growth import FORGET, GAP, MOST_SERIES, Growth, KeptGrowth
+from headgate.telemetry.histogram import gathered
 from headgate.telemetry.otlp import Report, Sample
 
 SERIES = series_of("mesh.latency", pod="a")
@@ -166,9 +167,9 @@ def test_a_histogram_whose_total_grew_but_whose_bucket_shrank_began_anew():
     growth = fresh()
     assert total(growth, histogram(2, b0=3, b1=1)) == 4
     (grown,) = growth.take(histogram(4, b0=3, b1=2), START + 4).grown
-    assert (grown.value, grown.buckets) == (1, {1: 1})
+    assert (grown.value, grown.buckets) == (1, gathered({1: 1}))
     (grown,) = growth.take(histogram(60, b0=1, b2=9), START + 60).grown
-    assert (grown.value, grown.buckets) == (10, {0: 1, 2: 9})
+    assert (grown.value, grown.buckets) == (10, gathered({0: 1, 2: 9}))
 
 
 def test_a_proxy_that_ran_for_long_before_headgate_did_is_listened_to_from_then_on():

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from headgate.errors import TelemetryError
+from headgate.telemetry.counts import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, Counts, class_lane
 from headgate.telemetry.exposition import traffic
 from headgate.telemetry.flows import NOBODY, Flow, Peer
-from headgate.telemetry.histogram import bucket_of, percentile, spread
+from headgate.telemetry.histogram import bucket_of, gathered, percentile, spread
 from headgate.telemetry.prometheus import NEW, NO_PODS, Prometheus, parse_source
-from headgate.telemetry.tally import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, class_cell
 from headgate.telemetry.totals import End, Passage, Totals
 from headgate.telemetry.windows import Windows
 
-OK, BAD = {class_cell(200): 1}, {class_cell(503): 1}
+OK, BAD = Counts.of({class_lane(200): 1}), Counts.of({class_lane(503): 1})
 NOBODYS = Flow(source=Peer(outside="gateway"), destination=NOBODY, service="default/web", port=80)
 START = 1_000_000.0
 
@@ -96,10 +96,10 @@ async def test_everything_that_is_counted_comes_back(scraped):
     outside = Flow(source=Peer(outside="192.0.2.1"), destination=Peer(pod="default/web-0"))
     copy = Flow(source=Peer(outside="gateway"), destination=NOBODY, service="a/b", port=8, backend="a/b", copy=True)
     split = structs.replace(flow("a"), backend="default/web-v2")
-    scraped.windows.add(flow("a"), {class_cell(status): 2 for status in (200, 404, 503, 0)})
-    scraped.windows.add(split, {class_cell(200, str(status)): 3 for status in (0, 5, 14)})
-    scraped.windows.add(outside, {CONNECTIONS: 2, UNREACHED: 1, SENT: 5, RECEIVED: 6})
-    scraped.windows.add(copy, {SUCCEEDED: 4, FAILED: 3})
+    scraped.windows.add(flow("a"), Counts.of({class_lane(status): 2 for status in (200, 404, 503, 0)}))
+    scraped.windows.add(split, Counts.of({class_lane(200, str(status)): 3 for status in (0, 5, 14)}))
+    scraped.windows.add(outside, Counts.of({CONNECTIONS: 2, UNREACHED: 1, SENT: 5, RECEIVED: 6}))
+    scraped.windows.add(copy, Counts.of({SUCCEEDED: 4, FAILED: 3}))
     scraped.windows.note("late", 2)
     scraped.now += 1
     scraped.scrape()
@@ -145,7 +145,7 @@ async def test_a_window_ends(scraped):
 async def test_latencies_are_as_good_as_the_buckets_that_are_told(scraped):
     """R84: percentiles of sums; the bounds are 1, 2, 3 and 5 of each decade."""
     for number in range(1, 1001):
-        scraped.windows.add(flow("a"), {bucket_of(number * 100): 1} | OK)
+        scraped.windows.add(flow("a"), OK.plus(Counts(gathered({bucket_of(number * 100): 1}))))
     scraped.now += 1
     scraped.scrape()
     (counts,) = (await scraped.source.read(30)).flows.values()
@@ -157,7 +157,7 @@ async def test_latencies_are_as_good_as_the_buckets_that_are_told(scraped):
 async def test_what_happened_before_prometheus_looked_is_not_counted_and_that_is_said():
     scraped = Scraped()
     scraped.now += 1000
-    scraped.windows.add(flow("a"), {class_cell(200): 100})
+    scraped.windows.add(flow("a"), Counts.of({class_lane(200): 100}))
     scraped.scrape()
     reading = await scraped.source.read(30)
     assert (reading.flows, reading.cut) == ({}, (f"{NEW}: 2",))
@@ -188,7 +188,7 @@ async def test_one_that_is_started_again_by_pod_answers_from_then_on():
     scraped.by_pod = False
     scraped.start()
     scraped.scrape()
-    scraped.totals.add(NOBODYS, {class_cell(200): 50})
+    scraped.totals.add(NOBODYS, Counts.of({class_lane(200): 50}))
     scraped.now += 5
     scraped.scrape()
     with pytest.raises(TelemetryError, match="--metrics-by pod"):
@@ -197,7 +197,7 @@ async def test_one_that_is_started_again_by_pod_answers_from_then_on():
     scraped.now += 5
     scraped.start()
     scraped.now += 1
-    scraped.windows.add(NOBODYS, {class_cell(200): 2})
+    scraped.windows.add(NOBODYS, Counts.of({class_lane(200): 2}))
     scraped.windows.add(flow("a"), OK)
     scraped.scrape()
     reading = await scraped.source.read(60)

@@ -3,12 +3,12 @@
 import pytest
 from tests.telemetry.proxies import series_of
 
+from headgate.telemetry.counts import RECEIVED, SENT
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
-from headgate.telemetry.histogram import spread
+from headgate.telemetry.histogram import gathered, spread
 from headgate.telemetry.otlp import Series
 from headgate.telemetry.series import counted
-from headgate.telemetry.tally import counts
 
 CLIENT = Peer(pod="default/client")
 WEB = Peer(pod="default/web-0")
@@ -23,15 +23,14 @@ def told(
     callers=lambda _, address: Peer(outside=address),
     **tags,
 ):
-    return counted(node, Grown(series_of(f"mesh.{name}", **tags), value, buckets or {}), callers)
+    return counted(node, Grown(series_of(f"mesh.{name}", **tags), value, gathered(buckets or {})), callers)
 
 
 def requests(**tags):
-    flow, tally = told(
+    return told(
         "requests",
         **{"backend": "", "cluster": "outbound/default/web/8080", "code": "200-", "grpc": "", "pod": "", **tags},
     )
-    return flow, counts(tally)
 
 
 def test_a_request_is_from_the_pod_that_reports_to_the_pod_that_answered():
@@ -82,10 +81,10 @@ def test_copies_are_marked():
     """D22."""
     tags = {"envoy.cluster_name": "mirror/default/web/8080", "envoy.endpoint_hostname": "default/web-0"}
     for name, outcome in {"copies": (3, 0), "copies_failed": (0, 3)}.items():
-        flow, tally = told(name, **tags)
+        flow, found = told(name, **tags)
         assert flow.copy
         assert (flow.service, flow.port, flow.destination) == ("default/web", 8080, WEB)
-        assert (counts(tally).success, counts(tally).failure) == outcome
+        assert (found.success, found.failure) == outcome
 
 
 def test_where_the_cluster_comes_after_the_routes_they_tell_what_was_called():
@@ -105,8 +104,8 @@ def test_connections_to_addresses_outside_the_mesh_go_elsewhere():
 
 def test_connections_and_bytes_are_told_and_are_no_requests():
     tags = {"cluster": "outbound/default/db/5432", "pod": "default/db-0", "backend": "default/db"}
-    found = {name: counts(told(name, **tags)[1]) for name in ("connections", "sent", "received", "failed")}
-    assert found["connections"].connections == found["sent"].sent == found["received"].received == 3
+    found = {name: told(name, **tags)[1] for name in ("connections", "sent", "received", "failed")}
+    assert found["connections"].connections == found["sent"].count(SENT) == found["received"].count(RECEIVED) == 3
     assert found["failed"].unreached == 3
     assert not any(counts.success or counts.failure for counts in found.values())  # R98: these are of HTTP
 
@@ -126,9 +125,8 @@ def test_a_caller_whose_own_proxy_has_counted_does_not_count_twice():
 
 def test_latencies_are_of_the_same_flow_as_their_requests():
     tags = {"backend": "default/v2", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
-    flow, tally = told("latency", **tags, buckets={17: 3})
+    flow, found = told("latency", **tags, buckets={17: 3})
     assert flow == requests(**tags)[0]
-    found = counts(tally)
     assert (spread(found.latency), found.success) == ({17: 3}, 0)
 
 
@@ -144,4 +142,4 @@ def test_a_name_that_is_none_of_ours_harms_nobody(cluster):
     "attributes", [b"junk", b"\n\x03pod", b"\n\x03pod\x12\x05\n\x03web\n\x03pod", b"\n\x01\xff\x12\x00"]
 )
 def test_attributes_that_are_none_harm_nobody(attributes):
-    assert counted("sidecar/default/client", Grown(Series("mesh.sent", attributes), 3, {}), lambda *_: CLIENT) is None
+    assert counted("sidecar/default/client", Grown(Series("mesh.sent", attributes), 3), lambda *_: CLIENT) is None

@@ -10,7 +10,8 @@ from headgate.resources.metrics import Metric, MetricsBackend, MetricsEdge, Metr
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Row, Sum
-from headgate.telemetry.flows import Counts, Reading
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.flows import Reading
 from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
 
 KINDS: Mapping[str, str] = {

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
-from headgate.telemetry.flows import NOBODY, Counts, Flow, Peer
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import merged, percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
@@ -107,17 +108,12 @@ class Traffic:
         return _indexed(self.flows, lambda flow: (flow.copy and flow.backend) or flow.service)
 
 
-def _any(counts: Counts) -> bool:
-    """Say whether anything was exchanged: only then is there an edge (R91)."""
-    exchanged = counts.success, counts.failure, counts.connections, counts.unreached, counts.sent, counts.received
-    return any(exchanged)
-
-
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
+    """Return flows by a name, those in which something was exchanged: only then is there an edge (R91)."""
     found: dict[str, list[Passage]] = {}
     for passage in flows.items():
         flow, counts = passage
-        if (key := name(flow)) and (counts.success or _any(counts)):
+        if (key := name(flow)) and counts.others:
             if key in found:
                 found[key].append(passage)
             else:
@@ -143,17 +139,13 @@ def summed(passages: Iterable[Passage]) -> Sum:
 
 
 def _total(several: Sequence[Counts]) -> Counts:
-    """Add up what answers are made of: response classes and bytes are left out."""
     if not several:
         return NOTHING
-    success = failure = connections = unreached = 0
+    others = 0
     for counts in several:
-        success += counts.success
-        failure += counts.failure
-        connections += counts.connections
-        unreached += counts.unreached
-    latency = merged([counts.latency for counts in several], success + failure)
-    return Counts(success=success, failure=failure, connections=connections, unreached=unreached, latency=latency)
+        others += counts.others
+    total = Counts(0, others)
+    return Counts(merged([counts.latency for counts in several], total.success + total.failure), others)
 
 
 class Answers:

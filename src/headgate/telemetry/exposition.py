@@ -11,10 +11,10 @@ from itertools import accumulate
 from math import inf
 from typing import Literal, NamedTuple, TypeAlias
 
-from headgate.telemetry import tally
-from headgate.telemetry.histogram import BOUNDS_US, BUCKETS
-from headgate.telemetry.tally import NO_RESPONSE, Tally, class_cell, counts
-from headgate.telemetry.totals import End, Passage, Totals
+from headgate.telemetry import counts, lanes
+from headgate.telemetry.counts import NO_RESPONSE, Counts, class_lane
+from headgate.telemetry.histogram import BOUNDS_US
+from headgate.telemetry.totals import End, Passage, Total, Totals
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels: TypeAlias = tuple[tuple[str, str], ...]
@@ -30,7 +30,7 @@ RECEIVED = "headgate_tcp_received_bytes_total"
 INCOMPLETE = "headgate_traffic_incomplete_total"
 STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
-_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last cell of each bucket that is shown
+_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of each bucket that is shown
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
 # shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
 _USUAL, _USUAL_GRPC = ("2xx", "5xx"), ("grpc-0", "grpc-14")
@@ -79,72 +79,73 @@ def traffic(totals: Totals) -> Iterator[Family]:
     """Yield the families of the mesh's traffic."""
     rows = totals.rows()
 
-    def over(lines: Callable[[Passage, Tally], Iterator[Line]]) -> Iterator[Line]:
-        return (line for passage, cells in rows for line in lines(passage, cells))
+    def over(lines: Callable[[Total], Iterator[Line]]) -> Iterator[Line]:
+        return (line for row in rows for line in lines(row))
 
     yield Family(REQUESTS, "counter", "Requests, by who sent and who answered them.", over(_requests))
     yield Family(LATENCY, "histogram", "How long requests took, as their client's side saw it.", over(_latency))
     yield Family(COPIES, "counter", "Copies of requests that mirrors sent.", over(_copies))
-    for name, cell, text in (
-        (OPENED, tally.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
-        (FAILED, tally.UNREACHED, "Connections that reached none."),
-        (SENT, tally.SENT, "Bytes from client to server, when a connection has ended."),
-        (RECEIVED, tally.RECEIVED, "Bytes from server to client, when a connection has ended."),
+    for name, lane, text in (
+        (OPENED, counts.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
+        (FAILED, counts.UNREACHED, "Connections that reached none."),
+        (SENT, counts.SENT, "Bytes from client to server, when a connection has ended."),
+        (RECEIVED, counts.RECEIVED, "Bytes from server to client, when a connection has ended."),
     ):
-        yield Family(name, "counter", text, over(_of_connections(cell)))
+        yield Family(name, "counter", text, over(_of_connections(lane)))
     notes = (Line(count, (("what", what),)) for what, count in sorted(totals.notes.items()))
     yield Family(INCOMPLETE, "counter", "What is missing from the counts of traffic, or odd about them.", notes)
     by = "pod" if totals.by_pod else "workload"
     yield Family(STARTED, "gauge", "Since when traffic is counted.", [Line(totals.started, (("by", by),))])
 
 
-def cell_of(response_class: str) -> int:
-    """Return the cell of a class of responses, such as 2xx, none or grpc-14."""
+def lane_of(response_class: str) -> int:
+    """Return the lane of a class of responses, such as 2xx, none or grpc-14."""
     if response_class.startswith("grpc-"):
-        return class_cell(200, response_class.removeprefix("grpc-"))
-    return class_cell(0 if response_class == NO_RESPONSE else int(response_class[0]) * 100)
+        return class_lane(200, response_class.removeprefix("grpc-"))
+    return class_lane(0 if response_class == NO_RESPONSE else int(response_class[0]) * 100)
 
 
 @lru_cache(64)
 def classification(response_class: str) -> str:
     """Return whether responses of a class are successes or failures (D22)."""
-    return FAILURE if counts({cell_of(response_class): 1}).failure else SUCCESS
+    return FAILURE if Counts.of({lane_of(response_class): 1}).failure else SUCCESS
 
 
-def _requests(passage: Passage, cells: Tally) -> Iterator[Line]:
-    if passage.copy:
+def _requests(total: Total) -> Iterator[Line]:
+    if total.passage.copy:
         return
-    classes = dict(counts(cells).classes)
+    classes = dict(total.counts.classes)
     if classes:
         is_grpc = all(name.startswith("grpc-") for name in classes)
         classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
     for name, count in sorted(classes.items()):
         more = ("response_class", name), ("classification", classification(name))
-        yield Line(count, labels_of(passage), more=more)
+        yield Line(count, labels_of(total.passage), more=more)
 
 
-def _latency(passage: Passage, cells: Tally) -> Iterator[Line]:
-    found = sorted((cell, count) for cell, count in cells.items() if cell < BUCKETS)
-    if passage.copy or not found:
+def _latency(total: Total) -> Iterator[Line]:
+    if total.passage.copy or not total.latency:
         return
+    found = lanes.spread(total.latency, lanes.LONG)
     buckets = [0] * (len(LE_US) + 1)
-    for cell, count in found:
-        buckets[bisect_left(_SHOWN, cell)] += count
-    total = sum(_MIDDLE_US[cell] * count for cell, count in found) / 1e6
-    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(total, 6), labels_of(passage))
+    for bucket, count in found.items():
+        buckets[bisect_left(_SHOWN, bucket)] += count
+    seconds = sum(_MIDDLE_US[bucket] * count for bucket, count in found.items()) / 1e6
+    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(seconds, 6), labels_of(total.passage))
 
 
-def _copies(passage: Passage, cells: Tally) -> Iterator[Line]:
-    found = counts(cells)
-    if passage.copy and (found.success or found.failure):
-        for name, count in ((SUCCESS, found.success), (FAILURE, found.failure)):
-            yield Line(count, labels_of(passage), more=(("classification", name),))
+def _copies(total: Total) -> Iterator[Line]:
+    success, failure = total.counts.success, total.counts.failure
+    if total.passage.copy and (success or failure):
+        for name, count in ((SUCCESS, success), (FAILURE, failure)):
+            yield Line(count, labels_of(total.passage), more=(("classification", name),))
 
 
-def _of_connections(cell: int) -> Callable[[Passage, Tally], Iterator[Line]]:
-    def lines(passage: Passage, cells: Tally) -> Iterator[Line]:
-        if not passage.copy and cell in cells:
-            yield Line(cells[cell], labels_of(passage))
+def _of_connections(lane: int) -> Callable[[Total], Iterator[Line]]:
+    def lines(total: Total) -> Iterator[Line]:
+        count = total.counts.count(lane)
+        if count and not total.passage.copy:
+            yield Line(count, labels_of(total.passage))
 
     return lines
 

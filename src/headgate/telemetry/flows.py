@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from headgate.resources.meta import Value
-from headgate.telemetry.histogram import Buckets
+from headgate.telemetry.counts import Counts
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True, gc=False):
@@ -33,24 +33,6 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False):
     port: int = 0
     backend: str = ""
     copy: bool = False
-
-
-class Counts(Value, frozen=True, kw_only=True, gc=False):
-    """What a flow came to. `classes` are requests by response class (`2xx`, `5xx`; `grpc-0`; `none` without a response).
-
-    Below 500 is success; with gRPC, the status OK and what the client did wrong (docs/metrics.md). `failure` counts what
-    never reached a server too. Bytes and connections are of ports that are not HTTP; `unreached` are connections that no
-    server took, which are no failed requests (R98).
-    """
-
-    success: int = 0
-    failure: int = 0
-    latency: Buckets = 0
-    classes: tuple[tuple[str, int], ...] = ()
-    connections: int = 0
-    unreached: int = 0
-    sent: int = 0
-    received: int = 0
 
 
 class Reading(Value, frozen=True, kw_only=True):

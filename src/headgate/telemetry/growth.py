@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.resources.meta import Value
 from headgate.telemetry import lanes, wire
+from headgate.telemetry.histogram import Buckets
 from headgate.telemetry.otlp import Report, Sample, Series
 
 GAP = 10.0  # seconds without a report, after which the next one is late
@@ -56,11 +57,11 @@ class KeptGrowth(Value, frozen=True, kw_only=True):
 
 
 class Grown(NamedTuple):
-    """By how much a series grew; a histogram by `buckets` too, without those that did not."""
+    """By how much a series grew; a histogram by `buckets` too."""
 
     series: Series
     value: int
-    buckets: Mapping[int, int]
+    buckets: Buckets = 0
 
 
 class Taken(NamedTuple):
@@ -278,7 +279,7 @@ class _Run:
 
 def _grown(sample: Sample, before: int, buckets: int) -> Grown | None:
     more = sample.value - before
-    return Grown(sample.series, more, lanes.spread(buckets, lanes.LONG)) if more else None
+    return Grown(sample.series, more, lanes.narrowed(buckets)) if more else None
 
 
 def _joined(buckets: Mapping[int, int]) -> int:

@@ -15,7 +15,7 @@ from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # wh
 from headgate.telemetry import lanes
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
-MOST = (1 << 32) - 1
+MOST = lanes.MOST
 """What a bucket has room for: two million requests a second, all of them as fast, for half an hour."""
 _EMPTY = lanes.empty(BUCKETS, lanes.SHORT)
 _FEWER = 8  # bits that counts are shortened by where there are too many to be added
@@ -60,9 +60,10 @@ def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the percentiles of several shares at once; nothing without requests."""
     if not buckets:
         return ()
-    running = list(accumulate(lanes.split(buckets, lanes.SHORT)))
+    first, words = lanes.used(buckets, lanes.SHORT)
+    running = list(accumulate(words))
     total = running[-1]
-    return tuple([_MIDDLES[bisect_left(running, ceil(share * total) or 1)] for share in shares])
+    return tuple([_MIDDLES[first + bisect_left(running, ceil(share * total) or 1)] for share in shares])
 
 
 def _middle(index: int) -> float:

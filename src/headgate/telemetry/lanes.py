@@ -14,6 +14,8 @@ SHORT: Width = "I"
 LONG: Width = "Q"
 """Lanes of 64 bits: for what may be large."""
 BITS: Mapping[Width, int] = {SHORT: 32, LONG: 64}
+MOST = (1 << BITS[SHORT]) - 1
+"""What a short lane has room for."""
 
 
 def empty(lanes: int, width: Width) -> "array[int]":
@@ -32,10 +34,36 @@ def split(number: int, width: Width) -> "array[int]":
     return array(width, number.to_bytes(-(-number.bit_length() // bits) * bits // 8, "little"))
 
 
+def used(number: int, width: Width) -> "tuple[int, array[int]]":
+    """Return the first lane that is not zero, and the lanes from there to the last such; `number` is not 0."""
+    bits = BITS[width]
+    first = ((number & -number).bit_length() - 1) // bits
+    return first, split(number >> first * bits, width)
+
+
+def narrowed(number: int) -> int:
+    """Return long lanes as short ones; what is too large for such a lane fills it."""
+    if not number:
+        return 0
+    halves = split(number, LONG).tobytes()
+    words = array(SHORT, halves)
+    low, high = words[::2], words[1::2]
+    if high.tobytes().strip(b"\0"):
+        low = array(SHORT, [MOST if above else below for below, above in zip(low, high, strict=True)])
+    return joined(low)
+
+
+def widened(number: int) -> int:
+    """Return short lanes as long ones."""
+    words = split(number, SHORT)
+    wide = empty(2 * len(words), SHORT)
+    wide[::2] = words
+    return joined(wide)
+
+
 def spread(number: int, width: Width) -> dict[int, int]:
     """Return what is in the lanes by their index, without zeros."""
     if not number:
         return {}
-    bits = BITS[width]
-    first = ((number & -number).bit_length() - 1) // bits
-    return {lane: count for lane, count in enumerate(split(number >> first * bits, width), first) if count}
+    first, counts = used(number, width)
+    return {lane: count for lane, count in enumerate(counts, first) if count}

@@ -18,9 +18,10 @@ import msgspec
 
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
-from headgate.telemetry import exposition, tally
-from headgate.telemetry.flows import Counts, Flow, Peer, Reading
-from headgate.telemetry.histogram import bucket_of
+from headgate.telemetry import counts, exposition
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.flows import Flow, Peer, Reading
+from headgate.telemetry.histogram import bucket_of, gathered
 from headgate.telemetry.slots import KEPT
 
 BEFORE = 130.0  # seconds before a window in which a sample is looked for; so scrapes may be two minutes apart
@@ -29,14 +30,14 @@ MOST_BYTES = 256 << 20  # of an answer
 NO_PODS = "headgates that counted before by workload, not by pod: what they counted is left out"
 NEW = "series whose growth before Prometheus first saw them is unknown"
 _BUCKET = f"{exposition.LATENCY}_bucket"
-_CELLS = {
-    exposition.OPENED: tally.CONNECTIONS,
-    exposition.FAILED: tally.UNREACHED,
-    exposition.SENT: tally.SENT,
-    exposition.RECEIVED: tally.RECEIVED,
+_LANES = {
+    exposition.OPENED: counts.CONNECTIONS,
+    exposition.FAILED: counts.UNREACHED,
+    exposition.SENT: counts.SENT,
+    exposition.RECEIVED: counts.RECEIVED,
 }
-_NAMES = (*_CELLS, exposition.REQUESTS, exposition.COPIES, exposition.INCOMPLETE, exposition.STARTED, _BUCKET)
-_COPY_CELLS = {exposition.SUCCESS: tally.SUCCEEDED, exposition.FAILURE: tally.FAILED}
+_NAMES = (*_LANES, exposition.REQUESTS, exposition.COPIES, exposition.INCOMPLETE, exposition.STARTED, _BUCKET)
+_COPY_LANES = {exposition.SUCCESS: counts.SUCCEEDED, exposition.FAILURE: counts.FAILED}
 
 Ask = Callable[[str, float], Awaitable[bytes]]
 """Asks a Prometheus a query as of a moment (seconds since the epoch); returns its JSON. Raises TelemetryError."""
@@ -97,7 +98,7 @@ class Life(NamedTuple):
 
 def _reading(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
     lives = _lives(series, url)
-    tallies: dict[Flow, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    flows: dict[Flow, Counts] = defaultdict(Counts)
     buckets: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
     notes: dict[str, int] = defaultdict(int)
     for one in series:
@@ -117,16 +118,14 @@ def _reading(series: Sequence[Series], end: float, window: float, url: str) -> R
         elif name == exposition.INCOMPLETE:
             notes[one.metric.get("what", "")] += count
         elif count:
-            tallies[_flow(name, one.metric)][_cell(name, one.metric)] += count
+            flow = _flow(name, one.metric)
+            flows[flow] = flows[flow].plus(Counts.of({_lane(name, one.metric): count}))
     for labels, by_bound in buckets.items():
-        for cell, count in _apart(by_bound):
-            tallies[_flow(_BUCKET, dict(labels))][cell] += count
+        if found := dict(_apart(by_bound)):
+            flow = _flow(_BUCKET, dict(labels))
+            flows[flow] = flows[flow].plus(Counts(gathered(found)))
     cut = tuple(f"{what}: {count}" for what, count in sorted(notes.items()) if count)
-    return Reading(end=end, window=window, flows=_counts(tallies), cut=cut)
-
-
-def _counts(tallies: Mapping[Flow, Mapping[int, int]]) -> Mapping[Flow, Counts]:
-    return {flow: tally.counts(cells) for flow, cells in tallies.items()}
+    return Reading(end=end, window=window, flows=flows, cut=cut)
 
 
 def growth(samples: Samples, since: float, life: Life) -> tuple[int, bool]:
@@ -210,14 +209,14 @@ def _service(what: str, labels: Labels) -> str:
     return f"{labels.get(f'{what}_namespace', '')}/{name}" if name else ""
 
 
-def _cell(name: str, labels: Labels) -> int:
+def _lane(name: str, labels: Labels) -> int:
     if name == exposition.REQUESTS:
-        return exposition.cell_of(labels.get("response_class", ""))
-    return _COPY_CELLS[labels["classification"]] if name == exposition.COPIES else _CELLS[name]
+        return exposition.lane_of(labels.get("response_class", ""))
+    return _COPY_LANES[labels["classification"]] if name == exposition.COPIES else _LANES[name]
 
 
 def _apart(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
-    """Yield the counts of a histogram's own buckets, each in the cell that is in its middle."""
+    """Yield the counts of a histogram's own buckets, each in the bucket that is in its middle."""
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:

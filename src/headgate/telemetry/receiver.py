@@ -30,9 +30,9 @@ NOTES = (LATE, UNKNOWN, LOST, FULL, UNREADABLE)
 
 
 class Kept(Value, frozen=True, kw_only=True):
-    """All that is known about traffic, as it is kept on disk. `version` is another one when a cell's number or a series is."""
+    """All that is known about traffic, as it is kept on disk. `version` is another one when a lane's number or a series is."""
 
-    version: Literal[2]
+    version: Literal[3]
     growth: KeptGrowth
     windows: KeptWindows
 
@@ -110,7 +110,7 @@ class Receiver:
         for done, _ in enumerate(self._growth.prepare()):
             if not done % BREATH:
                 await asyncio.sleep(0)
-        return Kept(version=2, growth=self._growth.kept(), windows=self.windows.kept())
+        return Kept(version=3, growth=self._growth.kept(), windows=self.windows.kept())
 
     def restore(self, kept: Kept) -> None:
         """Go on where an earlier headgate ended."""

@@ -5,29 +5,27 @@ Half a minute of a large mesh is a million counts, and a second later all but a 
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headgate.telemetry.flows import Counts
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.records import records
 from headgate.telemetry.slots import Slot
-from headgate.telemetry.tally import Parts, Table, counts_in, in_parts, records, unpack
-
-BREATH = 1000  # flows that are worked on before others get their turn
-_NOTHING: Parts = (0, 0)
 
 
 class Rolling:
-    """The sum of some slots, exactly; who moves it on may stop after any step, and go on with other slots."""
+    """The sum of some slots, exactly; who moves it on may stop after any step, and go on with other slots.
+
+    `rows` are by the number of the flow.
+    """
 
     def __init__(self) -> None:
+        self.rows: dict[int, Counts] = {}
         self._slots: dict[int, Slot] = {}  # by identity, which is nobody else's as long as a slot is here
-        self._rows: dict[int, Parts] = {}  # by the number of the flow
-        self._counts: dict[int, Counts] = {}  # of rows that did not change since somebody asked
 
     def move(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Become the sum of other slots, a slot at a step."""
         wanted = {id(slot): slot for slot in slots}
         gone = {key: slot for key, slot in self._slots.items() if key not in wanted}
         if _size(gone) >= _size(self._slots) / 2:
-            yield from self._begin(wanted)
-            return
+            self.rows, self._slots, gone = {}, {}, {}
         for key, slot in gone.items():
             self._take_away(slot)
             del self._slots[key]
@@ -38,43 +36,21 @@ class Rolling:
                 self._slots[key] = slot
                 yield
 
-    def __iter__(self) -> Iterator[tuple[int, Counts]]:
-        """Yield flows by their number, and what each came to."""
-        for number, parts in self._rows.items():
-            found = self._counts.get(number)
-            if found is None:
-                found = self._counts[number] = counts_in(parts)
-            yield number, found
-
-    def _begin(self, wanted: Mapping[int, Slot]) -> Iterator[None]:
-        """Add up everything anew, which is faster cell by cell."""
-        table: Table = {}
-        for slot in wanted.values():
-            unpack(slot.words, table)
-            yield
-        rows: dict[int, Parts] = {}
-        for done, (number, row) in enumerate(table.items(), 1):
-            rows[number] = in_parts(row)
-            if not done % BREATH:
-                yield
-        self._slots, self._rows, self._counts = dict(wanted), rows, {}
-
     def _add(self, slot: Slot) -> None:
-        for number, (latency, others) in records(slot.words):
-            before = self._rows.get(number, _NOTHING)
-            self._rows[number] = before[0] + latency, before[1] + others
-            self._counts.pop(number, None)
+        rows = self.rows
+        for number, counts in records(slot.records):
+            before = rows.get(number)
+            rows[number] = before.plus(counts) if before else counts
 
     def _take_away(self, slot: Slot) -> None:
-        for number, (latency, others) in records(slot.words):
-            before = self._rows[number]
-            left = before[0] - latency, before[1] - others
-            if left == _NOTHING:
-                del self._rows[number]
+        rows = self.rows
+        for number, counts in records(slot.records):
+            left = rows[number].minus(counts)
+            if left.latency or left.others:
+                rows[number] = left
             else:
-                self._rows[number] = left
-            self._counts.pop(number, None)
+                del rows[number]
 
 
 def _size(slots: Mapping[int, Slot]) -> int:
-    return sum(len(slot.words) for slot in slots.values())
+    return sum(len(slot.records) for slot in slots.values())

@@ -22,24 +22,24 @@ from headgate.envoy.telemetry import (
 )
 from headgate.envoy.view import SIDECAR
 from headgate.model.refs import PortRef
-from headgate.telemetry import tally
+from headgate.telemetry import counts
+from headgate.telemetry.counts import Counts, class_lane
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
 from headgate.telemetry.otlp import Series
-from headgate.telemetry.tally import Tally, class_cell
 
 GATEWAY = Peer(outside="gateway")
 ELSEWHERE = Peer(outside="elsewhere")
 """Addresses that are no Service's, which a transparent sidecar lets through."""
 Callers = Callable[[str, str], Peer | None]
 """Tells who came to the proxy of a node id from an address; None when that is somebody whose own proxy has counted."""
-_CELLS = {
-    f"{PREFIX}.{CONNECTIONS}": tally.CONNECTIONS,
-    f"{PREFIX}.{FAILED}": tally.UNREACHED,
-    f"{PREFIX}.{SENT}": tally.SENT,
-    f"{PREFIX}.{RECEIVED}": tally.RECEIVED,
-    f"{PREFIX}.{COPIES}": tally.SUCCEEDED,
-    f"{PREFIX}.{COPIES_FAILED}": tally.FAILED,
+_LANES = {
+    f"{PREFIX}.{CONNECTIONS}": counts.CONNECTIONS,
+    f"{PREFIX}.{FAILED}": counts.UNREACHED,
+    f"{PREFIX}.{SENT}": counts.SENT,
+    f"{PREFIX}.{RECEIVED}": counts.RECEIVED,
+    f"{PREFIX}.{COPIES}": counts.SUCCEEDED,
+    f"{PREFIX}.{COPIES_FAILED}": counts.FAILED,
 }
 _REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
 _COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
@@ -47,25 +47,25 @@ _REMEMBERED = 200_000  # meanings; without them each growth costs four times as 
 
 
 class _Meaning(NamedTuple):
-    """A flow, and the cell that a counter counts in; None for a histogram. `caller` is an address that is yet to be named."""
+    """A flow, and the lane that a counter counts in; None for a histogram. `caller` is an address that is yet to be named."""
 
     flow: Flow
-    cell: int | None
+    lane: int | None
     caller: str = ""
 
 
-def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Tally] | None:
+def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Counts] | None:
     """Return what grew, of which flow; None when it is nothing of headgate's, or counted by somebody else."""
     meaning = _meaning(node, grown.series)
     if meaning is None:
         return None
-    flow, cell, caller = meaning
+    flow, lane, caller = meaning
     if caller:
         source = callers(node, caller)
         if source is None:
             return None
         flow = Flow(source=source, destination=flow.destination)
-    return flow, grown.buckets if cell is None else {cell: grown.value}
+    return flow, Counts(grown.buckets) if lane is None else Counts.of({lane: grown.value})
 
 
 def peer(node: str) -> Peer:
@@ -78,17 +78,17 @@ def peer(node: str) -> Peer:
 def _meaning(node: str, series: Series) -> _Meaning | None:
     name, found = series.name, series.pairs()
     if name == _LATENCY:
-        cell = None
+        lane = None
     elif name == _REQUESTS:
-        cell = class_cell(parse_code(found.get("code", "")).whole, found.get("grpc", ""))
-    elif name in _CELLS:
-        cell = _CELLS[name]
+        lane = class_lane(parse_code(found.get("code", "")).whole, found.get("grpc", ""))
+    elif name in _LANES:
+        lane = _LANES[name]
     else:
         return None
     if caller := found.get("source", ""):
-        return _Meaning(Flow(source=NOBODY, destination=peer(node)), cell, caller)
+        return _Meaning(Flow(source=NOBODY, destination=peer(node)), lane, caller)
     flow = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
-    return _Meaning(flow, cell) if flow else None
+    return _Meaning(flow, lane) if flow else None
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:

@@ -1,12 +1,12 @@
 """Time in slots: growth is packed when its second is over, folded into coarser slots when it is old, and then forgotten."""
 
-from array import array
 from collections import Counter, deque
 from collections.abc import Iterator
 from math import inf
 from typing import NamedTuple
 
-from headgate.telemetry.tally import Table, pack, unpack
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.records import pack, records
 
 SLOT = 1.0  # seconds; a window is exact to one slot
 FINE = 140.0  # seconds for which slots are kept as they are: windows of two minutes need no coarser one
@@ -15,11 +15,11 @@ KEPT = 900.0  # seconds until it is forgotten
 
 
 class Slot(NamedTuple):
-    """Growth between two moments of the monotonic clock: packed records, and how much is missing or odd, in words."""
+    """Growth between two moments of the monotonic clock as `records`, and how much is missing or odd, in words."""
 
     start: float
     end: float
-    words: "array[int]"
+    records: bytes
     notes: "Counter[str]"
 
 
@@ -29,8 +29,13 @@ class Growing:
     def __init__(self, start: float, length: float) -> None:
         self.start = start
         self.end = start + length
-        self.table: Table = {}
+        self.table: dict[int, Counts] = {}
         self.notes: Counter[str] = Counter()
+
+    def add(self, number: int, counts: Counts) -> None:
+        """Add the growth of the flow of that number."""
+        before = self.table.get(number)
+        self.table[number] = before.plus(counts) if before else counts
 
     def closed(self) -> Slot:
         """Return it as it is now."""
@@ -88,7 +93,8 @@ class Slots:
             self._coarse.append(self._folding.closed())
             self._folding = None
         self._folding = self._folding or Growing(slot.start, COARSE)
-        unpack(slot.words, self._folding.table)
+        for number, counts in records(slot.records):
+            self._folding.add(number, counts)
         self._folding.notes += slot.notes
 
 

@@ -6,11 +6,13 @@ are: what has no room any more counts as `OTHER`, and it is said how much that i
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from headgate.resources.meta import Value
+from headgate.telemetry import lanes
+from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import Flow
-from headgate.telemetry.tally import Tally
 
 MOST = 5_000  # each is some 28 lines of text when it has latencies
 IDLE = 3600.0  # seconds after which a total may go when there is no room; it begins at zero when it comes back
@@ -43,11 +45,20 @@ Describe = Callable[[Flow], Passage]
 OTHER = Passage(source=End(workload="other"), destination=End(workload="other"))
 
 
+class Total(NamedTuple):
+    """What was counted of a passage. `latency` are buckets in long `lanes`: what is never over may outgrow short ones."""
+
+    passage: Passage
+    counts: Counts
+    latency: int
+
+
 class _Row:
-    __slots__ = ("cells", "grown")
+    __slots__ = ("grown", "latency", "others")
 
     def __init__(self) -> None:
-        self.cells: dict[int, int] = {}
+        self.latency = 0
+        self.others = 0
         self.grown = 0.0
 
 
@@ -72,20 +83,20 @@ class Totals:
         self._rows: dict[Passage, _Row] = {}
         self._swept = clock() - SWEEP
 
-    def add(self, flow: Flow, tally: Tally) -> None:
+    def add(self, flow: Flow, counts: Counts) -> None:
         """Count growth."""
         row = self._row(self._describe(flow))
         row.grown = self._clock()
-        for cell, count in tally.items():
-            row.cells[cell] = row.cells.get(cell, 0) + count
+        row.latency += lanes.widened(counts.latency)
+        row.others += counts.others
 
     def note(self, what: str, count: int = 1) -> None:
         """Note that something is missing from what is counted; `what` is for the reader."""
         self.notes[what] += count
 
-    def rows(self) -> Sequence[tuple[Passage, Mapping[int, int]]]:
-        """Return all totals as they are now; each goes on growing."""
-        return [(passage, row.cells) for passage, row in self._rows.items()]
+    def rows(self) -> Sequence[Total]:
+        """Return all totals as they are now."""
+        return [Total(passage, Counts(others=row.others), row.latency) for passage, row in self._rows.items()]
 
     def _row(self, passage: Passage) -> _Row:
         row = self._rows.get(passage)

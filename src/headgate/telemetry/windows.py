@@ -6,17 +6,18 @@ slot in which it would have been, and every reading says it.
 
 import asyncio
 import time
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
 from headgate.resources.meta import Value
-from headgate.telemetry.flows import Counts, Flow, Reading
-from headgate.telemetry.rolling import BREATH, Rolling
+from headgate.telemetry.counts import Counts
+from headgate.telemetry.flows import Flow, Reading
+from headgate.telemetry.records import flows_in
+from headgate.telemetry.rolling import Rolling
 from headgate.telemetry.slots import KEPT, Slot, Slots
-from headgate.telemetry.tally import WORD, Tally, add, flows_in, requests
 from headgate.telemetry.totals import Totals
 
 MOST_FLOWS = 100_000
@@ -26,6 +27,7 @@ TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g}
 MOST_ROLLING = 2  # windows whose sums are kept from one question to the next
 IDLE = 60.0  # seconds after the last question until they are let go of
 REUSE = 5  # times as long as a reading took, it is good for whoever asks the same; a second at most
+BREATH = 5000  # flows that are named before others get their turn
 KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
 
 
@@ -34,7 +36,7 @@ class KeptSlot(Value, frozen=True, kw_only=True):
 
     age: float
     length: float
-    words: bytes
+    records: bytes
     notes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -74,16 +76,16 @@ class Windows:
         """Count everything there too, from now on."""
         self._totals = totals
 
-    def add(self, flow: Flow, tally: Tally) -> None:
+    def add(self, flow: Flow, counts: Counts) -> None:
         """Count growth as of now."""
         self._move()
         if self._totals:
-            self._totals.add(flow, tally)
+            self._totals.add(flow, counts)
         number = self._flows.number(flow)
         if number is None:
-            self._slots.current.notes[TOO_MANY] += requests(tally)
+            self._slots.current.notes[TOO_MANY] += counts.success + counts.failure
         else:
-            add(self._slots.current.table, number, tally)
+            self._slots.current.add(number, counts)
 
     def note(self, what: str, count: int = 1) -> None:
         """Note that something is missing from what is counted now, or lies about its time; `what` is for the reader."""
@@ -111,12 +113,13 @@ class Windows:
         slots: list[KeptSlot] = []
         room = KEPT_BYTES
         for slot in reversed(list(self._slots)):
-            words = slot.words.tobytes()
-            room -= len(words)
+            room -= len(slot.records)
             if room < 0:
                 break
             slots.append(
-                KeptSlot(age=now - slot.start, length=slot.end - slot.start, words=words, notes=dict(slot.notes))
+                KeptSlot(
+                    age=now - slot.start, length=slot.end - slot.start, records=slot.records, notes=dict(slot.notes)
+                )
             )
         return KeptWindows(at=self._wall(), flows=self._flows.kept(), slots=tuple(reversed(slots)))
 
@@ -127,7 +130,7 @@ class Windows:
         for item in kept.slots:
             start = now - item.age - away
             if start > now - KEPT:
-                self._slots.put(Slot(start, start + item.length, array(WORD, item.words), Counter(item.notes)))
+                self._slots.put(Slot(start, start + item.length, item.records, Counter(item.notes)))
 
     async def _read(self, window: float) -> Reading:
         since, end = self._clock() - window, self._wall()
@@ -140,11 +143,10 @@ class Windows:
         for _ in rolling.move(slots):
             await asyncio.sleep(0)
         flows: dict[Flow, Counts] = {}
-        for done, (number, counts) in enumerate(rolling, 1):
-            if flow := names[number]:
-                flows[flow] = counts
-            if not done % BREATH:
-                await asyncio.sleep(0)
+        rows = iter(rolling.rows.items())
+        while part := tuple(islice(rows, BREATH)):
+            flows.update((flow, counts) for number, counts in part if (flow := names[number]))
+            await asyncio.sleep(0)
         return Reading(end=end, window=window, flows=flows, cut=_cut(slots))
 
     def _move(self) -> None:
@@ -154,7 +156,7 @@ class Windows:
             self._rolling, self._readings = {}, {}
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
-            self._flows.sweep({number for slot in self._slots for number in flows_in(slot.words)})
+            self._flows.sweep({number for slot in self._slots for number in flows_in(slot.records)})
 
 
 class _Flows:
