@@ -9,8 +9,7 @@ from headgate.resources.meta import Value
 from headgate.resources.metrics import Metric, MetricsBackend, MetricsEdge, MetricsMetadata, Reference, TrafficMetrics
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
-from headgate.telemetry.answers import Row, Sum
-from headgate.telemetry.counts import Counts
+from headgate.telemetry.answers import Numbers, Row, Sum
 from headgate.telemetry.flows import Reading
 from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
 
@@ -154,31 +153,36 @@ def _received(face: Face, *, of_split: bool) -> MetricsEdge:
 def _metrics(latencies: "_Latencies", total: Sum) -> tuple[Metric, ...]:
     """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
     counts = total.counts
-    p50, p90, p99 = total.latencies or (0.0, 0.0, 0.0)
+    p50, p90, p99 = counts.latencies or (0.0, 0.0, 0.0)
     return (
         latencies[shapes.P99, p99],
         latencies[shapes.P90, p90],
         latencies[shapes.P50, p50],
-        Metric(name=shapes.SUCCESS, value=str(counts.success)),
-        Metric(name=shapes.FAILURE, value=str(counts.failure)),
+        _count(shapes.SUCCESS, counts.success),
+        _count(shapes.FAILURE, counts.failure),
         *_beyond(counts, total.copies),
     )
 
 
-def _beyond(counts: Counts, copies: Counts) -> tuple[Metric, ...]:
+def _beyond(counts: Numbers, copies: Numbers) -> tuple[Metric, ...]:
     """Write connections of ports that are not HTTP, and copies of requests (D22)."""
     found: tuple[Metric, ...] = ()
     if counts.connections or counts.unreached:
         found += (
-            Metric(name=shapes.CONNECTIONS, value=str(counts.connections)),
-            Metric(name=shapes.FAILED_CONNECTIONS, value=str(counts.unreached)),
+            _count(shapes.CONNECTIONS, counts.connections),
+            _count(shapes.FAILED_CONNECTIONS, counts.unreached),
         )
     if copies.success or copies.failure:
         found += (
-            Metric(name=shapes.COPIES, value=str(copies.success + copies.failure)),
-            Metric(name=shapes.FAILED_COPIES, value=str(copies.failure)),
+            _count(shapes.COPIES, copies.success + copies.failure),
+            _count(shapes.FAILED_COPIES, copies.failure),
         )
     return found
+
+
+@functools.lru_cache(10_000)
+def _count(name: str, count: int) -> Metric:
+    return Metric(name=name, value=str(count))
 
 
 class _Latencies(dict[tuple[str, float], Metric]):

@@ -64,7 +64,7 @@ def _column(name: str, description: str) -> dict[str, Any]:
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
-    counts, found = (row.sum.copies, row.sum.copy_latencies) if row.edge.copy else (row.sum.counts, row.sum.latencies)
+    counts = row.sum.copies if row.edge.copy else row.sum.counts
     requests = counts.success + counts.failure
     cells: list[str | int] = [row.about.name]
     if edges:
@@ -75,8 +75,8 @@ def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str 
     cells += [
         percent(counts.success, counts.failure),
         rate(requests, window),
-        *(latency(seconds) for seconds in found),
-        *([NONE] * (len(SHARES) - len(found))),
+        *(latency(seconds) for seconds in counts.latencies),
+        *([NONE] * (len(SHARES) - len(counts.latencies))),
         requests,
         counts.failure,
         counts.connections,

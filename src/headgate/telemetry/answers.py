@@ -8,30 +8,38 @@ has received what was called by its name, whichever pod or backend answered, and
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import NOBODY, Flow, Peer
-from headgate.telemetry.histogram import merged, percentiles
+from headgate.telemetry.histogram import Buckets, merged, percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
-NOTHING = Counts()
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)
 """The percentiles that are told (R84)."""
 
 
-class Sum(Value, frozen=True, kw_only=True, gc=False):
-    """What flows came to: of requests of users, and of copies, which are nobody's successes or failures (D22).
+class Numbers(Value, frozen=True, kw_only=True, gc=False):
+    """What is told of some flows, as in `Counts`. `latencies` are those of `SHARES` in seconds; empty without requests."""
 
-    `latencies` and `copy_latencies` are those of `SHARES` in seconds; empty without requests.
-    """
-
-    counts: Counts = NOTHING
-    copies: Counts = NOTHING
+    success: int = 0
+    failure: int = 0
+    connections: int = 0
+    unreached: int = 0
     latencies: tuple[float, ...] = ()
-    copy_latencies: tuple[float, ...] = ()
+
+
+NOTHING = Numbers()
+
+
+class Sum(Value, frozen=True, kw_only=True, gc=False):
+    """What flows came to: requests of users, and copies, which are nobody's successes or failures (D22)."""
+
+    counts: Numbers = NOTHING
+    copies: Numbers = NOTHING
 
 
 NO_TRAFFIC = Sum()
@@ -95,12 +103,12 @@ class Traffic:
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
         """By the pod that received."""
-        return _indexed(self.flows, lambda flow: flow.destination.pod)
+        return _indexed(self.flows, attrgetter("destination.pod"))
 
     @cached_property
     def out_of(self) -> Mapping[str, Sequence[Passage]]:
         """By the pod that sent."""
-        return _indexed(self.flows, lambda flow: flow.source.pod)
+        return _indexed(self.flows, attrgetter("source.pod"))
 
     @cached_property
     def to_service(self) -> Mapping[str, Sequence[Passage]]:
@@ -110,42 +118,40 @@ class Traffic:
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
     """Return flows by a name, those in which something was exchanged: only then is there an edge (R91)."""
-    found: dict[str, list[Passage]] = {}
+    found: defaultdict[str, list[Passage]] = defaultdict(list)
     for passage in flows.items():
-        flow, counts = passage
-        if (key := name(flow)) and counts.others:
-            if key in found:
-                found[key].append(passage)
-            else:
-                found[key] = [passage]
+        if (key := name(passage[0])) and passage[1].others:
+            found[key].append(passage)
     return found
 
 
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
-    of_users: list[Counts] = []
-    of_mirrors: list[Counts] = []
+    others = of_copies = 0
+    latencies: list[Buckets] = []
+    copy_latencies: list[Buckets] = []
     for flow, counts in passages:
-        (of_mirrors if flow.copy else of_users).append(counts)
-    if not of_users and not of_mirrors:
-        return NO_TRAFFIC
-    counts, copies = _total(of_users), _total(of_mirrors)
-    return Sum(
-        counts=counts,
-        copies=copies,
-        latencies=percentiles(counts.latency, SHARES),
-        copy_latencies=percentiles(copies.latency, SHARES),
-    )
+        if flow.copy:
+            of_copies += counts.others
+            copy_latencies.append(counts.latency)
+        else:
+            others += counts.others
+            latencies.append(counts.latency)
+    return Sum(counts=_numbers(others, latencies), copies=_numbers(of_copies, copy_latencies))
 
 
-def _total(several: Sequence[Counts]) -> Counts:
-    if not several:
+def _numbers(others: int, latencies: Sequence[Buckets]) -> Numbers:
+    if not others:
         return NOTHING
-    others = 0
-    for counts in several:
-        others += counts.others
     total = Counts(0, others)
-    return Counts(merged([counts.latency for counts in several], total.success + total.failure), others)
+    success, failure = total.success, total.failure
+    return Numbers(
+        success=success,
+        failure=failure,
+        connections=total.connections,
+        unreached=total.unreached,
+        latencies=percentiles(merged(latencies, success + failure), SHARES),
+    )
 
 
 class Answers:

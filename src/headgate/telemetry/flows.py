@@ -7,7 +7,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
 
 
-class Peer(Value, frozen=True, kw_only=True, order=True, gc=False):
+class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
     """One end of a flow: a pod (`namespace/name`), or `outside`, somebody who is none: `gateway`, or an address.
 
     Both are empty for a destination that no request reached, because there was no endpoint.
@@ -20,7 +20,7 @@ class Peer(Value, frozen=True, kw_only=True, order=True, gc=False):
 NOBODY = Peer()
 
 
-class Flow(Value, frozen=True, kw_only=True, order=True, gc=False):
+class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
     """Traffic from one peer to another. `service` (`namespace/name`) and `port` are what the client called, if it did.
 
     `backend` is the Service whose endpoint answered: another one than `service` where a split decided. `copy`: these are

@@ -5,10 +5,8 @@ A percentile is off by at most 5 % (`model.latency`). A histogram is one number 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import accumulate
 from math import ceil, sqrt
-from operator import add
 from typing import TypeAlias
 
 from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
@@ -47,7 +45,7 @@ def merged(several: Sequence[Buckets], requests: int) -> Buckets:
     """Add histograms of so many `requests` up; of too many for a bucket one in 256 counts, which no percentile notices."""
     if requests > MOST:
         several = [buckets >> _FEWER & _KEPT for buckets in several]
-    return reduce(add, several, 0)
+    return sum(several)
 
 
 def percentile(buckets: Buckets, share: float) -> float | None:

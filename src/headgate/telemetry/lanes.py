@@ -30,23 +30,22 @@ def joined(words: "array[int]") -> int:
 
 def split(number: int, width: Width) -> "array[int]":
     """Return the lanes, up to the last that is not zero."""
-    bits = BITS[width]
-    return array(width, number.to_bytes(-(-number.bit_length() // bits) * bits // 8, "little"))
+    return array(width, _written(number, width))
 
 
 def used(number: int, width: Width) -> "tuple[int, array[int]]":
     """Return the first lane that is not zero, and the lanes from there to the last such; `number` is not 0."""
-    bits = BITS[width]
-    first = ((number & -number).bit_length() - 1) // bits
-    return first, split(number >> first * bits, width)
+    everything = _written(number, width)
+    size = BITS[width] // 8
+    first = (len(everything) - len(everything.lstrip(b"\0"))) // size
+    return first, array(width, everything[first * size :])
 
 
 def narrowed(number: int) -> int:
     """Return long lanes as short ones; what is too large for such a lane fills it."""
     if not number:
         return 0
-    halves = split(number, LONG).tobytes()
-    words = array(SHORT, halves)
+    words = array(SHORT, _written(number, LONG))
     low, high = words[::2], words[1::2]
     if high.tobytes().strip(b"\0"):
         low = array(SHORT, [MOST if above else below for below, above in zip(low, high, strict=True)])
@@ -67,3 +66,8 @@ def spread(number: int, width: Width) -> dict[int, int]:
         return {}
     first, counts = used(number, width)
     return {lane: count for lane, count in enumerate(counts, first) if count}
+
+
+def _written(number: int, width: Width) -> bytes:
+    bits = BITS[width]
+    return number.to_bytes(-(-number.bit_length() // bits) * bits // 8, "little")

@@ -16,7 +16,7 @@ _MADE_NAME = re.compile(r"(?P<maker>.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|(?P<
 _LONGEST_CHAIN = 8  # owners of owners; more is a circle
 
 
-class Ref(Value, frozen=True, order=True, gc=False):
+class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
     """Points at a resource that traffic is told of. `namespace` is empty for nodes, namespaces and what is outside."""
 
     kind: str

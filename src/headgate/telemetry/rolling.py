@@ -6,7 +6,6 @@ Half a minute of a large mesh is a million counts, and a second later all but a 
 from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.telemetry.counts import Counts
-from headgate.telemetry.records import records
 from headgate.telemetry.slots import Slot
 
 
@@ -38,13 +37,13 @@ class Rolling:
 
     def _add(self, slot: Slot) -> None:
         rows = self.rows
-        for number, counts in records(slot.records):
+        for number, counts in slot.items():
             before = rows.get(number)
             rows[number] = before.plus(counts) if before else counts
 
     def _take_away(self, slot: Slot) -> None:
         rows = self.rows
-        for number, counts in records(slot.records):
+        for number, counts in slot.items():
             left = rows[number].minus(counts)
             if left.latency or left.others:
                 rows[number] = left
@@ -53,4 +52,4 @@ class Rolling:
 
 
 def _size(slots: Mapping[int, Slot]) -> int:
-    return sum(len(slot.records) for slot in slots.values())
+    return sum(slot.size for slot in slots.values())

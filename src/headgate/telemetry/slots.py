@@ -1,12 +1,12 @@
 """Time in slots: growth is packed when its second is over, folded into coarser slots when it is old, and then forgotten."""
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from math import inf
-from typing import NamedTuple
 
 from headgate.telemetry.counts import Counts
-from headgate.telemetry.records import pack, records
+from headgate.telemetry.records import flows_in, pack, records
 
 SLOT = 1.0  # seconds; a window is exact to one slot
 FINE = 140.0  # seconds for which slots are kept as they are: windows of two minutes need no coarser one
@@ -14,13 +14,37 @@ COARSE = 30.0  # seconds of a slot from then on
 KEPT = 900.0  # seconds until it is forgotten
 
 
-class Slot(NamedTuple):
-    """Growth between two moments of the monotonic clock as `records`, and how much is missing or odd, in words."""
+class Slot:
+    """Growth between two moments of the monotonic clock, and how much is missing or odd, in words.
 
-    start: float
-    end: float
-    records: bytes
-    notes: "Counter[str]"
+    Counts are by the number of their flow, as `records` or not yet: who asks for what was a moment ago waits for no packing.
+    """
+
+    def __init__(self, start: float, end: float, counts: Mapping[int, Counts] | bytes, notes: "Counter[str]") -> None:
+        self.start = start
+        self.end = end
+        self.notes = notes
+        self._counts = counts
+        self.size = sum(1 for _ in self.flows())
+
+    def items(self) -> Iterable[tuple[int, Counts]]:
+        """Return the counts by the number of their flow."""
+        return records(self._counts) if isinstance(self._counts, bytes) else self._counts.items()
+
+    def flows(self) -> Iterable[int]:
+        """Return the numbers of the flows."""
+        return flows_in(self._counts) if isinstance(self._counts, bytes) else self._counts
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the counts are records."""
+        return isinstance(self._counts, bytes)
+
+    def packed(self) -> bytes:
+        """Return the counts as records, which they are from now on."""
+        if not isinstance(self._counts, bytes):
+            self._counts = pack(self._counts)
+        return self._counts
 
 
 class Growing:
@@ -39,7 +63,7 @@ class Growing:
 
     def closed(self) -> Slot:
         """Return it as it is now."""
-        return Slot(self.start, self.end, pack(self.table), Counter(self.notes))
+        return Slot(self.start, self.end, dict(self.table), Counter(self.notes))
 
 
 class Slots:
@@ -57,6 +81,8 @@ class Slots:
             return
         self.cut(now)
         self.current = Growing(now, SLOT)
+        for slot in takewhile(lambda slot: not slot.is_packed, reversed(self._fine)):
+            slot.packed()
         while self._fine and self._fine[0].start <= now - FINE:
             self._fold(self._fine.popleft())
         while self._coarse and self._coarse[0].start <= now - KEPT:
@@ -93,7 +119,7 @@ class Slots:
             self._coarse.append(self._folding.closed())
             self._folding = None
         self._folding = self._folding or Growing(slot.start, COARSE)
-        for number, counts in records(slot.records):
+        for number, counts in slot.items():
             self._folding.add(number, counts)
         self._folding.notes += slot.notes
 

@@ -15,7 +15,6 @@ import msgspec
 from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import Flow, Reading
-from headgate.telemetry.records import flows_in
 from headgate.telemetry.rolling import Rolling
 from headgate.telemetry.slots import KEPT, Slot, Slots
 from headgate.telemetry.totals import Totals
@@ -26,7 +25,7 @@ ROOM = 1000  # flows with which nobody looks
 TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
 MOST_ROLLING = 2  # windows whose sums are kept from one question to the next
 IDLE = 60.0  # seconds after the last question until they are let go of
-REUSE = 5  # times as long as a reading took, it is good for whoever asks the same; a second at most
+REUSE = 20  # times as long as a reading took, it is good for whoever asks the same; a second at most
 BREATH = 5000  # flows that are named before others get their turn
 KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
 
@@ -113,13 +112,11 @@ class Windows:
         slots: list[KeptSlot] = []
         room = KEPT_BYTES
         for slot in reversed(list(self._slots)):
-            room -= len(slot.records)
+            room -= len(records := slot.packed())
             if room < 0:
                 break
             slots.append(
-                KeptSlot(
-                    age=now - slot.start, length=slot.end - slot.start, records=slot.records, notes=dict(slot.notes)
-                )
+                KeptSlot(age=now - slot.start, length=slot.end - slot.start, records=records, notes=dict(slot.notes))
             )
         return KeptWindows(at=self._wall(), flows=self._flows.kept(), slots=tuple(reversed(slots)))
 
@@ -145,7 +142,7 @@ class Windows:
         flows: dict[Flow, Counts] = {}
         rows = iter(rolling.rows.items())
         while part := tuple(islice(rows, BREATH)):
-            flows.update((flow, counts) for number, counts in part if (flow := names[number]))
+            flows |= {flow: counts for number, counts in part if (flow := names[number])}
             await asyncio.sleep(0)
         return Reading(end=end, window=window, flows=flows, cut=_cut(slots))
 
@@ -156,7 +153,7 @@ class Windows:
             self._rolling, self._readings = {}, {}
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
-            self._flows.sweep({number for slot in self._slots for number in flows_in(slot.records)})
+            self._flows.sweep({number for slot in self._slots for number in slot.flows()})
 
 
 class _Flows:
