@@ -97,7 +97,7 @@ class MetricsApi:
     def _indexed(self, seconds: float, reading: Reading) -> Traffic:
         """Return the flows of a Reading; indexes and sums are kept while a window's flows are the same mapping."""
         known = self._traffic.pop(seconds, None)
-        traffic = known if known and known.flows is reading.flows else Traffic(reading.flows)
+        traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
         self._traffic[seconds] = traffic
         if len(self._traffic) > _WINDOWS:
             del self._traffic[next(iter(self._traffic))]

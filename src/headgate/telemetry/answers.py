@@ -13,8 +13,8 @@ from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
-from headgate.telemetry.flows import NOBODY, Flow, Peer
-from headgate.telemetry.histogram import Buckets, merged, percentiles
+from headgate.telemetry.flows import NOBODY, Arrived, Flow, Peer
+from headgate.telemetry.histogram import merged, percentiles
 from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
 
 UNKNOWN = "unknown"
@@ -83,14 +83,22 @@ def everything(_: Thing) -> bool:
 
 
 class Traffic:
-    """The flows of a Reading with the indexes that questions need, built on first use; good for every World."""
+    """The flows of a Reading with the indexes that questions need, built on first use; good for every World.
 
-    def __init__(self, flows: Mapping[Flow, Counts]) -> None:
+    `arrived` is the Reading's, if it has it.
+    """
+
+    def __init__(self, flows: Mapping[Flow, Counts], arrived: Arrived | None = None) -> None:
         self.flows = flows
+        self._given = arrived
 
-    def received(self, pod: str) -> Sum:
-        """Return what a pod (`namespace/name`) received."""
-        return summed(self.into.get(pod, ()))
+    def received(self, pods: Iterable[str]) -> Sum:
+        """Return what pods (`namespace/name`) received."""
+        requests, copies = self.arrived.requests, self.arrived.copies
+        return Sum(
+            counts=_numbers([requests[pod] for pod in pods if pod in requests]),
+            copies=_numbers([copies[pod] for pod in pods if pod in copies]) if copies else NOTHING,
+        )
 
     def called(self, service: str) -> Sum:
         """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
@@ -99,6 +107,11 @@ class Traffic:
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
         return summed(one for one in self.to_service.get(apex, ()) if one[0].backend == backend)
+
+    @cached_property
+    def arrived(self) -> Arrived:
+        """What pods received."""
+        return self._given or _arrived(self.flows)
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[Passage]]:
@@ -125,32 +138,36 @@ def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mappi
     return found
 
 
+def _arrived(flows: Mapping[Flow, Counts]) -> Arrived:
+    requests: dict[str, Counts] = defaultdict(Counts)
+    copies: dict[str, Counts] = defaultdict(Counts)
+    for flow, counts in flows.items():
+        if pod := flow.destination.pod:
+            sums = copies if flow.copy else requests
+            sums[pod] = sums[pod].plus(counts)
+    return Arrived(requests=requests, copies=copies)
+
+
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
-    others = of_copies = 0
-    latencies: list[Buckets] = []
-    copy_latencies: list[Buckets] = []
+    of_users: list[Counts] = []
+    of_mirrors: list[Counts] = []
     for flow, counts in passages:
-        if flow.copy:
-            of_copies += counts.others
-            copy_latencies.append(counts.latency)
-        else:
-            others += counts.others
-            latencies.append(counts.latency)
-    return Sum(counts=_numbers(others, latencies), copies=_numbers(of_copies, copy_latencies))
+        (of_mirrors if flow.copy else of_users).append(counts)
+    return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
 
 
-def _numbers(others: int, latencies: Sequence[Buckets]) -> Numbers:
-    if not others:
+def _numbers(several: Sequence[Counts]) -> Numbers:
+    total = Counts(0, sum([counts.others for counts in several]))
+    if not total.others:
         return NOTHING
-    total = Counts(0, others)
     success, failure = total.success, total.failure
     return Numbers(
         success=success,
         failure=failure,
         connections=total.connections,
         unreached=total.unreached,
-        latencies=percentiles(merged(latencies, success + failure), SHARES),
+        latencies=percentiles(merged([counts.latency for counts in several], success + failure), SHARES),
     )
 
 
@@ -160,7 +177,8 @@ class Answers:
     def __init__(self, traffic: Traffic, world: World) -> None:
         self._traffic = traffic
         self._world = world
-        self._members: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._receivers: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._parties: dict[str, Mapping[Ref, Sequence[str]]] = {}
         self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
@@ -208,31 +226,35 @@ class Answers:
         if ref.kind == SERVICE:
             return self._traffic.called(str(ref))
         if ref.kind == POD:
-            return self._traffic.received(str(ref))
-        return summed(self._taken(ref))
+            return self._traffic.received((str(ref),))
+        if ref.kind not in self._receivers:
+            arrived = self._traffic.arrived
+            self._receivers[ref.kind] = self._members(ref.kind, {**arrived.requests, **arrived.copies})
+        return self._traffic.received(self._receivers[ref.kind].get(ref, ()))
 
     def _pods(self, ref: Ref) -> Sequence[str]:
-        """Return the pods that received or sent something and belong to a resource."""
-        if ref.kind not in self._members:
-            self._members[ref.kind] = self._find_members(ref.kind)
-        return self._members[ref.kind].get(ref, ())
+        """Return the pods that received or sent something and belong to a resource, or are it."""
+        if ref.kind == POD:
+            return (str(ref),)
+        if ref.kind not in self._parties:
+            self._parties[ref.kind] = self._members(ref.kind, {**self._traffic.into, **self._traffic.out_of})
+        return self._parties[ref.kind].get(ref, ())
 
-    def _find_members(self, kind: str) -> Mapping[Ref, Sequence[str]]:
+    def _members(self, kind: str, pods: Iterable[str]) -> Mapping[Ref, Sequence[str]]:
+        """Return those of some pods that belong to a resource of a kind, by the resource."""
         found: dict[Ref, list[str]] = defaultdict(list)
-        for pod in {**self._traffic.into, **self._traffic.out_of}:
+        for pod in pods:
             for home in self._world.homes(_pod(pod), kind):
                 found[home].append(pod)
         return found
 
     def _sent(self, ref: Ref) -> Iterator[Passage]:
-        pods = (str(ref),) if ref.kind == POD else self._pods(ref)
-        return (passage for pod in pods for passage in self._traffic.out_of.get(pod, ()))
+        return (passage for pod in self._pods(ref) for passage in self._traffic.out_of.get(pod, ()))
 
     def _taken(self, ref: Ref) -> Iterable[Passage]:
         if ref.kind == SERVICE:
             return self._traffic.to_service.get(str(ref), ())
-        pods = (str(ref),) if ref.kind == POD else self._pods(ref)
-        return (passage for pod in pods for passage in self._traffic.into.get(pod, ()))
+        return (passage for pod in self._pods(ref) for passage in self._traffic.into.get(pod, ()))
 
     def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
         called = (flow.copy and flow.backend) or flow.service

@@ -35,12 +35,23 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
     copy: bool = False
 
 
+class Arrived(Value, frozen=True, kw_only=True):
+    """What pods (`namespace/name`) received: requests of users, and copies."""
+
+    requests: Mapping[str, Counts]
+    copies: Mapping[str, Counts]
+
+
 class Reading(Value, frozen=True, kw_only=True):
-    """What happened in the `window` seconds before `end` (seconds since the epoch). `cut` says what was left out, in words."""
+    """What happened in the `window` seconds before `end` (seconds since the epoch). `cut` says what was left out, in words.
+
+    `arrived` is the sum of `flows` by destination, from a source that has it.
+    """
 
     end: float
     window: float
     flows: Mapping[Flow, Counts]
+    arrived: Arrived | None = None
     cut: tuple[str, ...] = ()
 
 

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 
 import msgspec
 
@@ -26,7 +25,7 @@ TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g}
 MOST_ROLLING = 2  # windows whose sums are kept from one question to the next
 IDLE = 60.0  # seconds after the last question until they are let go of
 REUSE = 20  # times as long as a reading took, it is good for whoever asks the same; a second at most
-BREATH = 5000  # flows that are named before others get their turn
+PART = 1000  # flows that are written on disk together, and anew when one of them is another
 KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
 
 
@@ -137,14 +136,9 @@ class Windows:
         rolling = self._rolling[window] = self._rolling.pop(window, Rolling())
         if len(self._rolling) > MOST_ROLLING:
             del self._rolling[next(iter(self._rolling))]
-        for _ in rolling.move(slots):
+        for _ in rolling.move(slots, names):
             await asyncio.sleep(0)
-        flows: dict[Flow, Counts] = {}
-        rows = iter(rolling.rows.items())
-        while part := tuple(islice(rows, BREATH)):
-            flows |= {flow: counts for number, counts in part if (flow := names[number])}
-            await asyncio.sleep(0)
-        return Reading(end=end, window=window, flows=flows, cut=_cut(slots))
+        return Reading(end=end, window=window, flows=dict(rolling.flows), arrived=rolling.arrived(), cut=_cut(slots))
 
     def _move(self) -> None:
         now = self._clock()
@@ -199,10 +193,10 @@ class _Flows:
 
     def kept(self) -> tuple[bytes, ...]:
         """Return all flows, in parts of which only those are made that changed."""
-        firsts = range(0, len(self._names), BREATH)
+        firsts = range(0, len(self._names), PART)
         for first in firsts:
             if first not in self._written:
-                self._written[first] = msgspec.msgpack.encode(self._names[first : first + BREATH])
+                self._written[first] = msgspec.msgpack.encode(self._names[first : first + PART])
         return tuple(self._written[first] for first in firsts)
 
     def restore(self, parts: Iterable[bytes]) -> None:
@@ -213,7 +207,7 @@ class _Flows:
 
     def _name(self, number: int, flow: Flow | None) -> None:
         self._names[number] = flow
-        self._written.pop(number - number % BREATH, None)
+        self._written.pop(number - number % PART, None)
         if flow:
             self._numbers[flow] = number
 
