@@ -42,9 +42,6 @@ class Sum(Value, frozen=True, kw_only=True, gc=False):
     copies: Numbers = NOTHING
 
 
-NO_TRAFFIC = Sum()
-
-
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
 

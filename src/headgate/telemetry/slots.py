@@ -117,6 +117,7 @@ class Slots:
         """Add a slot to the coarse one that is being made; one at a time, so that nobody waits for it."""
         if self._folding and slot.start >= self._folding.end:
             self._coarse.append(self._folding.closed())
+            self._coarse[-1].packed()
             self._folding = None
         self._folding = self._folding or Growing(slot.start, COARSE)
         for number, counts in slot.items():
