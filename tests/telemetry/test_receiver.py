@@ -144,10 +144,32 @@ async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeyp
     assert await connections(again) == 58
 
 
-async def counted(found):
+async def test_a_reset_is_on_disk_before_anything_grows(tmp_path, monkeypatch):
+    """Otherwise a headgate that is killed soon would go on from what the series has passed again by then."""
+    monkeypatch.setattr(kept, "EVERY", 0)
+    monkeypatch.setattr(kept, "REST", 0)
+    receiver, proxy = fresh(), Proxy()
+    path = tmp_path / FILE
+    receiver.take(proxy.flush())
+    async with asyncio.timeout(20), running(keep(receiver, path)):
+        proxy.count("a", 10)
+        receiver.take(proxy.flush())
+        while await counted(read_kept(path)) != 10:
+            await asyncio.sleep(0)
+        proxy.reset()
+        receiver.take(proxy.flush())
+        proxy.count("a", 12)
+        report = proxy.flush()
+        while await counted(read_kept(path), report) != 22:
+            await asyncio.sleep(0)
+
+
+async def counted(found, *reports):
     again = fresh()
     if found:
         again.restore(found)
+    for report in reports:
+        again.take(report)
     return await connections(again)
 
 

@@ -68,13 +68,15 @@ class Taken(NamedTuple):
     """What a report came to. `late`: some of it may have happened that many seconds before, because none came meanwhile.
 
     `unknown`: these are the first values of a process that has run for long; nobody knows when they grew, and they do not
-    count. `full`: there are more series than one process may have.
+    count. `full`: there are more series than one process may have. `changed`: some last values are others than were `kept`,
+    which a reset or an eviction brings about without any growth.
     """
 
     grown: Sequence[Grown]
     late: float = 0.0
     unknown: bool = False
     full: bool = False
+    changed: bool = False
 
 
 class Growth:
@@ -103,8 +105,9 @@ class Growth:
         moment = proxy.moment(report.time)
         grown = [item for sample in report.samples if (item := run.grown(sample, moment))]
         if is_unknown:
-            return Taken((), unknown=bool(grown), full=run.is_full)
-        return Taken(grown, late=silence if grown and silence > GAP else 0.0, full=run.is_full)
+            return Taken((), unknown=bool(grown), full=run.is_full, changed=run.is_changed)
+        is_late = grown and silence > GAP
+        return Taken(grown, late=silence if is_late else 0.0, full=run.is_full, changed=run.is_changed)
 
     def forget(self, now: float) -> None:
         """Let go of proxies that have been silent for long; one that comes back is listened to from then on."""
@@ -238,10 +241,16 @@ class _Run:
         last.value, last.buckets = sample.value, sample.buckets
         return _grown(sample, before, grown)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something new for the disk."""
+        return not self._written
+
     def drop(self, evicted: int) -> None:
         """Let go of series that were last seen in a report or before it."""
         for series in [series for series, last in self._series.items() if last.number <= evicted]:
             del self._series[series]
+            self._written = b""
 
     def set_back(self, time: float) -> None:
         """Bring all times before a time."""

@@ -88,7 +88,7 @@ class Receiver:
                 self.windows.note(LOST, grown.value)
             elif found := counted(report.node, grown, self._callers):
                 self.windows.add(*found)
-        self.changed += bool(taken.grown)
+        self.changed += taken.changed
         self._wake(report)
         if now > self._forgot + FORGET_EVERY:
             self._forgot = now
