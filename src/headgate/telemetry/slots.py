@@ -75,10 +75,10 @@ class Slots:
         self._coarse: deque[Slot] = deque()
         self._folding: Growing | None = None
 
-    def move(self, now: float) -> None:
-        """Put everything where it belongs as of now."""
+    def move(self, now: float) -> bool:
+        """Put everything where it belongs as of now, when a slot is over; return whether one is."""
         if now < self.current.end:
-            return
+            return False
         self.cut(now)
         self.current = Growing(now, SLOT)
         for slot in takewhile(lambda slot: not slot.is_packed, reversed(self._fine)):
@@ -89,6 +89,7 @@ class Slots:
             self._coarse.popleft()
         if self._folding and self._folding.start <= now - KEPT:
             self._folding = None
+        return True
 
     def cut(self, now: float) -> None:
         """Close the slot of now and begin another one, so that whoever adds slots up never meets one that grew."""

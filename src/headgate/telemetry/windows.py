@@ -15,7 +15,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import Flow, Reading
 from headgate.telemetry.rolling import Rolling
-from headgate.telemetry.slots import KEPT, Slot, Slots
+from headgate.telemetry.slots import FINE, KEPT, Slot, Slots
 from headgate.telemetry.totals import Totals
 
 MOST_FLOWS = 100_000
@@ -142,12 +142,21 @@ class Windows:
 
     def _move(self) -> None:
         now = self._clock()
-        self._slots.move(now)
+        is_over = self._slots.move(now)
         if self._rolling and now > self._asked + IDLE:
             self._rolling, self._readings = {}, {}
+        elif is_over and not self._reading.locked():
+            self._move_sums(now)
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
             self._flows.sweep({number for slot in self._slots for number in slot.flows()})
+
+    def _move_sums(self, now: float) -> None:
+        """Move on the sums that somebody asked for lately, so that who asks again waits for what is newer than a second."""
+        for window, rolling in self._rolling.items():
+            if window < FINE:
+                for _ in rolling.move(list(self._slots.since(now - window)), self._flows.names()):
+                    pass
 
 
 class _Flows:
