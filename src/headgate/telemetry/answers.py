@@ -155,17 +155,21 @@ def summed(passages: Iterable[Passage]) -> Sum:
 
 
 def _numbers(several: Sequence[Counts]) -> Numbers:
-    total = Counts(0, sum([counts.others for counts in several]))
+    total = several[0] if len(several) == 1 else _total(several)
     if not total.others:
         return NOTHING
-    success, failure = total.success, total.failure
     return Numbers(
-        success=success,
-        failure=failure,
+        success=total.success,
+        failure=total.failure,
         connections=total.connections,
         unreached=total.unreached,
-        latencies=percentiles(merged([counts.latency for counts in several], success + failure), SHARES),
+        latencies=percentiles(total.latency, SHARES),
     )
+
+
+def _total(several: Sequence[Counts]) -> Counts:
+    total = Counts(0, sum([counts.others for counts in several]))
+    return Counts(merged([counts.latency for counts in several], total.success + total.failure), total.others)
 
 
 class Answers:
