@@ -2,8 +2,8 @@
 
 Each pod is called by four others, a hundred requests in the window, reported every five seconds by a fifth of the proxies
 a second. Every second somebody asks: `reading` is what the reports since the last time take, `first` the first answer after
-it, `both` what the one who asks waits for. `again` is any other answer before there is a new reading, which there is once
-a second at most. The time is the processor's, of the whole request but for the network, JSON included.
+it, `both` what the one who asks waits for. `again` is any other answer from the same reading. The time is the processor's, of
+the whole request but for the network, JSON included.
 """
 
 import gc
