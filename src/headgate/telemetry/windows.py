@@ -66,8 +66,7 @@ class Windows:
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
         self._reading = asyncio.Lock()
-        self._rolling: dict[float, Rolling] = {}
-        self._asked = 0.0
+        self._rolling: dict[float, tuple[float, Rolling]] = {}  # by window: when it was read, and its sum
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
@@ -97,7 +96,7 @@ class Windows:
         self._move()
         window = min(seconds, KEPT)
         async with self._reading:
-            began = self._asked = self._clock()
+            began = self._clock()
             until, reading = self._readings.get(window, (0.0, None))
             if reading is None or began >= until:
                 reading = await self._read(window)
@@ -133,7 +132,8 @@ class Windows:
         self._slots.cut(self._clock())
         slots = list(self._slots.since(since))
         names = self._flows.names()
-        rolling = self._rolling[window] = self._rolling.pop(window, Rolling())
+        _, rolling = self._rolling.pop(window, (0.0, Rolling()))
+        self._rolling[window] = self._clock(), rolling
         if len(self._rolling) > MOST_ROLLING:
             del self._rolling[next(iter(self._rolling))]
         for _ in rolling.move(slots, names):
@@ -142,10 +142,7 @@ class Windows:
 
     def _move(self) -> None:
         now = self._clock()
-        is_over = self._slots.move(now)
-        if self._rolling and now > self._asked + IDLE:
-            self._rolling, self._readings = {}, {}
-        elif is_over and not self._reading.locked():
+        if self._slots.move(now) and not self._reading.locked():
             self._move_sums(now)
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
@@ -153,8 +150,11 @@ class Windows:
 
     def _move_sums(self, now: float) -> None:
         """Move on the sums that somebody asked for lately, so that who asks again waits for what is newer than a second."""
-        for window, rolling in self._rolling.items():
-            if window < FINE:
+        for window, (read, rolling) in list(self._rolling.items()):
+            if now > read + IDLE:
+                del self._rolling[window]
+                self._readings.pop(window, None)
+            elif window < FINE:
                 for _ in rolling.move(list(self._slots.since(now - window)), self._flows.names()):
                     pass
 
