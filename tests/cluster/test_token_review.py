@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from tests.cluster.conftest import ISSUER, NOBODY
+from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
 from headgate.envoy.config import CLUSTER, Encoded
@@ -173,7 +174,7 @@ async def test_a_sidecar_is_served_over_tls_by_its_pods_token(cluster, namespace
     fleet, authority = Fleet(), Authority()
     fleet.expect(node).config.set({CLUSTER: {"a": Encoded(b"\x1a\x01a", "1")}})
     xds = XdsServer(fleet, reviews)
-    address = f"localhost:{await xds.start('localhost:0', Latest(authority.issue()))}"
+    address = f"localhost:{await xds.start(f'localhost:{free_port()}', Latest(authority.issue()))}"
     async with Proxy(address, node, token, roots=authority.roots) as proxy:
         await proxy.ask()
         assert [item.name for item in (await proxy.heard()).resources] == ["a"]

@@ -118,7 +118,7 @@ class World:
         await self.start(xds_socket=f"{self.root}/xds", **more)
 
     async def start_at_address(self, certificate, roots, host="localhost"):
-        port = await self.xds.start("localhost:0", certificate)
+        port = await self.xds.start(f"localhost:{free_port()}", certificate)  # the same one of both its addresses
         self.write("roots.pem", roots.encode())
         source = self.write("roots.json", roots_source(f"{self.root}/roots.pem"))
         await self.start(xds=XdsAddress(host=host, port=port, name=NAME, roots=source))

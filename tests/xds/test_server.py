@@ -6,6 +6,7 @@ import time
 
 import grpc
 import pytest
+from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
 from headgate.envoy.config import CLUSTER, LISTENER, Encoded
@@ -286,7 +287,7 @@ async def test_over_tcp_the_server_shows_its_certificate_and_a_renewed_one_witho
     old, new = Authority(), Authority()
     certificate = Latest(old.issue())
     xds = XdsServer(fleet, tokens)
-    address = f"localhost:{await xds.start('localhost:0', certificate)}"
+    address = f"localhost:{await xds.start(f'localhost:{free_port()}', certificate)}"
 
     async def comes(roots):
         async with Proxy(address, WEB_1, tokens.issue(WEB_1), roots=roots) as proxy:
