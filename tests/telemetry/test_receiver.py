@@ -32,6 +32,13 @@ async def connections(receiver):
 
 
 @pytest.fixture
+def eager(monkeypatch):
+    """Write what is known as often as there is something new."""
+    monkeypatch.setattr(kept, "EVERY", 0)
+    monkeypatch.setattr(kept, "REST", 0)
+
+
+@pytest.fixture
 async def receiver(tmp_path):
     """A receiver behind the server that proxies come to."""
     found = fresh()
@@ -120,10 +127,9 @@ async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
     assert [sample.value for sample in read_report(data).samples] == [4]
 
 
-async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("eager")
+async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path):
     """What is on disk is of one moment: what came after it comes again with the next report, and counts once."""
-    monkeypatch.setattr(kept, "EVERY", 0)
-    monkeypatch.setattr(kept, "REST", 0)
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
     receiver.take(proxy.flush())
@@ -144,10 +150,9 @@ async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path, monkeyp
     assert await connections(again) == 58
 
 
-async def test_a_reset_is_on_disk_before_anything_grows(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("eager")
+async def test_a_reset_is_on_disk_before_anything_grows(tmp_path):
     """Otherwise a headgate that is killed soon would go on from what the series has passed again by then."""
-    monkeypatch.setattr(kept, "EVERY", 0)
-    monkeypatch.setattr(kept, "REST", 0)
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
     receiver.take(proxy.flush())
@@ -200,9 +205,8 @@ def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
     assert "the counts of traffic begin anew" in caplog.text
 
 
-async def test_a_disk_that_fails_is_told_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(kept, "EVERY", 0)
-    monkeypatch.setattr(kept, "REST", 0)
+@pytest.mark.usefixtures("eager")
+async def test_a_disk_that_fails_is_told_once(tmp_path, caplog):
     receiver, proxy = fresh(), Proxy()
     async with running(keep(receiver, tmp_path / "missing" / FILE)):
         for _ in range(3):
