@@ -155,7 +155,6 @@ async def test_a_reset_is_on_disk_before_anything_grows(tmp_path):
     """Otherwise a headgate that is killed soon would go on from what the series has passed again by then."""
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
-    receiver.take(proxy.flush())
     async with asyncio.timeout(20), running(keep(receiver, path)):
         proxy.count("a", 10)
         receiver.take(proxy.flush())

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from headgate.telemetry.counts import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, Counts, class_lane
 from headgate.telemetry.flows import Flow, Peer
-from headgate.telemetry.histogram import bucket_of, gathered, spread
+from headgate.telemetry.histogram import bucket_of, gathered
+from headgate.telemetry.lanes import SHORT, spread
 from headgate.telemetry.slots import COARSE, KEPT, SLOT
 from headgate.telemetry.windows import TOO_MANY, KeptWindows, Windows
 
@@ -135,7 +136,7 @@ async def test_counts_are_told_as_success_and_failure(windows):
     }
     assert (found.connections, found.unreached) == (5, 8)
     assert (found.count(SENT), found.count(RECEIVED)) == (1 << 46, 7)
-    assert spread(found.latency) == {bucket_of(1000): 2}
+    assert spread(found.latency, SHORT) == {bucket_of(1000): 2}
 
 
 async def test_the_next_headgate_reads_the_same_windows(windows, clock):

@@ -30,7 +30,7 @@ RECEIVED = "headgate_tcp_received_bytes_total"
 INCOMPLETE = "headgate_traffic_incomplete_total"
 STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
-_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of each bucket that is shown
+_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of `BOUNDS_US` in each
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
 # shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
 _USUAL, _USUAL_GRPC = ("2xx", "5xx"), ("grpc-0", "grpc-14")

@@ -36,22 +36,11 @@ def gathered(counts: Mapping[int, int]) -> Buckets:
     return lanes.joined(words)
 
 
-def spread(buckets: Buckets) -> dict[int, int]:
-    """Return the counts of a histogram by the index of their bucket, without zeros."""
-    return lanes.spread(buckets, lanes.SHORT)
-
-
 def merged(several: Sequence[Buckets], requests: int) -> Buckets:
     """Add histograms of so many `requests` up; of too many for a bucket one in 256 counts, which no percentile notices."""
     if requests > MOST:
         several = [buckets >> _FEWER & _KEPT for buckets in several]
     return sum(several)
-
-
-def percentile(buckets: Buckets, share: float) -> float | None:
-    """Return the latency in seconds that `share` (0 to 1) of the requests stay below; None without requests."""
-    found = percentiles(buckets, (share,))
-    return found[0] if found else None
 
 
 def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
