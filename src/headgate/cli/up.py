@@ -37,10 +37,11 @@ from headgate.cli.metrics_options import (
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.compiler.report import Compiled
-from headgate.control.app import Options, Running, running
+from headgate.control.app import Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.machine import Machine
 from headgate.control.observed import Counters
+from headgate.control.options import Options
 from headgate.errors import HeadgateError
 from headgate.latest import Latest, until
 from headgate.settings import Settings

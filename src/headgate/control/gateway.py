@@ -1,0 +1,81 @@
+"""The gateway of one machine: its Envoy, its token, and the wait until it takes traffic."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from headgate.control.instance import Instance
+from headgate.control.options import Options
+from headgate.control.trust import Trust
+from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.exporting import exported
+from headgate.errors import HeadgateError
+from headgate.latest import until
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.private import write_private
+from headgate.xds.proofs import LocalTokens
+
+GATEWAY = "gateway"
+"""The id of the gateway among proxies, and the name of its directory in the state directory."""
+TOKEN_FILE = "token"  # noqa: S105  # a file's name, as the next one
+TOKEN_SOURCE = "token.json"  # noqa: S105
+REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired root is replaced
+
+
+def gateway_process(
+    options: Options, instance: Instance, tokens: LocalTokens, *, xds: Path, guard: int
+) -> EnvoyProcess:
+    """Return the gateway's Envoy, which is not started yet. `guard` is a file descriptor that it inherits."""
+    directory = options.state / GATEWAY
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(directory / TOKEN_SOURCE, token_source(str(directory / TOKEN_FILE)))
+    tokens.write(GATEWAY, directory / TOKEN_FILE)
+    return EnvoyProcess(
+        find_envoy(os.environ),
+        exported(
+            bootstrap(
+                node_id=GATEWAY,
+                xds_socket=str(xds),
+                admin_socket=instance.admin,
+                token=str(directory / TOKEN_SOURCE),
+            ),
+            options.collector,
+        ),
+        directory=directory,
+        admin=Path(instance.admin),
+        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(guard,)),
+    )
+
+
+async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
+    """Wait until the gateway takes traffic. Raises HeadgateError; it is about its certificate when that is missing."""
+    faults = trust.credentials.faults
+    ready = asyncio.create_task(envoy.ready(), name="the gateway")
+    lacking = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
+    try:
+        await asyncio.wait({ready, lacking}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ready}, timeout=REPAIR_S if lacking.done() else None)
+        if not ready.done() and (fault := faults.get().get(GATEWAY)):
+            raise HeadgateError(f"the gateway does not start: {fault}")
+        await ready
+    finally:
+        ready.cancel()
+        lacking.cancel()
+        await asyncio.gather(ready, lacking, return_exceptions=True)
+
+
+async def keep_token(tokens: LocalTokens, state: Path) -> None:
+    """Renew the gateway's token well before it expires, until cancelled."""
+    while True:
+        await asyncio.sleep(tokens.lifetime.total_seconds() / 2)
+        tokens.write(GATEWAY, state / GATEWAY / TOKEN_FILE)
+
+
+async def answers(path: Path) -> bool:
+    """Return whether a process listens on a unix socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,76 @@
+"""What everything else on one machine stands on: the state directory, the objects in it, and the addresses."""
+
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.control.admission import chain, deny_self_reference
+from headgate.control.instance import lock, lowest_port
+from headgate.control.options import Options
+from headgate.local.addresses import Addresses, claim_range
+from headgate.local.gateways import ensure_class
+from headgate.local.injection import admit_sidecars
+from headgate.local.services import admit_services, hold_services, range_of
+from headgate.local.workload_rules import admit_workloads
+from headgate.resources import decode
+from headgate.resources.meta import Object
+from headgate.serve import defaults
+from headgate.settings import Settings
+from headgate.store.base import Admit
+from headgate.store.memory import MemoryStore
+from headgate.store.sqlite import SqliteJournal
+
+DATABASE = "objects.sqlite"
+GUARDS = "guards.json"
+
+
+class Ground(NamedTuple):
+    """Objects, addresses, and the guard that keeps other headgates off the addresses."""
+
+    store: MemoryStore
+    addresses: Addresses
+    guard: int
+    settings: Settings
+
+
+def state_directory(options: Options, stack: AsyncExitStack) -> Path:
+    """Make and lock the state directory; remove an ephemeral one at the end, unless it existed before."""
+    new = not options.state.exists()
+    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if options.ephemeral and new:
+        stack.callback(shutil.rmtree, options.state, ignore_errors=True)
+    stack.enter_context(lock(options.state))
+    return options.state
+
+
+async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
+    """Open the store with all its admission hooks, and claim a range of addresses."""
+    hooks: list[Admit] = []
+    journal = None
+    if not options.ephemeral:
+        journal = SqliteJournal.open(options.state / DATABASE)
+        stack.callback(journal.close)
+
+    def admit(new: Object, old: Object | None) -> Object:  # the hooks need addresses, and these need the store
+        return chain(*hooks)(new, old)
+
+    store = MemoryStore(admit=admit, journal=journal)
+    services = (await store.list("", "Service")).items
+    number, guard = claim_range(range_of(services), record=options.state / GUARDS)
+    stack.enter_context(guard)
+    addresses = Addresses(number)
+    settings = structs.replace(options.settings, lowest_port=lowest_port())
+    hooks += [
+        decode.admit,
+        defaults.admit,
+        admit_workloads,
+        admit_sidecars(options.sidecars, store.peek),
+        deny_self_reference(settings),
+        admit_services(addresses),
+    ]
+    await hold_services(store, addresses)
+    await ensure_class(store)
+    return Ground(store, addresses, guard.fileno(), settings)
