@@ -63,7 +63,8 @@ def bomb(link):
     ("text", "place", "message"),
     [
         ("a: 1\nb: 2\na: 3\n", (3, 1), "key 'a' is written twice, first on line 1"),
-        ("a:\n\tb: 1\n", (2, 1), "is not YAML"),
+        ("a:\n\tb: 1\n", (2, 1), "is not YAML: a tab indents this line"),
+        ("a:\n  b:\n  \tc: 1\n", (3, 3), "is not YAML: a tab indents this line"),
         ("a: {b: 1", (2, 1), "is not YAML"),
         ("a: b: c", (1, 5), "is not YAML: mapping values are not allowed"),
         ("a: \x01", (1, 1), "is not YAML: unacceptable character"),

@@ -7,6 +7,7 @@ import typer
 
 from headgate.cli.output import Format, usage_error
 from headgate.resources.registry import KINDS, Kind
+from headgate.store.files import STANDARD_INPUT
 
 DEFAULT_STATE = Path(".headgate")
 
@@ -26,14 +27,18 @@ Kubeconfig = Annotated[
 ]
 Manifests = Annotated[
     list[Path],
-    typer.Argument(metavar="DIR|FILE...", help="Directories or files of manifests, YAML or JSON.", show_default=False),
+    typer.Argument(
+        metavar="DIR|FILE...",
+        help="Directories or files of manifests, YAML or JSON; - is standard input.",
+        show_default=False,
+    ),
 ]
 
 
 def existing(paths: list[Path]) -> list[Path]:
     """Return the paths when all exist; a path that does not is wrong usage."""
     for path in paths:
-        if not path.exists():
+        if path != STANDARD_INPUT and not path.exists():
             raise usage_error(f"{path} does not exist; name a directory or a file of manifests", option="DIR|FILE")
     return paths
 

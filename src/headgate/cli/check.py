@@ -1,5 +1,6 @@
 """`headgate check`: every finding on manifests, with file and line, without a cluster."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
@@ -9,8 +10,11 @@ import typer
 from headgate.cli.arguments import Manifests, Output, existing
 from headgate.cli.offline import Offline, compile_files
 from headgate.cli.output import NO, Format, note, print_document, stdout
+from headgate.cli.workload_findings import WorkloadFinding, workload_findings
 from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.report import Finding
 from headgate.resources.meta import Value
+from headgate.store.files import Manifest
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
@@ -48,8 +52,8 @@ class Verdict(Value, frozen=True, kw_only=True):
 def check(paths: Manifests, output: Output = Format.TABLE, strict: Strict = False) -> None:
     """Find what is wrong with manifests, without running anything.
 
-    Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Whether pods are ready can't be known
-    from files, so a Service with a selector counts as served.
+    Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say whether pods are ready,
+    so a Service with a selector counts as served.
     """
     verdict = judge(compile_files(existing(paths)))
     if output is Format.TABLE:
@@ -62,7 +66,7 @@ def check(paths: Manifests, output: Output = Format.TABLE, strict: Strict = Fals
 
 def judge(offline: Offline) -> Verdict:
     """Return all findings on a reading, in the order of files and lines."""
-    rows = sorted({*_mistakes(offline), *_findings(offline)}, key=_place)
+    rows = sorted({*_mistakes(offline), *_findings(offline), *_workload_findings(offline)}, key=_place)
     count = Counter(row.severity for row in rows)
     return Verdict(
         objects=len(offline.manifests.objects),
@@ -96,17 +100,28 @@ def _findings(offline: Offline) -> Iterator[Row]:
     manifests = {manifest.key: manifest for manifest in offline.manifests.objects}
     for finding in offline.compiled.report.findings:
         if manifest := manifests.get(finding.about):
-            place = manifest.problem(finding.field, finding.message)
-            yield Row(
-                file=place.file,
-                line=place.line,
-                column=place.column,
-                severity=finding.reason.severity,
-                reason=finding.reason.value,
-                object=str(finding.about),
-                field=finding.field,
-                message=finding.message,
-            )
+            yield _row(manifest, finding, severity=finding.reason.severity, reason=finding.reason.value)
+
+
+def _workload_findings(offline: Offline) -> Iterator[Row]:
+    manifests = {manifest.key: manifest for manifest in offline.manifests.objects}
+    objects = {key: manifest.object for key, manifest in manifests.items()}
+    for finding in workload_findings(objects, os.environ):
+        yield _row(manifests[finding.about], finding, severity=Severity.WARNING, reason=finding.reason)
+
+
+def _row(manifest: Manifest, finding: Finding | WorkloadFinding, *, severity: Severity, reason: str) -> Row:
+    place = manifest.problem(finding.field, finding.message)
+    return Row(
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        severity=severity,
+        reason=reason,
+        object=str(finding.about),
+        field=finding.field,
+        message=finding.message,
+    )
 
 
 def _print(verdict: Verdict) -> None:

@@ -34,7 +34,7 @@ def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Ob
     labels = {key.name: _texts(obj, "labels") for key, obj in objects.items() if key.kind == "Namespace"}
     return {
         key: _placed(_injected(pod, labels.get(key.namespace, {}), numbers), addresses)
-        for key, pod in sorted(_written(objects).items())
+        for key, pod in sorted(written_pods(objects).items())
     }
 
 
@@ -56,7 +56,8 @@ def selector(service: Object) -> Mapping[str, str]:
     return {} if spec.get("type") == EXTERNAL_NAME else spec.get("selector") or {}
 
 
-def _written(objects: Mapping[Key, Object]) -> dict[Key, Object]:
+def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
+    """Return the pods of the files, and one for each Deployment or ReplicaSet that has replicas, with its name."""
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
         template = (obj.get("spec") or {}).get("template") if key.kind in _TEMPLATED else None

@@ -195,5 +195,15 @@ def start_fault(launch: Launch, error: OSError | ValueError) -> str:
     return f"command: {program!r} can't be run: {error}"
 
 
+def missing_program(launch: Launch) -> str:
+    """Return why a program would not start on this machine, without starting it; empty when it is there."""
+    program = launch.command[0]
+    place = str(Path(launch.cwd or ".").absolute() / program) if "/" in program else program
+    if shutil.which(place, path=launch.env.get("PATH", "")):
+        return ""
+    there = "/" in program and Path(place).exists()
+    return start_fault(launch, PermissionError() if there else FileNotFoundError()).removeprefix("command: ")
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

@@ -1,5 +1,6 @@
-"""What can be wrong with Services, EndpointSlices and ReferenceGrants as far as the mesh reads them."""
+"""What can be wrong with Services, EndpointSlices, ConfigMaps, Secrets and ReferenceGrants, as far as headgate reads them."""
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any
@@ -67,6 +68,35 @@ def service_causes(obj: Object) -> Iterator[Cause]:
         if spec.get("ports") is not None:
             causes += _ports(list_at(spec["ports"], "spec.ports", causes), "spec.ports")
     yield from causes
+
+
+def config_map_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in a ConfigMap: content is text, `binaryData` text in base64."""
+    yield from common_causes(obj)
+    yield from _text_map(obj.get("data"), "data")
+    yield from _base64_map(obj.get("binaryData"), "binaryData")
+
+
+def secret_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in a Secret: `data` is text in base64, `stringData` any text. No message repeats a value."""
+    yield from common_causes(obj)
+    yield from _base64_map(obj.get("data"), "data")
+    yield from _text_map(obj.get("stringData"), "stringData")
+
+
+def _base64_map(value: object, where: str) -> list[Cause]:
+    if causes := _text_map(value, where):
+        return causes
+    found = value if isinstance(value, Mapping) else {}
+    return [Cause(f"{where}.{key}", "must be base64") for key, text in found.items() if not _is_base64(text)]
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)  # Go's decoder skips line ends
+    except ValueError:
+        return False
+    return True
 
 
 def _ports(items: Sequence[Any], where: str) -> list[Cause]:

@@ -9,7 +9,13 @@ import msgspec
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.access_checks import port_route_causes, target_causes
 from headgate.resources.checks import common_causes
-from headgate.resources.core_checks import grant_causes, service_causes, slice_causes
+from headgate.resources.core_checks import (
+    config_map_causes,
+    grant_causes,
+    secret_causes,
+    service_causes,
+    slice_causes,
+)
 from headgate.resources.gateway_checks import gateway_causes, gateway_class_causes
 from headgate.resources.meta import Object, Resource
 from headgate.resources.pod_checks import namespace_causes, pod_causes, template_causes
@@ -46,8 +52,10 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (GATEWAY, "GRPCRoute"): grpc_route_causes,
     (GATEWAY, "TCPRoute"): tcp_route_causes,
     (GATEWAY, "ReferenceGrant"): grant_causes,
+    ("", "ConfigMap"): config_map_causes,
     ("", "Namespace"): namespace_causes,
     ("", "Pod"): pod_causes,
+    ("", "Secret"): secret_causes,
     ("", "Service"): service_causes,
     ("apps", "Deployment"): template_causes,
     ("apps", "ReplicaSet"): template_causes,

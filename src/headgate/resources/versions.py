@@ -9,6 +9,7 @@ Nothing is lost on the way. What a version can't hold is kept in an annotation, 
 The port of a TrafficTarget's destination, which the released v1alpha3 has lost, stays where it was: the hub keeps it.
 """
 
+import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -69,8 +70,10 @@ def _hubs(name: object) -> str:
 def _unknown(version: str, name: str) -> Cause:
     named = [kind for kind in KINDS if kind.kind == name]
     if not named:
-        known = ", ".join(sorted({kind.kind for kind in KINDS}))
-        return Cause("kind", f"{name!r} is not a kind that headgate knows; known are {known}{_DRAFTS.get(name, '')}")
+        kinds = sorted({kind.kind for kind in KINDS})
+        nearest = difflib.get_close_matches(name, kinds, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(kinds)}{_DRAFTS.get(name, '')}"
+        return Cause("kind", f"{name!r} is not a kind that headgate knows; {hint}")
     known = ", ".join(api_version(*pair) for kind in named for pair in _written_versions(kind))
     draft = _DRAFTS.get(f"{version} {name}", "")
     return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}{draft}")

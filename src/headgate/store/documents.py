@@ -18,6 +18,7 @@ from headgate.resources.versions import with_metadata_name
 _DEEPEST = 100  # levels of nesting; manifests have about ten
 _MOST_COPIES = 10_000  # values that aliases may add; more is an alias bomb
 _TAG = "tag:yaml.org,2002:"
+TAB = "a tab indents this line; YAML allows spaces only, so replace the tab by spaces"
 _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 _WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|[0-9][0-9_]{0,99})")
 
@@ -169,9 +170,16 @@ def _yaml(text: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        raise _FlawError(place, f"is not YAML: {error.problem or error.context}") from error
+        problem = TAB if mark and _is_indented_by_tab(text, mark.line) else error.problem or error.context
+        raise _FlawError(place, f"is not YAML: {problem}") from error
     except yaml.YAMLError as error:
         raise _FlawError(Place(1, 1), f"is not YAML: {' '.join(str(error).split())}") from error
+
+
+def _is_indented_by_tab(text: str, line: int) -> bool:
+    lines = text.splitlines()
+    content = lines[line] if line < len(lines) else ""
+    return "\t" in content[: len(content) - len(content.lstrip())]
 
 
 class _Composer:

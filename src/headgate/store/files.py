@@ -1,12 +1,13 @@
 """Manifest files and directories: what they say, and where in them it is wrong.
 
 A directory is read with all below it: `.yaml`, `.yml` and `.json`, in the order of their names; what begins with a dot is
-left out. A symlink is followed to a file inside the directory, never out of it.
+left out. A symlink is followed to a file inside the directory, never out of it. The path `-` is standard input.
 """
 
 import asyncio
 import os
 import stat
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from headgate.store.rules import DEFAULT_NAMESPACE, with_metadata
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
+STANDARD_INPUT = Path("-")
 _QUIET = 50  # ms without a change, then the files are read: an editor has written all of a file by then
 _LONGEST_WAIT = 1000  # ms; a directory that never rests is read all the same
 
@@ -92,11 +94,19 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
     seen: set[Path] = set()
     for path in paths:
         for file, reason in _below(path) if _is_directory(path) else [(path, "")]:
-            trouble = reason if _shown(file) == str(file) else "has a name that is not UTF-8: rename it"
+            trouble = reason if _is_text(file) else "has a name that is not UTF-8: rename it"
             real = _real(file)
             if trouble or real not in seen:
                 seen.add(real)
                 yield file, trouble
+
+
+def _is_text(file: Path) -> bool:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:  # bytes of a name that are no UTF-8 stand in it as surrogates
+        return False
+    return True
 
 
 def _is_directory(path: Path) -> bool:
@@ -133,11 +143,12 @@ def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
         text = _text(file)
     except _UnreadableError as error:
         return [], [_file_problem(file, str(error))]
-    documents, flaws = parse(text, is_json=file.suffix == ".json")
-    problems = [Problem(str(file), *flaw.place, "", flaw.message) for flaw in flaws]
+    is_json = text.lstrip().startswith("{") if file == STANDARD_INPUT else file.suffix == ".json"
+    documents, flaws = parse(text, is_json=is_json)
+    problems = [Problem(_shown(file), *flaw.place, "", flaw.message) for flaw in flaws]
     objects: list[Manifest] = []
     for document in documents:
-        result = _manifest(str(file), document)
+        result = _manifest(_shown(file), document)
         if isinstance(result, Manifest):
             objects.append(result)
         else:
@@ -147,15 +158,7 @@ def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
 
 def _text(file: Path) -> str:
     try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise _UnreadableError("is not a regular file")
-        if status.st_size > LARGEST_FILE:
-            size = f"{status.st_size / 1e6:.1f} MB"
-            raise _UnreadableError(
-                f"has {size}; files up to {LARGEST_FILE / 1e6:.0f} MB are read: split it into several files"
-            )
-        text = file.read_bytes().decode("utf-8-sig")
+        text = _content(file).decode("utf-8-sig")
     except OSError as error:
         raise _UnreadableError(f"can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -169,12 +172,31 @@ def _text(file: Path) -> str:
     return text
 
 
+def _content(file: Path) -> bytes:
+    if file == STANDARD_INPUT:
+        content = sys.stdin.buffer.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise _UnreadableError(f"has more than {LARGEST_FILE / 1e6:.0f} MB: split it into several files")
+        return content
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise _UnreadableError("is not a regular file")
+    if status.st_size > LARGEST_FILE:
+        size = f"{status.st_size / 1e6:.1f} MB"
+        raise _UnreadableError(
+            f"has {size}; files up to {LARGEST_FILE / 1e6:.0f} MB are read: split it into several files"
+        )
+    return file.read_bytes()
+
+
 def _file_problem(file: Path, message: str) -> Problem:
     return Problem(_shown(file), 1, 1, "", message)
 
 
 def _shown(file: Path) -> str:
     """Return a path as text that can be printed and stored; what is no UTF-8 in it becomes a question mark."""
+    if file == STANDARD_INPUT:
+        return "<stdin>"
     return os.fsencode(file).decode(errors="replace")
 
 
