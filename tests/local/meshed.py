@@ -24,7 +24,7 @@ from headgate.local.injection import admit_sidecars
 from headgate.local.pods import Unrouted
 from headgate.local.processes import Identity
 from headgate.local.runtime import LocalRuntime
-from headgate.local.services import admit_services
+from headgate.local.services import admit_services, follow_services
 from headgate.local.sidecars import SidecarSite
 from headgate.model.protocols import Protocol
 from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
@@ -42,7 +42,9 @@ class MeshedMachine(Machine):
 
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
-        self.store = MemoryStore(admit=chain(admit_services(self.addresses), self._inject))
+        self.store = MemoryStore(
+            admit=chain(admit_services(self.addresses), self._inject), kept=follow_services(self.addresses)
+        )
         self.fleet = Fleet()
         self.held_back: set[str] = set()  # proxies that get no configuration yet
         self.tokens = LocalTokens(b"0" * 32)

@@ -11,7 +11,7 @@ import yaml
 
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.runtime import LocalRuntime
-from headgate.local.services import admit_services
+from headgate.local.services import admit_services, follow_services
 from headgate.resources.meta import Object
 from headgate.store.memory import MemoryStore
 
@@ -34,7 +34,7 @@ def ask(address: str) -> str:
 async def ready(tmp_path: Path):
     a, guard = claim_range()
     addresses = Addresses(a)
-    store = MemoryStore(admit=admit_services(addresses))
+    store = MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
     for obj in objects():
         await store.create(obj)
     runtime = LocalRuntime(store, tmp_path, addresses)

@@ -13,7 +13,7 @@ from tests.local.waiting import until
 
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.runtime import LocalRuntime
-from headgate.local.services import admit_services
+from headgate.local.services import admit_services, follow_services
 from headgate.resources.meta import Key, Object
 from headgate.store.memory import MemoryStore
 
@@ -57,7 +57,7 @@ class Machine:
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
         self.addresses = Addresses(a)
-        self.store = MemoryStore(admit=admit_services(self.addresses))
+        self.store = MemoryStore(admit=admit_services(self.addresses), kept=follow_services(self.addresses))
         self.unrouted: Callable[[str], Any] | None = None
         self.runtime: LocalRuntime
         self._task: asyncio.Task[None] | None = None

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import Invalid
 from headgate.local.addresses import Addresses
-from headgate.local.services import admit_services, hold_services, range_of, service_user
+from headgate.local.services import admit_services, follow_services, hold_services, range_of, service_user
 from headgate.resources.meta import Key
 from headgate.store.memory import MemoryStore
 
@@ -16,7 +16,7 @@ def addresses() -> Addresses:
 
 @pytest.fixture
 def store(addresses: Addresses) -> MemoryStore:
-    return MemoryStore(admit=admit_services(addresses))
+    return MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
 
 
 def service(name: str = "web", **spec: Any) -> dict[str, Any]:
@@ -61,6 +61,17 @@ async def test_a_chosen_address_must_be_free_and_in_range(store):
         await store.create(service("b", clusterIP="10.0.0.1"))
 
 
+async def test_only_a_stored_service_holds_its_address(store, addresses):
+    tried = await store.create(service("a", clusterIP="127.77.0.9"), dry_run=True)
+    picked = await store.create(service("b"), dry_run=True)
+    assert tried["spec"]["clusterIP"] == "127.77.0.9"
+    assert not addresses.user("127.77.0.9")
+    assert not addresses.user(picked["spec"]["clusterIP"])
+    await store.create(service("c", clusterIP="127.77.0.9"))
+    await store.delete(Key("", "Service", "default", "c"))
+    assert (await store.create(service("d", clusterIP="127.77.0.9")))["spec"]["clusterIP"] == "127.77.0.9"
+
+
 @pytest.mark.parametrize("spec", [{"type": "Foo"}, {"ports": {"port": 1}}, {"ports": ["http"]}, {"clusterIP": 5}])
 async def test_nonsense_is_refused_with_its_field(store, spec):
     with pytest.raises(Invalid, match=r"spec\.(type|ports|ports\[0\]|clusterIP):"):
@@ -79,7 +90,7 @@ async def test_a_restart_finds_the_addresses_again(store):
 async def test_services_move_when_their_range_has_another_owner(store):
     old = await store.create(service("a"))
     addresses = Addresses(78)
-    store._admit = admit_services(addresses)  # as the next start has it
+    store._admit, store._kept = admit_services(addresses), follow_services(addresses)  # as the next start has it
     await hold_services(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")

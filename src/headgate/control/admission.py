@@ -7,6 +7,7 @@ because the order of creation is free (R22).
 import asyncio
 from collections.abc import Sequence
 
+from headgate.compiler.report import Compiled
 from headgate.compiler.splits import SELF_REFERENCE, self_reference
 from headgate.control.feed import COMPILED
 from headgate.control.machine import Machine
@@ -51,13 +52,26 @@ def deny_self_reference(settings: Settings) -> Admit:
 
 
 async def advice(obj: Object, machine: Machine) -> Sequence[str]:
-    """Return what the compiler has to say about an object that was just written."""
-    key = key_of(obj)
-    if (key.group, key.kind) not in _KINDS:
+    """Return what the compiler finds about an object that was just written."""
+    if not _is_compiled(obj):
         return ()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             compiled = await machine.compiled(int(obj["metadata"]["resourceVersion"]))
     except TimeoutError:
         return ()
-    return [f"{item.field}: {item.message}" for item in compiled.report.about(key)]
+    return _findings(compiled, obj)
+
+
+async def foreseen(obj: Object, machine: Machine) -> Sequence[str]:
+    """Return what the compiler would find about an object if it were written: the advice of a dry run."""
+    return _findings(await machine.foreseen(obj), obj) if _is_compiled(obj) else ()
+
+
+def _is_compiled(obj: Object) -> bool:
+    key = key_of(obj)
+    return (key.group, key.kind) in _KINDS
+
+
+def _findings(compiled: Compiled, obj: Object) -> Sequence[str]:
+    return [f"{item.field}: {item.message}" for item in compiled.report.about(key_of(obj))]

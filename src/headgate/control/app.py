@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from headgate.control import staging
-from headgate.control.admission import advice
+from headgate.control.admission import advice, foreseen
 from headgate.control.background import Background, background
 from headgate.control.callers import Callers
 from headgate.control.exposed import Exposed, count, expose
@@ -221,8 +221,8 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
 def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socket.socket, tasks: Background) -> None:
     """Serve the objects to kubectl."""
 
-    async def advise(obj: Object) -> Sequence[str]:
-        return await advice(obj, machine)
+    async def advise(obj: Object, *, dry_run: bool) -> Sequence[str]:
+        return await (foreseen(obj, machine) if dry_run else advice(obj, machine))
 
     def read_logs(key: Key, options: LogOptions) -> AsyncIterator[bytes]:
         return runtime.logs.read(

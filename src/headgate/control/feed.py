@@ -1,7 +1,7 @@
 """From the store to snapshots: every change of a kind that the compiler reads makes a new one."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.compiler.remains import remains
 from headgate.compiler.snapshot import Snapshot
@@ -12,6 +12,7 @@ from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, key_of
 from headgate.store.base import Change, Store
 
+T = TypeVar("T")
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
 _GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
@@ -82,6 +83,22 @@ def read_object(obj: Object) -> Resource | tuple[Cause, ...]:
         return decode(obj)
     except DecodeError as error:
         return error.causes
+
+
+def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
+    """Return a snapshot in which one object is another, or new."""
+    key = key_of(obj)
+    new = snapshot_of({key: obj})
+    return Snapshot(
+        snapshot.revision,
+        _without(snapshot.objects, key) | dict(new.objects),
+        _without(snapshot.undecodable, key) | dict(new.undecodable),
+        remains=_without(snapshot.remains, key) | dict(new.remains),
+    )
+
+
+def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
+    return {other: item for other, item in part.items() if other != key}
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:

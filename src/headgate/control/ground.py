@@ -1,6 +1,7 @@
 """What everything else on one machine stands on: the state directory, the objects in it, and the addresses."""
 
 import shutil
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -13,13 +14,13 @@ from headgate.control.options import Options
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.gateways import ensure_class
 from headgate.local.injection import admit_sidecars
-from headgate.local.services import admit_services, hold_services, range_of
+from headgate.local.services import admit_services, follow_services, hold_services, range_of
 from headgate.local.workload_rules import admit_workloads
 from headgate.resources import decode
 from headgate.resources.meta import Object
 from headgate.serve import defaults
 from headgate.settings import Settings
-from headgate.store.base import Admit
+from headgate.store.base import Admit, Change, Kept
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
 
@@ -49,6 +50,7 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
 async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
     """Open the store with all its admission hooks, and claim a range of addresses."""
     hooks: list[Admit] = []
+    followers: list[Kept] = []
     journal = None
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
@@ -57,7 +59,11 @@ async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
     def admit(new: Object, old: Object | None) -> Object:  # the hooks need addresses, and these need the store
         return chain(*hooks)(new, old)
 
-    store = MemoryStore(admit=admit, journal=journal)
+    def kept(changes: Sequence[Change]) -> None:
+        for follower in followers:
+            follower(changes)
+
+    store = MemoryStore(admit=admit, kept=kept, journal=journal)
     services = (await store.list("", "Service")).items
     number, guard = claim_range(range_of(services), record=options.state / GUARDS)
     stack.enter_context(guard)
@@ -71,6 +77,7 @@ async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
         deny_self_reference(settings),
         admit_services(addresses),
     ]
+    followers.append(follow_services(addresses))
     await hold_services(store, addresses)
     await ensure_class(store)
     return Ground(store, addresses, guard.fileno(), settings)

@@ -72,6 +72,11 @@ class Loop:
             self.builds.add(took)
             await asyncio.sleep(took)
 
+    def compile(self, snapshot: Snapshot) -> Compiled:
+        """Compile any snapshot as the current one would be, and publish nothing."""
+        _, stages = self._seen
+        return compile_mesh(snapshot, self._settings, stages)
+
     def _is_due(self) -> bool:
         snapshot, _ = self._seen
         return (

@@ -1,13 +1,16 @@
 """A headgate that runs: questions about what is in force, for those who started it."""
 
+import asyncio
 from collections.abc import Container, Mapping, Sequence
 
 from headgate.compiler.report import Compiled, Finding
-from headgate.control.feed import Feed
+from headgate.compiler.snapshot import Snapshot
+from headgate.control.feed import Feed, changed
 from headgate.control.loop import Loop
 from headgate.control.status import refusals
 from headgate.control.trust import faults
 from headgate.latest import until
+from headgate.resources.meta import Object
 from headgate.store.base import Store
 from headgate.xds.fleet import Fleet
 
@@ -81,6 +84,13 @@ class Machine:
         if current is None:
             raise AssertionError("nothing is compiled after the wait for it")
         return current
+
+    async def foreseen(self, obj: Object) -> Compiled:
+        """Return what would be compiled if an object were stored; nothing that is current changes."""
+        revision = self.store.revision
+        await until(lambda: self.feed.read.get() >= revision, self.feed.read)
+        snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
+        return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not hold up other requests
 
     async def in_force(self, revision: int) -> Compiled:
         """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it.

@@ -58,9 +58,13 @@ class Addresses:
         return self._taken.get(address, "")
 
     def take(self, user: str, part: Part) -> str:
-        """Return the user's address, the same on every call and, as a rule, for the same name on every machine.
+        """Hold the address that `pick` returns. Raises NoAddress when all are used."""
+        return self.hold(user, self.pick(user, part))
 
-        Raises NoAddress when all are used.
+    def pick(self, user: str, part: Part) -> str:
+        """Return the user's address, or a free one, which stays free until `hold`.
+
+        The same name gets the same address on every machine, as a rule. Raises NoAddress when all are used.
         """
         if user in self._users:
             return self._users[user]
@@ -71,7 +75,7 @@ class Addresses:
             third, host = divmod((start + step) % size, _HOSTS)
             address = f"127.{self.range}.{octets[third]}.{host + 1}"
             if address not in self._taken:
-                return self.hold(user, address)
+                return address
         raise NoAddress(f"all {size} loopback addresses for {part} are used; delete some")
 
     def hold(self, user: str, address: str) -> str:

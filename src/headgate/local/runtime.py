@@ -23,13 +23,12 @@ from headgate.local.envoy_admin import Admin
 from headgate.local.logs import Logs, rotate_logs
 from headgate.local.pods import PodRun, Site, Unrouted
 from headgate.local.processes import adopt
-from headgate.local.services import service_user
 from headgate.local.sidecars import DIRECTORY, SidecarSite, node_id
 from headgate.local.workload_rules import workload_causes
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.workloads import Pod
-from headgate.store.base import Change, Store
+from headgate.store.base import Store
 from headgate.store.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -184,8 +183,6 @@ class LocalRuntime:
                 async for change in self._store.watch(since):
                     if change.key.kind == "Pod":
                         self._see(change.type, change.object, tasks)
-                    elif change.key.kind == "Service" and change.type == "DELETED":
-                        await self._release(change)
             except Gone:
                 since = self._store.revision
                 await self._relist(tasks)
@@ -208,13 +205,6 @@ class LocalRuntime:
             run.see(pod)
         elif type != "DELETED" and uid not in self._pods and _mine(pod):
             self._place(pod, tasks)
-
-    async def _release(self, change: Change) -> None:
-        """Free the address of a Service that is gone, unless one of its name is there again."""
-        try:
-            await self._store.get(change.key)
-        except NotFound:
-            self._addresses.release(service_user(change.object))
 
     async def _rotate(self) -> None:
         while True:

@@ -1,13 +1,13 @@
 """What Kubernetes fills in when a Service is created, on loopback addresses (R5)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headgate.errors import Cause, Invalid, NotFound
-from headgate.local.addresses import Addresses, NoAddress, is_loopback
+from headgate.local.addresses import Addresses, is_loopback
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
-from headgate.store.base import Admit, Store
+from headgate.store.base import Admit, Change, Kept, Store
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 HEADLESS = "None"
@@ -38,7 +38,10 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
 
 
 def admit_services(addresses: Addresses) -> Admit:
-    """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone."""
+    """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone.
+
+    It only picks addresses: `follow_services` holds them once the write is stored.
+    """
 
     def admit(new: Object, old: Object | None) -> Object:
         if new["kind"] != "Service" or key_of(new).group:
@@ -49,6 +52,23 @@ def admit_services(addresses: Addresses) -> Admit:
     return admit
 
 
+def follow_services(addresses: Addresses) -> Kept:
+    """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
+
+    def follow(changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.key.kind != "Service" or change.key.group:
+                continue
+            user, held = service_user(change.object), _address(change.object)
+            if change.type == "DELETED" or not addresses.covers(held, "services"):
+                addresses.release(user)
+            elif addresses.user(held) != user:
+                addresses.release(user)
+                addresses.hold(user, held)
+
+    return follow
+
+
 def service_user(service: Object) -> str:
     """Name a Service as a user of an address."""
     return str(key_of(service))
@@ -57,7 +77,7 @@ def service_user(service: Object) -> str:
 def range_of(services: Iterable[Object]) -> int | None:
     """Return the range that stored Services live in, so that the next start can claim it again; None without any."""
     for service in services:
-        address = (service.get("spec") or {}).get("clusterIP", "")
+        address = _address(service)
         if is_loopback(address):
             return int(address.split(".")[1])
     return None
@@ -80,12 +100,12 @@ async def hold_services(store: Store, addresses: Addresses) -> None:
 
 def _homeless(service: Object, addresses: Addresses) -> bool:
     """Whether the clusterIP belongs to a range that this headgate no longer owns."""
-    address = (service.get("spec") or {}).get("clusterIP", "")
+    address = _address(service)
     return is_loopback(address) and not addresses.covers(address, "services")
 
 
 def _held(service: Object, addresses: Addresses) -> bool:
-    address = (service.get("spec") or {}).get("clusterIP", "")
+    address = _address(service)
     if not is_loopback(address):
         return bool(address) or (service.get("spec") or {}).get("type") == "ExternalName"
     if _homeless(service, addresses):
@@ -94,9 +114,13 @@ def _held(service: Object, addresses: Addresses) -> bool:
     return True
 
 
+def _address(service: Object) -> str:
+    return str((service.get("spec") or {}).get("clusterIP") or "")
+
+
 def _choose(addresses: Addresses, user: str, *, wanted: str) -> str:
     if not wanted:
-        return addresses.take(user, "services")
+        return addresses.pick(user, "services")
     if not addresses.covers(wanted, "services"):
         part = f"127.{addresses.range}.0.1 to 127.{addresses.range}.127.254"
         raise Invalid(
@@ -104,10 +128,11 @@ def _choose(addresses: Addresses, user: str, *, wanted: str) -> str:
                 "spec.clusterIP", f"{wanted} is not in {part}; leave the field out to get a free address, or write None"
             )
         )
-    try:
-        return addresses.hold(user, wanted)
-    except NoAddress as error:
-        raise Invalid(Cause("spec.clusterIP", f"{error}; leave the field out to get a free one")) from error
+    holder = addresses.user(wanted)
+    if holder not in ("", user):
+        message = f"address {wanted} is used by {holder}; leave the field out to get a free one"
+        raise Invalid(Cause("spec.clusterIP", message))
+    return wanted
 
 
 def _wanted(spec: dict[str, Any]) -> str:

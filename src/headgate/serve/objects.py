@@ -1,7 +1,7 @@
 """Reading and writing objects: everything between a parsed request and the store, in the version that was asked for."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.resources import crd, decode
@@ -14,7 +14,13 @@ from headgate.serve.kinds import Served
 from headgate.serve.status import ApiError, from_error, invalid
 from headgate.store.base import Store
 
-Advise: TypeAlias = Callable[[Object], Awaitable[Sequence[str]]]
+
+class Advise(Protocol):
+    """Returns warnings about an object that was just written; with `dry_run`, about one that would have been."""
+
+    def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
+
+
 Change: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status"]
 
@@ -82,7 +88,7 @@ class Objects:
             stored = await self.store.create(hub, dry_run=options.dry_run)
         except (StoreError, DecodeError) as error:
             raise from_error(error, target.served, _name(hub)) from error
-        return await self._written(target, stored, warnings, created=True)
+        return await self._written(target, stored, warnings, options, created=True)
 
     async def change(
         self, target: Target, change: Change, options: WriteOptions, *, subresource: Subresource = ""
@@ -99,7 +105,7 @@ class Objects:
                 if fresh and attempt + 1 < _ATTEMPTS:
                     continue
                 raise from_error(error, target.served, target.name) from error
-            return await self._written(target, stored, warnings)
+            return await self._written(target, stored, warnings, options)
         raise AssertionError("the last attempt returns or raises")
 
     async def apply(self, target: Target, change: Change, options: WriteOptions) -> Written:
@@ -155,9 +161,9 @@ class Objects:
             raise invalid(target.served, target.name or _name(obj), found)
 
     async def _written(
-        self, target: Target, stored: Object, warnings: Sequence[str], *, created: bool = False
+        self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
     ) -> Written:
-        advice = await self._advise(stored) if self._advise else ()
+        advice = await self._advise(stored, dry_run=options.dry_run) if self._advise else ()
         return Written(as_served(stored, target.served), [*warnings, *advice], created)
 
 

@@ -29,6 +29,10 @@ Admit = Callable[[Object, Object | None], Object]
 """Checks and completes an object before it is stored: (new, old or None) -> what to store. Raises Invalid."""
 
 
+Kept = Callable[[Sequence[Change]], None]
+"""Sees the changes of each call once they are durable, before any other task runs. A refused or dry run has none."""
+
+
 class Store(Protocol):
     """Versioned objects. Every call raises `Unavailable` when the store can't be reached."""
 

@@ -13,7 +13,7 @@ from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
 from headgate.store import rules
-from headgate.store.base import Admit, Change, Listing
+from headgate.store.base import Admit, Change, Kept, Listing
 from headgate.store.history import History
 from headgate.store.shelves import Shelves, owners
 
@@ -39,8 +39,16 @@ class _Step(NamedTuple):
 class MemoryStore:
     """Implements `store.base.Store`. One event loop; a call never waits, so calls are atomic among tasks."""
 
-    def __init__(self, *, admit: Admit | None = None, journal: Journal | None = None, history: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        admit: Admit | None = None,
+        kept: Kept | None = None,
+        journal: Journal | None = None,
+        history: int = 10_000,
+    ) -> None:
         self._admit = admit
+        self._kept = kept
         self._journal = journal
         self._shelves = Shelves()
         revision, objects = journal.load() if journal else (0, ())
@@ -138,6 +146,8 @@ class MemoryStore:
                 changes = [step.change for step in self._steps]
                 if self._journal and changes:
                     self._journal.append(changes)
+                if self._kept:
+                    self._kept(changes)
                 self._history.append(changes)
                 kept = True
         finally:

@@ -1,0 +1,75 @@
+"""One sound object of each kind that headgate stores, in hub version."""
+
+from typing import Any
+
+from headgate.resources.registry import Kind
+
+_PODS = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
+_WORKLOAD = {"selector": {"matchLabels": {"app": "web"}}, "template": _PODS}
+_RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
+_CONTENT: dict[tuple[str, str], dict[str, Any]] = {
+    ("", "Namespace"): {},
+    ("", "Service"): {"spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}},
+    ("", "Pod"): _PODS,
+    ("", "ServiceAccount"): {},
+    ("", "Secret"): {"stringData": {"a": "b"}},
+    ("", "ConfigMap"): {"data": {"a": "b"}},
+    ("", "Event"): {"involvedObject": {"kind": "Pod", "name": "web", "namespace": "default"}, "reason": "Started"},
+    ("apps", "Deployment"): {"spec": _WORKLOAD},
+    ("apps", "ReplicaSet"): {"spec": _WORKLOAD},
+    ("discovery.k8s.io", "EndpointSlice"): {
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"name": "http", "port": 80}],
+    },
+    ("gateway.networking.k8s.io", "GatewayClass"): {"spec": {"controllerName": "headgate.dev/gateway-controller"}},
+    ("gateway.networking.k8s.io", "Gateway"): {
+        "spec": {
+            "gatewayClassName": "headgate",
+            "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+        }
+    },
+    ("gateway.networking.k8s.io", "HTTPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
+    ("gateway.networking.k8s.io", "GRPCRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
+    ("gateway.networking.k8s.io", "TCPRoute"): {"spec": {"parentRefs": [{"name": "shop"}], "rules": _RULES}},
+    ("gateway.networking.k8s.io", "ReferenceGrant"): {
+        "spec": {
+            "from": [{"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": "web"}],
+            "to": [{"group": "", "kind": "Service"}],
+        }
+    },
+    ("split.smi-spec.io", "TrafficSplit"): {
+        "spec": {
+            "service": "web",
+            "backends": [{"service": "web-v1", "weight": 90}, {"service": "web-v2", "weight": 10}],
+        }
+    },
+    ("specs.smi-spec.io", "HTTPRouteGroup"): {"spec": {"matches": [{"name": "all", "pathRegex": ".*"}]}},
+    ("specs.smi-spec.io", "TCPRoute"): {"spec": {"matches": {"ports": [80]}}},
+    ("specs.smi-spec.io", "UDPRoute"): {"spec": {"matches": {"ports": [53]}}},
+    ("access.smi-spec.io", "TrafficTarget"): {
+        "spec": {
+            "destination": {"kind": "ServiceAccount", "name": "web", "namespace": "default"},
+            "sources": [{"kind": "ServiceAccount", "name": "shop", "namespace": "default"}],
+            "rules": [{"kind": "TCPRoute", "name": "web"}],
+        }
+    },
+    ("headgate.dev", "TLSConfig"): {
+        "spec": {"subjectNames": ["foo"], "selector": {"matchLabels": {"app": "web"}}},
+    },
+}
+
+
+def sound(kind: Kind, name: str) -> dict[str, Any]:
+    """Return a new object of a kind that the API must take."""
+    content = _CONTENT[kind.group, kind.kind]
+    metadata = {**content.get("metadata", {}), "name": name}
+    if kind.namespaced:
+        metadata["namespace"] = "default"
+    return {"apiVersion": kind.hub, "kind": kind.kind, **content, "metadata": metadata}
+
+
+def path(kind: Kind) -> str:
+    """Return the collection of a kind in the namespace `default`, in hub version."""
+    scope = "/namespaces/default" if kind.namespaced else ""
+    return f"/{'apis' if kind.group else 'api'}/{kind.hub}{scope}/{kind.plural}"
