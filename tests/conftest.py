@@ -1,9 +1,12 @@
 """What all tests share: the option that writes golden files, patience on a busy machine, and what Ctrl-C does."""
 
+import os
 import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from headgate.local.runtime_directory import remove_unused
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
@@ -14,3 +17,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # who runs the tests in t
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew; read the diff")
+
+
+def pytest_sessionfinish() -> None:
+    """Remove the runtime directories of the headgates that tests killed."""
+    remove_unused(os.environ)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.app import app
 from headgate.control.instance import Instance, write_instance
-from headgate.local.envoy import runtime_directory
+from headgate.local.runtime_directory import runtime_directory
 from headgate.resources import decode
 from headgate.serve.apiserver import create_app, serve, write_kubeconfig
 from headgate.serve.certificate import Certificate, certificate_in
@@ -148,3 +149,4 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
+        shutil.rmtree(world.probe.parent)

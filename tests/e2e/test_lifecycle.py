@@ -94,6 +94,19 @@ def test_the_end_leaves_no_process_and_no_socket(new_world: Callable[..., World]
     assert world.stderr == ""
 
 
+def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Callable[..., World]) -> None:
+    killed = new_world()
+    sockets, envoy = Path(killed.instance["admin"]).parent, killed.started()["envoy"]
+    killed.kill()
+    other = new_world()
+    assert sockets.is_dir()  # its Envoy lives, and the next start with its state directory adopts it
+    other.stop()
+    os.kill(envoy, signal.SIGKILL)
+    until(lambda: not killed.started())
+    other.start()
+    assert not sockets.exists()
+
+
 def test_a_signal_while_it_starts_ends_it_too(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
     world.stop()

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from headgate.errors import ProxyError
-from headgate.local.envoy import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy, runtime_directory
+from headgate.local.envoy import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
 from headgate.local.envoy_admin import Admin
+from headgate.local.runtime_directory import runtime_directory
 
 BINARY = find_envoy(os.environ)
 DEADLINE_S = 30
@@ -232,41 +233,3 @@ async def test_admin_refusals_are_told(envoy: Start) -> None:
 async def test_an_admin_socket_without_envoy_is_told(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="does not answer"):
         await Admin(tmp_path / "none.sock").get("/ready")
-
-
-class TestRuntimeDirectory:
-    def test_is_short_private_and_the_same_each_time(self, tmp_path: Path) -> None:
-        deep = tmp_path / ("x" * 100) / ("y" * 100)
-        deep.mkdir(parents=True)
-        directory = runtime_directory(deep, {})
-        try:
-            assert runtime_directory(deep, {}) == directory
-            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-            assert len(str(directory)) <= 107 - 33
-        finally:
-            directory.rmdir()
-
-    def test_uses_the_users_runtime_directory_when_it_fits(self, tmp_path: Path) -> None:
-        run = Path("/tmp") / f"hg-run-{os.getpid()}"
-        run.mkdir()
-        try:
-            directory = runtime_directory(tmp_path, {"XDG_RUNTIME_DIR": str(run)})
-            assert directory.parent == run
-            directory.rmdir()
-        finally:
-            run.rmdir()
-
-    def test_refuses_what_others_can_write(self, tmp_path: Path) -> None:
-        directory = runtime_directory(tmp_path, {})
-        directory.chmod(0o777)
-        with pytest.raises(ProxyError, match="only you can open"):
-            runtime_directory(tmp_path, {})
-        directory.rmdir()
-
-    def test_refuses_a_link(self, tmp_path: Path) -> None:
-        directory = runtime_directory(tmp_path, {})
-        directory.rmdir()
-        directory.symlink_to(tmp_path)
-        with pytest.raises(ProxyError, match="only you can open"):
-            runtime_directory(tmp_path, {})
-        directory.unlink()

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shutil
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,10 +35,11 @@ from headgate.control.trust import Trust
 from headgate.envoy import reporting
 from headgate.envoy.view import Node
 from headgate.local.environment import NO_PROXY
-from headgate.local.envoy import EnvoyProcess, find_envoy, runtime_directory
+from headgate.local.envoy import EnvoyProcess, find_envoy
 from headgate.local.envoy_admin import Admin
 from headgate.local.gateways import GatewayAddresses
 from headgate.local.runtime import LocalRuntime
+from headgate.local.runtime_directory import claimed, remove_unused
 from headgate.local.sidecars import SidecarSite
 from headgate.resources.meta import Key, Object
 from headgate.serve.apiserver import create_app, serve, write_kubeconfig
@@ -82,9 +82,9 @@ async def running(options: Options) -> AsyncIterator[Running]:
     gc.set_threshold(*COLLECT)
     async with AsyncExitStack() as stack:
         state = state_directory(options, stack)
-        ground = await lay_ground(options, stack)
-        sockets = runtime_directory(state, os.environ)
-        stack.callback(shutil.rmtree, sockets, ignore_errors=True)  # after all that use them have ended
+        sockets, owner = stack.enter_context(claimed(state, os.environ))  # removed after all that use them have ended
+        remove_unused(os.environ)
+        ground = await lay_ground(options, stack, owner)
         before = read_instance(state)
         api = stack.enter_context(listen(options.api_address, before.api.removeprefix("https://") if before else ""))
         exposed = _exposed(options, stack, before)
@@ -112,7 +112,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             options,
         )
         machine = await _control(parts, stack, tasks)
-        envoy = gateway_process(options, instance, parts.tokens, xds=sockets / XDS_SOCKET, guard=ground.guard)
+        envoy = gateway_process(options, instance, parts.tokens, xds=sockets / XDS_SOCKET, inherited=ground.inherited)
         _expose(parts, machine, envoy, tasks)
         tasks.start(keep_token(parts.tokens, state), name="the gateway's token")
         await envoy.start()
@@ -210,7 +210,7 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
             expected=machine.expected,
             settled=machine.settled,
             refused=machine.refused,
-            pass_fds=(parts.ground.guard,),
+            pass_fds=parts.ground.inherited,
             heard=parts.traffic.heard,
             collector=parts.options.collector,
         )

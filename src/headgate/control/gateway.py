@@ -23,9 +23,9 @@ REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired
 
 
 def gateway_process(
-    options: Options, instance: Instance, tokens: LocalTokens, *, xds: Path, guard: int
+    options: Options, instance: Instance, tokens: LocalTokens, *, xds: Path, inherited: tuple[int, ...]
 ) -> EnvoyProcess:
-    """Return the gateway's Envoy, which is not started yet. `guard` is a file descriptor that it inherits."""
+    """Return the gateway's Envoy, which is not started yet. `inherited` are file descriptors."""
     directory = options.state / GATEWAY
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(directory / TOKEN_SOURCE, token_source(str(directory / TOKEN_FILE)))
@@ -43,7 +43,7 @@ def gateway_process(
         ),
         directory=directory,
         admin=Path(instance.admin),
-        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=(guard,)),
+        flags=EnvoyFlags(concurrency=options.concurrency, pass_fds=inherited),
     )
 
 

@@ -29,11 +29,14 @@ GUARDS = "guards.json"
 
 
 class Ground(NamedTuple):
-    """Objects, addresses, and the guard that keeps other headgates off the addresses."""
+    """Objects, addresses, and the open files that each proxy inherits.
+
+    These keep other headgates off the addresses, and show that the runtime directory is in use.
+    """
 
     store: MemoryStore
     addresses: Addresses
-    guard: int
+    inherited: tuple[int, ...]
     settings: Settings
 
 
@@ -47,7 +50,7 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
     return options.state
 
 
-async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
+async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Ground:
     """Open the store with all its admission hooks, and claim a range of addresses."""
     hooks: list[Admit] = []
     followers: list[Kept] = []
@@ -80,4 +83,4 @@ async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
     followers.append(follow_services(addresses))
     await hold_services(store, addresses)
     await ensure_class(store)
-    return Ground(store, addresses, guard.fileno(), settings)
+    return Ground(store, addresses, (guard.fileno(), owner), settings)

@@ -30,8 +30,6 @@ STEADY_S = 30.0
 """An Envoy that ran this long was healthy: the next restart is quick again."""
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 TERM_S = 5.0
-SOCKET_PATH_BYTES = 107
-LONGEST_SOCKET_NAME = 32
 RECORD = "envoy.json"
 
 
@@ -98,30 +96,6 @@ def find_envoy(environ: Mapping[str, str]) -> Path:
     if not os.access(binary, os.X_OK) or binary.is_dir():
         raise ProxyError(f"{binary} is not a program that may be run: {hint}")
     return binary
-
-
-def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
-    """Return a private directory (0700) for the sockets of `state`, the same one each time, with a short path.
-
-    A unix socket's path has 107 bytes; state directories may be longer than that. Raises ProxyError when somebody
-    else owns what is there.
-    """
-    digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
-    name = f"headgate-{os.geteuid()}-{digest}"
-    directory = _runtime_base(environ, len(name)) / name
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-    status = directory.lstat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o170777 != 0o040700:
-        raise ProxyError(f"{directory} is not a directory that only you can open: remove it, or set XDG_RUNTIME_DIR")
-    return directory
-
-
-def _runtime_base(environ: Mapping[str, str], name_bytes: int) -> Path:
-    named = Path(environ.get("XDG_RUNTIME_DIR", ""))
-    room = SOCKET_PATH_BYTES - LONGEST_SOCKET_NAME - name_bytes - 2
-    fits = named.is_absolute() and len(os.fsencode(named)) <= room
-    return named if fits and named.is_dir() and os.access(named, os.W_OK) else Path("/tmp")  # noqa: S108 - owner and mode are checked
 
 
 class EnvoyProcess:
