@@ -3,7 +3,7 @@
 import pytest
 from tests.compiler.pods import compiled, findings, identities, obj, pod, service, workloads
 
-from headgate.compiler.reasons import Reason
+from headgate.compiler.reasons import Reason, Severity
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.workloads import Spoken, Stage
@@ -57,9 +57,11 @@ def test_the_oldest_service_decides_for_who_does_not_say_which_he_means():
         Spoken(protocol=Protocol.TCP, services=(PortRef("default/old", 8080),)),
         Spoken(protocol=Protocol.HTTP, services=(PortRef("default/young", 8080),)),
     )
-    (told,) = findings(result, Reason.PROTOCOLS_DIFFER)
-    assert "with mutual TLS at the pods' sidecars too" in told.message
-    assert "plaintext is taken to speak tcp" in told.message
+    (told,) = findings(result, Reason.PROTOCOL_CONFLICT)
+    assert told.about.name == "young"
+    assert told.reason.severity is Severity.WARNING
+    assert "port 8080 is http here, but port 8080 of Service default/old, which is older, declares tcp" in told.message
+    assert "at the pods' sidecars, plaintext counts as tcp" in told.message
 
 
 def test_a_service_that_says_nothing_decides_last():

@@ -192,12 +192,15 @@ def test_websockets_pass(world: World, namespace: str) -> None:
 
 
 def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> None:
-    """R67, D15: the clients of each get what it says, and the younger one is told."""
+    """R67, D15: the clients of each get what it says, and the younger one gets a Warning."""
     pod = world.backend("pod")
     world.apply(declared("one", pod, app="http"), declared("two", pod, app="tcp"), namespace=namespace)
     assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
     assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
-    assert f"Service {namespace}/one" in world.event("ProtocolsDiffer", "two", namespace)[2]
+    severity, _, message = world.event("ProtocolConflict", "two", namespace)
+    assert severity == "Warning"
+    assert f"Service {namespace}/one" in message
+    assert [item for item in world.events("one", namespace) if item[1] == "ProtocolConflict"] == []
 
 
 def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:

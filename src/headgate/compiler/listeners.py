@@ -81,7 +81,9 @@ def _conflicts(key: Key, listeners: Sequence[Listener]) -> Mapping[int, list[Fin
                 f"{listeners[index].name} a port of its own"
             )
             field = f"spec.listeners[{index}].protocol"
-            found[index].append(Finding(about=key, reason=Reason.PROTOCOL_CONFLICT, field=field, message=message))
+            found[index].append(
+                Finding(about=key, reason=Reason.LISTENER_PROTOCOL_CONFLICT, field=field, message=message)
+            )
     return found
 
 

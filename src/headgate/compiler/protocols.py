@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.compiler.service_names import REGISTERED
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.protocols import Protocol
@@ -19,23 +20,34 @@ from headgate.model.routing import Endpoints
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 
-_WORDS = {
-    Protocol.HTTP: "http http/1.1 http1 grpc-web ws kubernetes.io/ws",
-    Protocol.HTTP2: "http2 http/2 h2c kubernetes.io/h2c grpc",
+_NAMED = {
+    Protocol.HTTP: "http http1 grpc-web ws",
+    Protocol.HTTP2: "http2 h2c grpc",
     Protocol.TCP: (
         "tcp redis mongo mongodb postgres postgresql kafka amqp mqtt ldap cassandra cql memcache memcached nats stomp "
-        "zookeeper thrift xmpp-client irc rtsp sip dns domain oracle tds ms-sql-s rdp kerberos"
+        "zookeeper thrift xmpp-client irc rtsp sip dns tds ms-sql-s rdp kerberos"
     ),
-    # Their servers greet first: a proxy that waits for the client's first bytes would wait for ever.
-    Protocol.TCP_SERVER_FIRST: "tcp-server-first mysql mariadb smtp submission ftp ssh sftp imap pop3 nntp vnc",
-    Protocol.TLS: (
-        "tls https ssl wss kubernetes.io/wss ldaps imaps pop3s smtps submissions ftps amqps mqtts secure-mqtt rediss ircs"
-    ),
+    # Their servers send first: a proxy that waits for the client's first bytes would wait for ever.
+    Protocol.TCP_SERVER_FIRST: "tcp-server-first mysql mariadb smtp ftp ssh sftp imap pop3 nntp vnc",
+    Protocol.TLS: "tls https ssl wss ldaps imaps pop3s smtps submissions ftps amqps mqtts secure-mqtt rediss ircs",
 }
-PROTOCOLS: Mapping[str, Protocol] = MappingProxyType(
-    {word: protocol for protocol, words in _WORDS.items() for word in words.split()}
-)
-"""What each known word means, in lower case."""
+_APP_ONLY = {
+    Protocol.HTTP: "http/1.1 http-alt www www-http kubernetes.io/ws",
+    Protocol.HTTP2: "http/2 kubernetes.io/h2c",
+    Protocol.TCP: "oracle",
+    Protocol.TCP_SERVER_FIRST: "submission telnet rfb rsync sieve daytime time qotd chargen pop2 mysqlx netconf-ssh",
+    Protocol.TLS: "kubernetes.io/wss https-alt",
+}
+
+
+def _by_word(words: Mapping[Protocol, str]) -> dict[str, Protocol]:
+    return {word: protocol for protocol, text in words.items() for word in text.split()}
+
+
+NAMED: Mapping[str, Protocol] = MappingProxyType(_by_word(_NAMED))
+"""What a port's name may be, or begin with before a `-`, in lower case."""
+KNOWN: Mapping[str, Protocol] = MappingProxyType({**REGISTERED, **_by_word(_APP_ONLY), **NAMED})
+"""What `appProtocol` may be, in lower case."""
 GRPC = "grpc"
 """As the whole name of a port it says little: 001 has such a port with any kind of application behind it. gRPC clients
 speak HTTP/2 anyway, so calling the backend as the client calls is right for both."""
@@ -51,20 +63,20 @@ class Choice(NamedTuple):
 def protocol_of(port: ServicePort) -> Choice:
     """Decide what is spoken on a Service port."""
     written = port.app_protocol
-    if word := _app_word(port):
-        return Choice(PROTOCOLS[word], f"because the port's appProtocol is {written}")
+    if protocol := _app_protocol(port):
+        return Choice(protocol, f"because the port's appProtocol is {written}")
     if written:
         return Choice(Protocol.HTTP, f"because headgate does not know the appProtocol {written}")
     if port.name.lower() == GRPC:
         return Choice(Protocol.HTTP_ANY, "because the port's name is grpc; backends are called as clients call")
     if word := _name_word(port.name):
-        return Choice(PROTOCOLS[word], f"because the port's name is {port.name}")
+        return Choice(NAMED[word], f"because the port's name is {port.name}")
     return Choice(Protocol.HTTP, "because neither appProtocol nor the port's name says what it is")
 
 
 def is_declared(port: ServicePort) -> bool:
     """Say whether the Service says what is spoken on the port; a backend that says nothing takes what its root has."""
-    return bool(_app_word(port) or (not port.app_protocol and _name_word(port.name)))
+    return bool(_app_protocol(port) or (not port.app_protocol and _name_word(port.name)))
 
 
 def ports(snapshot: Snapshot) -> Mapping[PortRef, ServicePort]:
@@ -77,14 +89,15 @@ def ports(snapshot: Snapshot) -> Mapping[PortRef, ServicePort]:
 
 
 def findings(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
-    """Tell about words that are not known, and about Services that say different things of the same pods (R67)."""
+    """Yield each unknown appProtocol, and each Service that contradicts an older one about a port of a pod (R67)."""
     for key, service in snapshot.services.values():
         known = {id(port) for port in routed_ports(service)}
         for index, port in enumerate(service.spec.ports):
-            if id(port) in known and port.app_protocol and not _app_word(port):
+            if id(port) in known and port.app_protocol and not _app_protocol(port):
                 message = (
-                    f"appProtocol {port.app_protocol} of port {port.port} is not known; the port is taken for http. "
-                    "Write http, http2, grpc, tcp, tcp-server-first or tls"
+                    f"appProtocol {port.app_protocol} of port {port.port} is no protocol that headgate knows and no "
+                    "service name of IANA's registry; the port counts as http. Write http, http2, grpc, tcp, "
+                    "tcp-server-first, tls or a registered name"
                 )
                 yield Finding(
                     about=key,
@@ -95,15 +108,14 @@ def findings(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Findin
     yield from _conflicts(snapshot, places)
 
 
-def _app_word(port: ServicePort) -> str:
-    word = port.app_protocol.strip().lower()
-    return word if word in PROTOCOLS else ""
+def _app_protocol(port: ServicePort) -> Protocol | None:
+    return KNOWN.get(port.app_protocol.strip().lower())
 
 
 def _name_word(name: str) -> str:
     """Return the longest known word that the name is, or begins with before a `-` (R62)."""
     parts = name.lower().split("-")
-    return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in PROTOCOLS), "")
+    return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
 
 def _conflicts(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
@@ -133,14 +145,14 @@ def _conflict(snapshot: Snapshot, ref: PortRef, oldest: PortRef, declared: Mappi
     winner, _ = snapshot.services[oldest.service]
     index = next(index for index, port in enumerate(service.spec.ports) if port.port == ref.port)
     message = (
-        f"port {ref.port} is {declared[ref].value} here, and the same pods' port is {declared[oldest].value} by port "
-        f"{oldest.port} of {winner}, which is older. The clients of each Service get what it says, with mutual TLS at the "
-        f"pods' sidecars too; there, whoever sends plaintext is taken to speak {declared[oldest].value}. If the pods speak one "
-        "of the two, let both Services say so"
+        f"port {ref.port} is {declared[ref].value} here, but port {oldest.port} of {winner}, which is older, declares "
+        f"{declared[oldest].value} for the same port of the same pods. Clients of each Service get the protocol that it "
+        f"declares; at the pods' sidecars, plaintext counts as {declared[oldest].value}. If the pods speak only one of the "
+        "two, declare it in both Services"
     )
     return Finding(
         about=key,
-        reason=Reason.PROTOCOLS_DIFFER,
+        reason=Reason.PROTOCOL_CONFLICT,
         field=f"spec.ports[{index}].appProtocol",
         message=message,
         related=() if winner == key else (winner,),

@@ -51,7 +51,7 @@ class Reason(enum.Enum):
     NEVER_MATCHES = "NeverMatches"
     NO_EFFECT = "NoEffect"
     MATCH_NOT_APPLICABLE = "MatchNotApplicable"
-    PROTOCOLS_DIFFER = "ProtocolsDiffer"
+    PROTOCOL_CONFLICT = "ProtocolConflict"
     UNKNOWN_PROTOCOL = "UnknownProtocol"
     ENVOY_REJECTED = "EnvoyRejected"
     NO_MATCHING_PARENT = "NoMatchingParent"
@@ -63,7 +63,7 @@ class Reason(enum.Enum):
     UNSUPPORTED_PROTOCOL = "UnsupportedProtocol"
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
-    PROTOCOL_CONFLICT = "ProtocolConflict"
+    LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
     ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
     NAME_REPEATED = "NameRepeated"
     PERCENT_IGNORED = "PercentIgnored"
@@ -140,11 +140,11 @@ EXPLAINED = {
     Reason.MATCH_NOT_APPLICABLE: Explained(
         _WARNING, _PROGRAMMED, "The port carries connections, not requests; a split with matches does nothing there."
     ),
-    Reason.PROTOCOLS_DIFFER: Explained(
-        _NOTE, _PROGRAMMED, "An older Service says something else about the protocol of the same pods."
+    Reason.PROTOCOL_CONFLICT: Explained(
+        _WARNING, _PROGRAMMED, "An older Service declares another protocol for the same port of the same pods."
     ),
     Reason.UNKNOWN_PROTOCOL: Explained(
-        _WARNING, _PROGRAMMED, "The port's appProtocol is not known; the port is taken for http."
+        _WARNING, _PROGRAMMED, "The port's appProtocol is not known; the port counts as http."
     ),
     Reason.NOT_ROUTED: Explained(_NOTE, _PROGRAMMED, "headgate does not route this port or Service."),
     Reason.SHADOWED: Explained(
@@ -178,7 +178,7 @@ EXPLAINED = {
     Reason.INVALID_CERTIFICATE_REF: Explained(
         _ERROR, _REFS, "The listener's certificate is missing or can't be used; the listener is not served."
     ),
-    Reason.PROTOCOL_CONFLICT: Explained(
+    Reason.LISTENER_PROTOCOL_CONFLICT: Explained(
         _ERROR, _ACCEPTED, "Listeners ask for different protocols on one port; none of them is served."
     ),
     Reason.ADDRESS_NOT_ASSIGNED: Explained(

@@ -10,7 +10,10 @@ from headgate.compiler.shares import failure
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key
 
-_WORDS = {Reason.PORT_NOT_BINDABLE: "PortUnavailable"}  # the Gateway API's word, where it has another one
+_WORDS = {  # the Gateway API's words, where it has other ones
+    Reason.PORT_NOT_BINDABLE: "PortUnavailable",
+    Reason.LISTENER_PROTOCOL_CONFLICT: "ProtocolConflict",
+}
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
 _TOLD = {Reason.PERCENT_IGNORED, Reason.FRACTION_ROUNDED, Reason.FIELD_IGNORED}
 
@@ -69,15 +72,15 @@ def _gateway_verdicts(address: str, plans: Sequence[ListenerPlan]) -> Iterable[V
 def _listener_verdicts(plan: ListenerPlan) -> tuple[Verdict, ...]:
     found = [*plan.faults, *plan.warnings]
     accepted = [item for item in found if item.reason in _LISTENER_ACCEPTED]
-    conflicts = [item for item in found if item.reason is Reason.PROTOCOL_CONFLICT]
-    refs = [item for item in found if item.reason not in {*_LISTENER_ACCEPTED, Reason.PROTOCOL_CONFLICT}]
+    conflicts = [item for item in found if item.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
+    refs = [item for item in found if item.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}]
     verdicts = [
         _first("Accepted", accepted, fine=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
         _first("ResolvedRefs", refs, fine="every certificate and kind that the listener names can be used"),
         Verdict(
             type="Conflicted",
             status=bool(conflicts),
-            reason=conflicts[0].reason.value if conflicts else "NoConflicts",
+            reason=_WORDS[conflicts[0].reason] if conflicts else "NoConflicts",
             message=joined(conflicts) or "no other listener asks for the same",
         ),
     ]
