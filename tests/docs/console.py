@@ -1,0 +1,197 @@
+"""The console examples of a page of docs/, and a shell session that runs them as a reader would.
+
+A comment before a block says what a reader knows from the text around it:
+
+    <!-- file: split.yaml -->        the block is written to this file
+    <!-- apply -->                   the block of YAML is applied with kubectl
+    <!-- run: examples/canary -->    `headgate up` runs this directory from here on; `, with PAGE` adds that page's files
+    <!-- not run: REASON -->         the block is shown only
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from tests.e2e.world import until
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+READY = "headgate is up."
+_DIRECTIVE = re.compile(r"<!-- (file|apply|run|not run)(?:: (.*))? -->")
+_MASKS = (
+    (re.compile(r"\b[0-9a-f]{8}\b|(?:[0-9A-F]{2}:){31}[0-9A-F]{2}"), "HEX"),
+    (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?\b"), "-SUFFIX"),
+    (re.compile(r"export KUBECONFIG=\S+"), "export KUBECONFIG=PATH"),
+    (re.compile(r"\d+(?:\.\d+)*"), "N"),
+    (re.compile(r"[ \t]+"), " "),
+)
+SECONDS = 30.0
+_ASKS = ("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "headgate try", "curl")
+
+
+class Step(NamedTuple):
+    """A command and the lines that the page shows behind it."""
+
+    line: int
+    command: str
+    shown: tuple[str, ...]
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the directive before it."""
+
+    line: int
+    language: str
+    text: str
+    directive: str = ""
+    argument: str = ""
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the commands of a console block; a command goes on in the next line after a backslash."""
+        lines = self.text.splitlines()
+        starts = [index for index, line in enumerate(lines) if line.startswith("$ ")]
+        for start, end in pairwise([*starts, len(lines)]):
+            last = start
+            while lines[last].endswith("\\"):
+                last += 1
+            command = "\n".join(lines[start : last + 1]).removeprefix("$ ")
+            yield Step(self.line + start + 1, command, tuple(lines[last + 1 : end]))
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    found: list[Block] = []
+    directive, opened, language, start = ("", ""), False, "", 0
+    content: list[str] = []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            if opened:
+                found.append(Block(start, language, "\n".join(content) + "\n", *directive))
+                directive = "", ""
+            opened, language, start, content = not opened, line.strip("`"), number, []
+        elif opened:
+            content.append(line)
+        elif match := _DIRECTIVE.fullmatch(line):
+            directive = match[1], match[2] or ""
+    return found
+
+
+def masked(line: str) -> str:
+    """Return a line without what differs from one machine and one run to the next: numbers, suffixes, widths."""
+    for pattern, word in _MASKS:
+        line = pattern.sub(word, line)
+    return line.strip()
+
+
+def differs(shown: Sequence[str], printed: Sequence[str]) -> str:
+    """Return the first shown line that is not where it should be; `...` stands for any lines, also inside a line."""
+    wanted = [masked(line) for line in shown if line.strip()]
+    actual = [masked(line) for line in printed if line.strip()]
+    place, gap = 0, False
+    for line in wanted:
+        if line == "...":
+            gap = True
+            continue
+        pattern = re.compile(".*".join(re.escape(part) for part in line.split("...")))
+        fits = [index for index in range(place, len(actual)) if pattern.fullmatch(actual[index])]
+        if not fits or (not gap and fits[0] != place):
+            return line
+        place, gap = fits[0] + 1, False
+    return "" if gap or place == len(actual) else f"nothing more than {actual[place]}"
+
+
+class Session:
+    """A bash in an empty directory with the project's examples beside it; use it as a context."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: list[subprocess.Popen[str]] = []
+        for name in ("examples", "deploy"):
+            (directory / name).symlink_to(ROOT / name)
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR", "USER") if name in os.environ}
+        self._environ = {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "200", "NO_COLOR": "1"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.send_signal(signal.SIGINT)
+        for process in self._started:
+            process.wait(60)
+
+    def play(self, block: Block) -> None:
+        """Do what a reader does with a block. Raises AssertionError with the page's line."""
+        if block.directive == "file":
+            path = self._directory / block.argument
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.directive == "apply":
+            self._run("kubectl apply -f -", block.text)
+        elif block.language == "console" and block.directive != "not run":
+            if block.directive == "run":
+                directory, _, page = block.argument.partition(", with ")
+                for other in blocks(ROOT / page) if page else ():
+                    if other.directive == "file":
+                        self.play(other)
+                self._up(f"headgate up {directory}")
+                self._run("export KUBECONFIG=.headgate/kubeconfig")
+            for step in block.steps():
+                self._step(step)
+
+    def _step(self, step: Step) -> None:
+        command = step.command.removesuffix(" &")
+        if command.startswith("headgate up"):
+            printed = self._up(command)
+            assert not step.shown or not differs(step.shown, printed), f"line {step.line}: {printed}"
+            return
+        if not command.startswith(_ASKS):
+            self._compare(step, self._run(command))
+            return
+        until(lambda: self._compare(step, self._run(command)) or True, f"line {step.line}", SECONDS)
+
+    @staticmethod
+    def _compare(step: Step, printed: Sequence[str]) -> None:
+        if step.shown:
+            wrong = differs(step.shown, printed)
+            assert not wrong, f"line {step.line}: $ {step.command}: wanted {wrong!r} in {chr(10).join(printed)}"
+
+    def _run(self, command: str, given: str = "") -> list[str]:
+        """Run a command; what it exports holds for the next ones."""
+        script = f"{command}\n__code=$?\nexport -p > .environment\nexit $__code"
+        before = "[ -f .environment ] && . ./.environment\nset -a\n"
+        ended = subprocess.run(
+            ["bash", "-c", before + script],
+            cwd=self._directory,
+            env=self._environ,
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return ended.stdout.splitlines()
+
+    def _up(self, command: str) -> list[str]:
+        """Start a headgate that runs until the session ends; return what it has printed when it is ready."""
+        log = self._directory / f"up-{len(self._started)}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=self._directory, env=self._environ, stdout=output,
+                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+            )  # fmt: skip
+        self._started.append(process)
+
+        def ready() -> list[str]:
+            lines = log.read_text().splitlines()
+            assert process.poll() is None, lines
+            return lines if any(line == READY for line in lines) else []
+
+        return until(ready, command, 60)

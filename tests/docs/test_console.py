@@ -1,0 +1,44 @@
+"""Every console example of the documentation runs as it is printed."""
+
+from pathlib import Path
+
+import pytest
+from tests.docs.console import ROOT, Session, blocks, differs
+
+from headgate.store.files import read
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def runs(page: Path) -> bool:
+    return any(block.language == "console" and block.directive != "not run" for block in blocks(page))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run_as_printed(page: Path, tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        for block in blocks(page):
+            session.play(block)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_what_is_not_run_says_why(page: Path) -> None:
+    assert all(block.argument for block in blocks(page) if block.directive == "not run")
+
+
+def test_a_line_that_is_missing_is_seen() -> None:
+    assert differs(["a 1", "...", "c"], ["a   22", "x", "c"]) == ""
+    assert differs(["a", "c"], ["a", "b", "c"]) == "c"
+    assert differs(["a", "...", "d"], ["a", "b", "c"]) == "d"
+    assert differs(["a"], ["a", "b"]) == "nothing more than b"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_manifests_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
+    """A block that shows a mistake is a file of the page. Kinds of a cluster alone (Role) are not read."""
+    manifests = [block for block in blocks(page) if block.language == "yaml" and "apiVersion:" in block.text]
+    for block in (block for block in manifests if block.directive != "file"):
+        (tmp_path / f"line-{block.line}.yaml").write_text(block.text)
+    problems = [str(problem) for problem in read([tmp_path]).problems if manifests]
+    assert [problem for problem in problems if "is not a kind that headgate knows" not in problem] == []
