@@ -1,6 +1,9 @@
 import asyncio
 import json
+import socket
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +66,34 @@ def test_without_a_running_headgate_commands_say_how_to_start_one(run: Callable[
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with its state in .headgate: start one with `headgate up DIR`" in ended.err
+
+
+def test_the_version_is_an_option_too(run: Callable[..., Any]) -> None:
+    assert run("--version") == (0, f"headgate {version('headgate')}\n", "")
+
+
+@pytest.mark.parametrize("command", [["wait", "ts/a"], ["explain", "http://a/"], ["logs", "a"], ["ca"]])
+def test_an_api_that_can_not_be_reached_ends_with_3(
+    run: Callable[..., Any], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not exist, nothing listens there, or it takes the connection and stays silent."""
+    monkeypatch.setattr("headgate.cli.client.ANSWER_S", 0.2)
+    missing = run(*command, "--kubeconfig", "missing")
+    assert missing.code == 3
+    assert "the kubeconfig missing does not exist" in missing.err
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        kubeconfig = {
+            "clusters": [{"name": "a", "cluster": {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a"}}],
+            "current-context": "a",
+        }
+        (tmp_path / "config").write_text(json.dumps(kubeconfig))
+        ended = run(*command, "--kubeconfig", "config")
+        assert ended.code == 3
+        assert "no answer in time" in ended.err
+    ended = run(*command, "--kubeconfig", "config")
+    assert ended.code == 3
+    assert "no API answers" in ended.err
 
 
 def test_version_tells_headgate_envoy_and_that_nothing_runs(run: Callable[..., Any]) -> None:

@@ -288,10 +288,15 @@ def test_a_pod_that_is_deleted_asks_its_program_to_end(shared: World) -> None:
     assert "was deleted: the program is asked to end" in errors
 
 
-def test_mistakes_are_told_and_leave_nothing(shared: World) -> None:
+def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> None:
     code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
-    assert code == 1
+    assert code == 127
     assert "there is no program 'no-such-program'" in errors
+    plain = tmp_path / "plain"
+    plain.touch(mode=0o600)
+    code, _, errors = ended(run(shared, "-l", "app=wrong", "--", str(plain)))
+    assert code == 126
+    assert f"'{plain}' may not be run; make it executable" in errors
     assert ended(run(shared, "-p", "99999", "--", "true"))[0] == 2
     assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
     assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]

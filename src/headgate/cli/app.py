@@ -4,19 +4,20 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from headgate import __version__
 from headgate.cli.output import INTERRUPTED, exit_code, fail
 from headgate.errors import HeadgateError
 
 SUMMARY = "Splits real traffic through real Envoy proxies, as Kubernetes-style resources say, and shows it."
 EPILOG = (
     "Exit codes: 0 fine; 1 the answer is no, or errors were found; 2 wrong usage; 3 no headgate, or no proxy, to be"
-    " reached; 124 timeout; 130 interrupted."
+    " reached; 124 timeout; 126 and 127 `run` can't start the program; 130 interrupted."
 )
 
 
@@ -88,8 +89,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"headgate {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
-def _options() -> None:
+def _options(
+    version: Annotated[  # its callback prints it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Keep the command a group of commands, however many there are."""
 
 

@@ -17,6 +17,7 @@ from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 
 CONNECT_S = 5.0
+ANSWER_S = 30.0  # until an answer begins; a watch begins at once, too
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Client:
         target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
         connection = await self._call(self._connect())
         try:
-            response = await self._call(connection.ask(method, target, self._headers(method), body))
+            response = await self._call(_in_time(connection.ask(method, target, self._headers(method), body)))
             if response.status >= 300:
                 raise _refusal(response.status, await self._call(response.read()))
             yield response
@@ -120,6 +121,11 @@ class Client:
     def _unreachable(self, error: OSError) -> Unavailable:
         reason = error.strerror or str(error) or "no answer in time"
         return Unavailable(f"no API answers at {self._access.server} ({reason}): {START_HINT}")
+
+
+async def _in_time(step: Awaitable[T]) -> T:
+    async with asyncio.timeout(ANSWER_S):
+        return await step
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:

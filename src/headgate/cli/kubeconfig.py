@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from headgate.cli.instance import instance
-from headgate.errors import HeadgateError
+from headgate.cli.instance import START_HINT, instance
+from headgate.errors import HeadgateError, Unavailable
 from headgate.resources.meta import Value
 
 
@@ -47,6 +47,8 @@ def read_kubeconfig(path: Path) -> Access:
     """
     try:
         content = yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    except FileNotFoundError as error:
+        raise Unavailable(f"the kubeconfig {path} does not exist: {START_HINT}") from error
     except OSError as error:
         raise HeadgateError(f"the kubeconfig {path} can't be read: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -15,6 +15,8 @@ NO = 1
 USAGE = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
 INTERRUPTED = 130
 
 
@@ -30,8 +32,18 @@ class TimedOut(HeadgateError):
     """What was waited for did not happen in time."""
 
 
+class NotStarted(HeadgateError):
+    """A program of the user can't be started: it does not exist, or it is not executable."""
+
+    def __init__(self, message: str, reason: OSError) -> None:
+        super().__init__(message)
+        self.code = NOT_FOUND if isinstance(reason, FileNotFoundError) else NOT_EXECUTABLE
+
+
 def exit_code(error: HeadgateError) -> int:
     """Return the exit code that an error ends a command with."""
+    if isinstance(error, NotStarted):
+        return error.code
     if isinstance(error, TimedOut):
         return TIMED_OUT
     return UNREACHABLE if isinstance(error, Unavailable | ProxyError) else NO

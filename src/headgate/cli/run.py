@@ -15,7 +15,7 @@ from headgate.cli.arguments import State
 from headgate.cli.client import Client, path_of
 from headgate.cli.instance import instance
 from headgate.cli.kubeconfig import read_kubeconfig
-from headgate.cli.output import TimedOut, note, usage_error
+from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import states
 from headgate.errors import HeadgateError, NotFound
 from headgate.local import application_ports
@@ -224,7 +224,7 @@ async def _foreground(client: Client, placed: _Placed, command: list[str], signa
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
-        raise HeadgateError(start_fault(Launch(command=tuple(command), env=environment), error)) from error
+        raise NotStarted(start_fault(Launch(command=tuple(command), env=environment), error), error) from error
     signals.pass_to(process)
     following = asyncio.create_task(_end_with(client, placed.pod, process))
     try:
