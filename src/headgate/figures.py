@@ -29,5 +29,14 @@ def latency(seconds: float | None) -> str:
     return _plain(rounded, "s") if rounded >= 1 else _plain(1000 * rounded, "ms")
 
 
+def age(seconds: float) -> str:
+    """Write how long ago something happened, as kubectl does: `12s`, `5m`, `3h`, `9d`. It is never negative."""
+    found = max(seconds, 0.0)
+    for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if found < size * most:
+            return f"{found // size:.0f}{unit}"
+    return f"{found // 86400:.0f}d"
+
+
 def _plain(value: float, unit: str) -> str:
     return f"{value:.0f}{unit}" if value >= 10**_DIGITS else f"{value:.{_DIGITS}g}{unit}"

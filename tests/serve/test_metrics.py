@@ -7,7 +7,7 @@ import pytest
 
 from headgate.quantity import parse_quantity
 from headgate.resources import decode
-from headgate.serve.apiserver import create_app
+from headgate.serve.apiserver import Computed, create_app
 from headgate.serve.metrics_discovery import api_services
 from headgate.serve.metrics_faces import duration, quantity
 from headgate.serve.metrics_query import window
@@ -38,7 +38,7 @@ def numbers() -> Numbers:
 @pytest.fixture
 async def client(numbers: Numbers) -> Client:
     store = await stored()
-    return Client(create_app(store, token=TOKEN, traffic=numbers), store)
+    return Client(create_app(store, token=TOKEN, computed=Computed(traffic=numbers)), store)
 
 
 async def get(client: Client, url: str, **headers: str) -> Any:

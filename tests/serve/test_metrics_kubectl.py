@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
 from headgate.serve.certificate import Certificate
 
 from .conftest import TOKEN, Served, kubectls
@@ -64,7 +64,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
-        app = create_app(store, token=TOKEN, traffic=Numbers(FLOWS))
+        app = create_app(store, token=TOKEN, computed=Computed(traffic=Numbers(FLOWS)))
         serving = asyncio.create_task(serve(app, listener, certificate))
         yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Command] = {
     "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
     "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),
     "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
+    "proxies": Command("proxies:proxies", "Show what each proxy holds, acknowledged and refused."),
     "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
     "logs": Command("logs:logs", "Show what a pod prints."),
     "run": Command("run:run", "Run any program with an identity and a sidecar of its own."),

@@ -17,6 +17,7 @@ from headgate.control.exposed import Exposed, count, expose
 from headgate.control.feed import Feed
 from headgate.control.gateway import GATEWAY, answers, gateway_process, keep_token, serving
 from headgate.control.ground import Ground, lay_ground, state_directory
+from headgate.control.host import LocalHost
 from headgate.control.instance import (
     Instance,
     free_address,
@@ -30,6 +31,7 @@ from headgate.control.instance import (
 from headgate.control.loop import Loop
 from headgate.control.machine import Machine
 from headgate.control.options import Options
+from headgate.control.questions import Questions
 from headgate.control.status import StatusWriter
 from headgate.control.trust import Trust
 from headgate.envoy import reporting
@@ -42,7 +44,7 @@ from headgate.local.runtime import LocalRuntime
 from headgate.local.runtime_directory import claimed, remove_unused
 from headgate.local.sidecars import SidecarSite
 from headgate.resources.meta import Key, Object
-from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
 from headgate.serve.certificate import certificate_in
 from headgate.serve.logs import LogOptions
 from headgate.telemetry import otlp
@@ -121,7 +123,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         runtime = _runtime(parts, machine)
         stack.push_async_callback(runtime.stop)
         tasks.start(runtime.run(), name="runtime")
-        _api(parts, machine, runtime, api, tasks)
+        _api(parts, runtime, Questions(machine, LocalHost(envoy, runtime)), listener=api, tasks=tasks)
         await serving(envoy, parts.trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
@@ -218,10 +220,13 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
     return runtime
 
 
-def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socket.socket, tasks: Background) -> None:
-    """Serve the objects to kubectl."""
+def _api(
+    parts: _Parts, runtime: LocalRuntime, questions: Questions, *, listener: socket.socket, tasks: Background
+) -> None:
+    """Serve the objects to kubectl, and answers about the mesh."""
 
     async def advise(obj: Object, *, dry_run: bool) -> Sequence[str]:
+        machine = questions.machine
         return await (foreseen(obj, machine) if dry_run else advice(obj, machine))
 
     def read_logs(key: Key, options: LogOptions) -> AsyncIterator[bytes]:
@@ -234,6 +239,6 @@ def _api(parts: _Parts, machine: Machine, runtime: LocalRuntime, listener: socke
         token=read_token(parts.state),
         advise=advise,
         logs=read_logs,
-        traffic=parts.options.metrics_source or parts.traffic.windows,
+        computed=Computed(parts.options.metrics_source or parts.traffic.windows, questions),
     )
     tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")

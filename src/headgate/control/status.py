@@ -58,10 +58,23 @@ log = logging.getLogger(__name__)
 
 
 def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
-    """Return the proxies' refusals as findings on the objects to blame.
+    """Return the proxies' refusals as findings on the objects to blame."""
+    blame = blaming(compiled)
+    refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
+    for proxy in fleet.connected():
+        for rejected in proxy.refusals():
+            refusing[blame(proxy.id, rejected), rejected].append(proxy.id)
+    return tuple(
+        Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(proxies, rejected))
+        for (about, rejected), proxies in refusing.items()
+    )
 
-    These are the split or the route whose own it is, the Gateway for what is between and for its certificates, the pod for
-    what is its sidecar's alone, else the Service.
+
+def blaming(compiled: Compiled) -> Callable[[str, Rejected], Key]:
+    """Return a function from a proxy (node id) and its refusal to the object to blame.
+
+    That is the split or the route whose own the resource is, the Gateway for what is between and for its certificates, the
+    pod for what is its sidecar's alone, else the Service.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -69,15 +82,7 @@ def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
         for port in compiled.mesh.gateways
         for _, shown in port.tls
     }
-    refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
-    for proxy in fleet.connected():
-        for rejected in proxy.refusals():
-            about = showing.get(rejected.name) or _blamed(proxy.id, rejected, owners)
-            refusing[about, rejected].append(proxy.id)
-    return tuple(
-        Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(proxies, rejected))
-        for (about, rejected), proxies in refusing.items()
-    )
+    return lambda node_id, rejected: showing.get(rejected.name) or _blamed(node_id, rejected, owners)
 
 
 def _refused(proxies: Sequence[str], rejected: Rejected) -> str:

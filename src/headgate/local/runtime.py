@@ -18,7 +18,7 @@ from headgate.local.application_ports import ApplicationPorts
 from headgate.local.containers import Record, read_record
 from headgate.local.controllers import Controllers
 from headgate.local.environment import NODE
-from headgate.local.envoy import left_behind
+from headgate.local.envoy import EnvoyState, left_behind
 from headgate.local.envoy_admin import Admin
 from headgate.local.logs import Logs, rotate_logs
 from headgate.local.pods import PodRun, Site, Unrouted
@@ -75,6 +75,10 @@ class LocalRuntime:
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of each sidecar, by node id."""
         return {node_id(run.key): run.sidecar.admin for run in self._runs.values() if run.sidecar}
+
+    def sidecars(self) -> Mapping[str, EnvoyState]:
+        """Return the state of each sidecar's process, by node id."""
+        return {node_id(run.key): run.sidecar.process.get() for run in self._runs.values() if run.sidecar}
 
     async def run(self) -> None:
         """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""

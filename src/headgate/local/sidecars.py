@@ -118,6 +118,7 @@ class Sidecar:
             flags=EnvoyFlags(pass_fds=site.pass_fds),
         )
         self.admin = self._envoy.admin
+        self.process = self._envoy.state
         self._work: asyncio.Task[None] | None = None
         self._told = ""
 

@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,9 +17,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.private import write_private
-from headgate.serve import discovery, media, openapi, paths, reviews
+from headgate.serve import discovery, inspect_query, media, openapi, paths, reviews
 from headgate.serve.certificate import Certificate
 from headgate.serve.guard import guarded
+from headgate.serve.inspect import InspectApi, Questions
 from headgate.serve.kinds import groups
 from headgate.serve.listening import Server, serve_on_loopback
 from headgate.serve.logs import LogSource
@@ -40,21 +41,35 @@ _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
+class Computed(NamedTuple):
+    """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API."""
+
+    traffic: Source | None = None
+    questions: Questions | None = None
+
+
+NOTHING_COMPUTED = Computed()
+
+
 def create_app(
     store: Store,
     *,
     token: str,
     advise: Advise | None = None,
     logs: LogSource | None = None,
-    traffic: Source | None = None,
+    computed: Computed = NOTHING_COMPUTED,
 ) -> Starlette:
     """Return the API over `store` for the holder of `token`.
 
-    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods; `traffic` is what
-    proxies count, for the metrics API.
+    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods; `computed` answers
+    for the groups whose objects are not stored.
     """
     closing = asyncio.Event()
-    api = _Api(ResourceApi(Objects(store, advise), logs, closing), MetricsApi(store, traffic))
+    api = _Api(
+        ResourceApi(Objects(store, advise), logs, closing),
+        MetricsApi(store, computed.traffic),
+        InspectApi(computed.questions),
+    )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing
     app.add_middleware(_Gate, token=token)
@@ -124,9 +139,10 @@ def _is_loopback(host: str) -> bool:
 class _Api:
     """Leads each path to its answer; every error becomes a Status."""
 
-    def __init__(self, resources: ResourceApi, metrics: MetricsApi) -> None:
+    def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
         self._resources = resources
         self._metrics = metrics
+        self._inspect = inspect
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
@@ -151,6 +167,8 @@ class _Api:
             return await _review(request, parts[3])
         if face := face_of(parts[1], parts[2]):
             return await self._metrics.answer(request, question(face, parts[3:]))
+        if inspect_query.is_inspect(parts[1], parts[2]):
+            return await self._inspect.answer(request, inspect_query.asked_of(parts[3:]))
         return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
 
 

@@ -5,15 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import headgate
+from headgate.resources import inspect
 from headgate.resources.registry import api_version
-from headgate.serve import metrics_discovery
+from headgate.serve import inspect_query, metrics_discovery
 from headgate.serve.kinds import Served, groups
 from headgate.serve.metrics_faces import FACES
 from headgate.serve.reviews import REVIEWS
 from headgate.serve.status import ApiError, no_such_path
 
 _CHANGES = ("get", "patch", "update")
-_OTHERS = (*((group, version) for group, version, *_ in REVIEWS), *((face.group, face.version) for face in FACES))
+_OTHERS = (
+    *((group, version) for group, version, *_ in REVIEWS),
+    (inspect.GROUP, inspect.VERSION),
+    *((face.group, face.version) for face in FACES),
+)
 """Groups and versions of what is not stored."""
 
 
@@ -65,6 +70,7 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
     rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [_review(plural, kind) for g, v, plural, kind in REVIEWS if (g, v) == (group, version)]
+    rows += inspect_query.rows(group, version)
     rows += metrics_discovery.rows(group, version)
     if not rows:
         raise no_such_path()

@@ -3,10 +3,13 @@
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from headgate.envoy.config import CLUSTER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import NOTHING, ORDER, Rejected, Session
+
+MOST_SENT = 64  # responses without an answer whose time is remembered
 
 
 class Ending(enum.Enum):
@@ -14,6 +17,25 @@ class Ending(enum.Enum):
 
     FORGOTTEN = "there is no such proxy any more"
     REPLACED = "another stream of this proxy began, and the newest counts"
+
+
+@dataclass
+class Answers:
+    """When a proxy connected and answered, in seconds since the epoch. Streams write it; nothing decides by it.
+
+    `acknowledged` has the last ACK of each type, `rejected` the last NACK of a single resource and its time, also after the
+    resource changed. `sent` has the responses without an answer, by nonce.
+    """
+
+    connected: float = 0.0
+    acknowledged: dict[TypeUrl, float] = field(default_factory=dict)
+    rejected: tuple[Rejected, float] | None = None
+    sent: dict[str, float] = field(default_factory=dict)
+
+    def send(self, nonce: str, now: float) -> None:
+        """Remember a response; of many without an answer only the oldest count."""
+        if len(self.sent) < MOST_SENT:
+            self.sent[nonce] = now
 
 
 class Proxy:
@@ -27,6 +49,7 @@ class Proxy:
         self.config: Latest[ProxyConfig | None] = Latest(None)
         self.session: Session | None = None
         self.serves = False
+        self.answers = Answers()
         self._end: Callable[[Ending], None] | None = None
 
     def attach(self, session: Session, end: Callable[[Ending], None]) -> None:
@@ -34,6 +57,7 @@ class Proxy:
         if self._end:
             self._end(Ending.REPLACED)
         self.session, self._end, self.serves = session, end, True
+        self.answers.sent.clear()
 
     def detach(self, session: Session) -> None:
         """Note that a stream is over, if it is still the proxy's."""

@@ -22,7 +22,7 @@ from headgate.model.identities import Credential
 from headgate.xds.fleet import Ending, Fleet
 from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
-from headgate.xds.session import Response, Session
+from headgate.xds.session import Request, Response, Session
 from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -209,6 +209,7 @@ class _Stream:
     async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         """Send until the proxy hangs up. Raises TurnedAway when the stream is ended."""
         self._proxy.attach(self._session, self._drop)
+        self._proxy.answers.connected = time.time()
         self._fleet.counts["streams"] += 1
         self._fleet.bump()
         log.info("proxy %s connected", self._proxy.id)
@@ -267,6 +268,8 @@ class _Stream:
             self._retry = now + RETRY_SECONDS
         responses = self._session.advance() if self._offered() else []
         self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
+        for response in responses:
+            self._proxy.answers.send(response.nonce, time.time())
         return responses
 
     def _offered(self) -> bool:
@@ -295,9 +298,10 @@ class _Stream:
                 _, request = read_request(data)
                 for rejected in self._session.receive(request):
                     log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
+                    self._proxy.answers.rejected = rejected, time.time()
                 self._sent.pop(request.nonce, None)
                 if request.nonce:
-                    self._fleet.counts["acks" if request.error is None else "nacks"] += 1
+                    self._note_answer(request)
                 self._check_size()
                 self._wake.set()
                 self._fleet.bump()
@@ -305,6 +309,12 @@ class _Stream:
             self._end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if not self._over.done():
             self._over.set_result(_Over())
+
+    def _note_answer(self, request: Request) -> None:
+        self._proxy.answers.sent.pop(request.nonce, None)
+        self._fleet.counts["acks" if request.error is None else "nacks"] += 1
+        if request.error is None:
+            self._proxy.answers.acknowledged[request.type_url] = time.time()
 
     async def _follow(self) -> None:
         async for _ in self._proxy.config.changes():

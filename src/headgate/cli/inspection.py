@@ -1,0 +1,74 @@
+"""The inspect API as a client: what the commands ask a running mesh (D29)."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from headgate.cli.client import Client
+from headgate.cli.kubeconfig import Access
+from headgate.envoy.view import SIDECAR
+from headgate.errors import HeadgateError, NotFound
+from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.resources.inspect import API_VERSION, GROUP, Proxy
+from headgate.resources.meta import Input, Object
+
+T = TypeVar("T")
+
+
+class _Proxies(Input, frozen=True, kw_only=True):
+    items: tuple[Proxy, ...]
+
+
+class Inspection:
+    """Questions to a running mesh. Raises Unavailable when it can't be reached, HeadgateError when it refuses."""
+
+    def __init__(self, access: Access) -> None:
+        self.client = Client(access)
+
+    async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
+        """Return all proxies, or the sidecars of a namespace."""
+        return self._read(await self._get("proxies", namespace), _Proxies).items
+
+    async def proxy(self, text: str, namespace: str = "") -> Proxy:
+        """Return one proxy, as users name it. Raises NotFound that names those that there are."""
+        place = place_of(text, namespace or "default")
+        try:
+            return self._read(await self._get("proxies", *place), Proxy)
+        except NotFound:
+            known = ", ".join(item.node for item in await self.proxies())
+            raise NotFound(f"there is no proxy {text!r}; the proxies are: {known}") from None
+
+    async def _get(self, plural: str, namespace: str = "", name: str = "", **query: str) -> Object:
+        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        tail = f"/{quote(name, safe='')}" if name else ""
+        try:
+            return await self.client.get(f"/apis/{API_VERSION}{inside}/{plural}{tail}", **query)
+        except NotFound:
+            if name:
+                raise
+            raise HeadgateError(f"this API has no {GROUP}: no headgate runs behind it, or an older one") from None
+
+    def _read(self, answer: Object, shape: type[T]) -> T:
+        try:
+            return msgspec.convert(answer, shape)
+        except msgspec.ValidationError as error:
+            raise HeadgateError(
+                f"the answer of {GROUP} can't be read, perhaps it is of another version: {error}"
+            ) from error
+
+
+def place_of(text: str, namespace: str) -> tuple[str, str]:
+    """Return the namespace and name of a proxy: `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node id."""
+    match text.split("/"):
+        case ["gateway"]:
+            return SYSTEM_NAMESPACE, text
+        case [name] | ["pod" | "pods" | "po", name]:
+            return namespace, name
+        case [inside, name]:
+            return inside, name
+        case [kind, inside, name] if kind == SIDECAR:
+            return inside, name
+        case _:
+            raise NotFound(f"{text!r} names no proxy; write gateway, a pod's name, or NAMESPACE/POD")

@@ -1,0 +1,159 @@
+"""`headgate proxies`: what each proxy holds, what it acknowledged last, and what it refused."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.inspection import Inspection
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.output import Format, print_document, stdout
+from headgate.envoy.view import SIDECAR
+from headgate.figures import NONE, age
+from headgate.resources import times
+from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
+
+STYLES: Mapping[ProxyState, str] = {
+    "InSync": "green",
+    "Lagging": "yellow",
+    "Refused": "bold red",
+    "Disconnected": "red",
+}
+_SHOWN = {"clusters": "CDS", "endpoints": "EDS", "listeners": "LDS", "routes": "RDS", "secrets": "SDS"}
+
+ProxyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[PROXY]",
+        help="One proxy with all its types: gateway, a pod's name, or NAMESPACE/POD.",
+        show_default=False,
+    ),
+]
+InNamespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="Only the sidecars of a namespace.", show_default=False)
+]
+
+
+def proxies(
+    proxy: ProxyName = "",
+    namespace: InNamespace = "",
+    output: Output = Format.TABLE,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show what each proxy holds, what it acknowledged last, and what it refused.
+
+    CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
+    has not acknowledged the current version of one of them.
+    """
+    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    if proxy:
+        found = asyncio.run(inspection.proxy(proxy, namespace))
+        _answer(found, output, lambda: _details(found))
+    else:
+        every = asyncio.run(inspection.proxies(namespace))
+        _answer({"items": every}, output, lambda: _list(every))
+
+
+def _answer(value: object, output: Format, show: Callable[[], None]) -> None:
+    if output is Format.TABLE:
+        show()
+    else:
+        print_document(value, output)
+
+
+def _list(every: Sequence[Proxy]) -> None:
+    console = stdout()
+    console.print(table(every))
+    for item in every:
+        for line in _trouble(item):
+            console.print(line, style=STYLES[item.status.state], soft_wrap=True)
+
+
+def table(every: Sequence[Proxy]) -> Table:
+    """Return a line for each proxy."""
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("PROXY", "STATE", "LAST ACK", *_SHOWN.values()):
+        found.add_column(title, justify="left" if title in {"PROXY", "STATE"} else "right", no_wrap=title == "PROXY")
+    for item in every:
+        status = item.status
+        by_type = {one.type: one for one in status.types}
+        counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
+        style = None if status.state == "InSync" else STYLES[status.state]
+        found.add_row(shown(item.node), status.state, since(status.last_acknowledged), *counts, style=style)
+    return found
+
+
+def shown(node_id: str) -> str:
+    """Return a proxy's name for people: `gateway`, or `NAMESPACE/POD`."""
+    return node_id.removeprefix(f"{SIDECAR}/")
+
+
+def _count(one: ResourceType) -> str:
+    return str(one.held) if one.held == one.resources else f"{one.held}/{one.resources}"
+
+
+def _trouble(item: Proxy) -> Iterator[str]:
+    """Yield what is wrong with a proxy, each refusal in a line of its own."""
+    for refusal in item.status.refusals:
+        yield f"{shown(item.node)} refused {_refused(refusal)}"
+    if item.status.message and not item.status.refusals:
+        yield f"{shown(item.node)}: {item.status.message}"
+
+
+def _refused(refusal: Refusal) -> str:
+    when = f" {since(refusal.time)} ago" if refusal.time else ""
+    return f"{refusal.type} {refusal.resource}{when}, from {refusal.object}: {refusal.message}"
+
+
+def _details(item: Proxy) -> None:
+    console, status = stdout(), item.status
+    for title, text in _facts(item):
+        console.print(f"{title:<13}{text}", soft_wrap=True)
+    if status.types:
+        console.print()
+        console.print(_types(status.types))
+    for refusal in status.refusals:
+        console.print(f"refused {_refused(refusal)}", style=STYLES["Refused"], soft_wrap=True)
+    if status.last_refusal and not status.last_refusal.current:
+        console.print(f"an earlier refusal, now resolved: {_refused(status.last_refusal)}", soft_wrap=True)
+
+
+def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
+    status = item.status
+    yield "Proxy", item.node
+    yield "State", f"{status.state}{f': {status.message}' if status.message else ''}"
+    if status.connected:
+        yield "Connected", f"{since(status.connected)} ago"
+    if status.process:
+        parts = [f"process {status.process.pid}" if status.process.pid else "no process"]
+        parts += ["adopted from an earlier run"] if status.process.adopted else []
+        parts += [f"restarted {status.process.restarts} times"] if status.process.restarts else []
+        yield "Envoy", ", ".join(parts)
+    if certificate := status.certificate:
+        yield "Certificate", certificate.identity or "none"
+        if certificate.not_after:
+            yield "", f"issued {since(certificate.not_before)} ago, valid until {certificate.not_after}"
+        if certificate.fault:
+            yield "", certificate.fault
+
+
+def _types(every: Sequence[ResourceType]) -> Table:
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("TYPE", "RESOURCES", "HELD", "VERSION", "HELD VERSION", "LAST ACK"):
+        found.add_column(title, justify="right" if title in {"RESOURCES", "HELD", "LAST ACK"} else "left")
+    for one in every:
+        style = None if one.version == one.held_version else STYLES["Lagging"]
+        cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)
+        found.add_row(*cells, since(one.acknowledged), style=style)
+    return found
+
+
+def since(moment: str) -> str:
+    """Write how long ago a time was."""
+    return age(time.time() - times.seconds(moment)) if moment else NONE

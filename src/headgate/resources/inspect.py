@@ -1,0 +1,96 @@
+"""What the inspect API answers, as JSON: `inspect.headgate.dev/v1` (D29). Read-only, and nothing of it is stored.
+
+The API writes these shapes and its clients read them. Times are RFC 3339; an empty one means never.
+"""
+
+from typing import Literal
+
+from headgate.resources.meta import Input
+
+GROUP, VERSION = "inspect.headgate.dev", "v1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+ProxyState = Literal["InSync", "Lagging", "Refused", "Disconnected"]
+"""`Refused`: the proxy rejected a resource and goes on with the version that it had. `Lagging`: it is connected and has not
+acknowledged all that it was sent. `Disconnected`: it has no stream."""
+
+
+class Answer(Input, frozen=True, kw_only=True, omit_defaults=False):
+    """A part of an answer: scripts find every field, also those without content."""
+
+
+class ObjectName(Answer, frozen=True, kw_only=True):
+    """`metadata` of an answer."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class ResourceType(Answer, frozen=True, kw_only=True):
+    """One type of Envoy's resources at one proxy: how many it subscribes to, and how many of them it acknowledged.
+
+    A version is a digest of all names and contents. `held_version` equals `version` when the proxy holds everything.
+    """
+
+    type: str
+    resources: int
+    held: int
+    version: str
+    held_version: str
+    acknowledged: str = ""
+
+
+class Refusal(Answer, frozen=True, kw_only=True):
+    """A resource that a proxy rejected, with Envoy's words. `current`: the proxy still lacks it.
+
+    `object` is the user's object that the resource comes from.
+    """
+
+    type: str
+    resource: str
+    message: str
+    object: str = ""
+    time: str = ""
+    current: bool = True
+
+
+class ProxyProcess(Answer, frozen=True, kw_only=True):
+    """The Envoy process, where headgate runs it: `pid` is 0 while there is none, `failure` says why the last one ended."""
+
+    pid: int = 0
+    adopted: bool = False
+    restarts: int = 0
+    failure: str = ""
+
+
+class Certificate(Answer, frozen=True, kw_only=True):
+    """The certificate that a proxy's configuration holds; `fault` says why there is none, or no new one."""
+
+    identity: str = ""
+    not_before: str = ""
+    not_after: str = ""
+    fault: str = ""
+
+
+class ProxyStatus(Answer, frozen=True, kw_only=True):
+    """What headgate sent to a proxy, and what the proxy answered. `message` explains any state but InSync."""
+
+    state: ProxyState
+    message: str = ""
+    connected: str = ""
+    last_acknowledged: str = ""
+    types: tuple[ResourceType, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    last_refusal: Refusal | None = None
+    process: ProxyProcess | None = None
+    certificate: Certificate | None = None
+
+
+class Proxy(Answer, frozen=True, kw_only=True):
+    """One proxy. A sidecar has the namespace and the name of its pod, a gateway is in `headgate-system`."""
+
+    metadata: ObjectName
+    node: str
+    status: ProxyStatus
+    api_version: str = API_VERSION
+    kind: str = "Proxy"

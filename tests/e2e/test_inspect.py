@@ -1,0 +1,111 @@
+"""What a running mesh says of itself, compared with what its Envoys say (D29)."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.manifests import deployment, external, service
+from tests.e2e.test_refusals import occupied
+from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
+
+
+def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command on a world, wide enough that no table is wrapped."""
+    environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
+    return subprocess.run(
+        [HEADGATE, *words, "--state", str(world.state)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**environment, "COLUMNS": "160"},
+    )
+
+
+def proxies(world: World) -> dict[str, Any]:
+    """Return every proxy's status by node id."""
+    done = headgate(world, "proxies", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return {item["node"]: item["status"] for item in json.loads(done.stdout)["items"]}
+
+
+def rows(text: str) -> dict[str, Sequence[str]]:
+    """Return the lines of a table by their first word; of several the first."""
+    return {line.split()[0]: line.split() for line in reversed(text.splitlines()) if line.strip()}
+
+
+@pytest.fixture(scope="module")
+def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A world with one pod that has a sidecar."""
+    counted: Path = tmp_path_factory.mktemp("counted") / "requests"
+    manifests = [
+        service("web", {"http": 8080}, selector={"app": "web"}),
+        deployment("web", counted, labels={"app": "web"}, ports={"http": 8080}),
+    ]
+    with world_in_a_new_directory(manifests={"site.yaml": "\n---\n".join(manifests)}) as world:
+        until(lambda: {item["state"] for item in proxies(world).values()} == {"InSync"})
+        yield world
+
+
+def sidecar_of(world: World) -> str:
+    return next(node for node in proxies(world) if node.startswith("sidecar/default/web"))
+
+
+def test_every_proxy_is_in_sync_with_versions_and_a_certificate(meshed: World) -> None:
+    found = proxies(meshed)
+    assert set(found) == {"gateway", sidecar_of(meshed)}
+    for status in found.values():
+        assert status["refusals"] == []
+        assert status["lastAcknowledged"]
+        for one in status["types"]:
+            assert (one["held"], one["heldVersion"]) == (one["resources"], one["version"])
+        assert status["process"]["pid"] > 0
+        assert status["certificate"]["notAfter"] > status["lastAcknowledged"]
+    assert found["gateway"]["certificate"]["identity"].endswith("/ns/headgate-system/sa/gateway")
+
+
+def test_kubectl_shows_the_proxies_as_it_shows_objects(meshed: World) -> None:
+    assert "proxies" in rows(meshed.kubectl("api-resources", "--api-group=inspect.headgate.dev"))
+    table = rows(meshed.kubectl("get", "proxies", "-n", "headgate-system"))
+    assert table["NAME"][:3] == ["NAME", "STATE", "LAST_ACK"]
+    assert table["gateway"][1] == "InSync"
+    raw = json.loads(meshed.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))
+    assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
+
+
+def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: World) -> None:
+    node = sidecar_of(meshed)
+    pid = proxies(meshed)[node]["process"]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        meshed.kubectl("apply", "-f", "-", stdin=external("other", meshed.backend("other")))
+        status = until(lambda: (found := proxies(meshed)[node])["state"] == "Lagging" and found)
+        assert "it has not answered for" in status["message"]
+        assert any(one["held"] < one["resources"] for one in status["types"])
+        shown = headgate(meshed, "proxies")
+        assert rows(shown.stdout)[node.removeprefix("sidecar/")][1] == "Lagging"
+        assert proxies(meshed)["gateway"]["state"] == "InSync"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: proxies(meshed)[node]["state"] == "InSync")
+
+
+def test_a_refused_resource_is_shown_with_envoys_words_and_the_object_to_blame(world: World, namespace: str) -> None:
+    world.apply(external("taken-range", world.backend("fine")), namespace=namespace)
+    with occupied(world, namespace) as listener:
+        host, port = listener.getsockname()
+        world.apply(service("taken", {"http": port}, clusterIP=host), namespace=namespace)
+        status = until(lambda: (found := proxies(world)["gateway"])["state"] == "Refused" and found)
+        refusal = next(item for item in status["refusals"] if f"/{namespace}/" in item["resource"])
+        assert (refusal["type"], refusal["object"]) == ("listeners", f"Service {namespace}/taken")
+        assert "Address already in use" in refusal["message"]
+        assert refusal["time"]
+        assert rows(headgate(world, "proxies").stdout)["gateway"][1] == "Refused"
+    until(lambda: proxies(world)["gateway"]["state"] == "InSync")
+    after = headgate(world, "proxies", "gateway").stdout
+    assert "an earlier refusal, now resolved: listeners" in after

@@ -1,0 +1,110 @@
+"""The inspect API as HTTP: found by discovery, read-only, and honest about what it has not (D29)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from headgate.resources.inspect import ObjectName, Proxy, ProxyStatus, ResourceType
+from headgate.serve.apiserver import Computed, create_app
+from headgate.store.memory import MemoryStore
+
+from .conftest import TOKEN, Client
+
+GROUP = "/apis/inspect.headgate.dev/v1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
+    types = (
+        ResourceType(type="clusters", resources=3, held=held, version="a", held_version="a" if held == 3 else "b"),
+    )
+    return Proxy(
+        metadata=ObjectName(namespace=namespace, name=name),
+        node=f"sidecar/{namespace}/{name}",
+        status=ProxyStatus(state="InSync" if held == 3 else "Lagging", types=types),
+    )
+
+
+class Answers:
+    """A mesh with three proxies."""
+
+    def proxies(self) -> Any:
+        return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
+
+
+@pytest.fixture
+def asker() -> Client:
+    store = MemoryStore()
+    return Client(create_app(store, token=TOKEN, computed=Computed(questions=Answers())), store)
+
+
+async def names(client: Client, path: str) -> list[str]:
+    answer = await client.call("GET", f"{GROUP}/{path}")
+    assert (answer.code, answer.body["kind"]) == (200, "ProxyList")
+    return [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer.body["items"]]
+
+
+async def test_proxies_are_listed_by_namespace_and_read_by_name(asker: Client) -> None:
+    assert await names(asker, "proxies") == ["a/one", "b/one", "b/two"]
+    assert await names(asker, "namespaces/b/proxies") == ["b/one", "b/two"]
+    one = await asker.call("GET", f"{GROUP}/namespaces/b/proxies/two")
+    assert (one.body["kind"], one.body["apiVersion"]) == ("Proxy", "inspect.headgate.dev/v1")
+    assert one.body["status"]["types"][0] == {
+        "type": "clusters",
+        "resources": 3,
+        "held": 2,
+        "version": "a",
+        "heldVersion": "b",
+        "acknowledged": "",
+    }
+
+
+async def test_kubectl_gets_a_table(asker: Client) -> None:
+    found = (await asker.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
+    assert found["kind"] == "Table"
+    titles = [column["name"] for column in found["columnDefinitions"]]
+    rows = [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
+    assert [(row["Name"], row["State"], row["Clusters"]) for row in rows] == [
+        ("one", "InSync", "3"),
+        ("two", "Lagging", "2/3"),
+    ]
+    assert found["rows"][0]["object"]["metadata"] == {"name": "one", "namespace": "b"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "namespaces/b/proxies/three", 404),
+        ("GET", "proxies/one", 404),
+        ("GET", "nothing", 404),
+        ("GET", "namespaces/b/proxies/two/nothing", 404),
+        ("GET", "namespaces//proxies", 404),
+        ("GET", "proxies?watch=1", 405),
+        ("GET", "proxies?labelSelector=a%3Db", 400),
+        ("POST", "namespaces/b/proxies", 405),
+        ("DELETE", "namespaces/b/proxies/two", 405),
+        ("PATCH", "namespaces/b/proxies/two", 405),
+    ],
+)
+async def test_what_it_does_not_answer(asker: Client, method: str, path: str, code: int) -> None:
+    answer = await asker.call(method, f"{GROUP}/{path}")
+    assert (answer.code, answer.body["kind"]) == (code, "Status")
+
+
+async def test_discovery_has_the_group_in_both_forms_with_verbs_to_read_only(asker: Client) -> None:
+    groups = (await asker.call("GET", "/apis")).body["groups"]
+    assert "inspect.headgate.dev" in {group["name"] for group in groups}
+    plain = (await asker.call("GET", GROUP)).body["resources"]
+    assert {row["name"] for row in plain} >= {"proxies"}
+    assert {verb for row in plain for verb in row["verbs"]} <= {"get", "list"}
+    aggregated = (await asker.call("GET", "/apis", accept=DISCOVERY)).body["items"]
+    found = next(item for item in aggregated if item["metadata"]["name"] == "inspect.headgate.dev")
+    assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}
+
+
+async def test_without_a_mesh_behind_it_the_api_says_so(client: Client) -> None:
+    answer = await client.call("GET", f"{GROUP}/proxies")
+    assert (answer.code, answer.body["reason"]) == (501, "NotImplemented")
+    assert "headgate up" in json.dumps(answer.body)
