@@ -10,6 +10,7 @@ GATEWAY_HOSTS = (
     "b.example.com",
     "a.b.example.com",
     "example.com",
+    "A.Example.com.",
     "a.example.com:8001",
     "other",
     "A.Example.com",

@@ -177,7 +177,14 @@ def requests(draw):
     plain = f"{name}.{namespace}:{port}"
     authorities = {
         "address": (plain, *HOSTS),
-        "proxy": (plain, f"{name}.{namespace}", f"{name}.{namespace}.svc.cluster.local:{port}", f"{name}:{port}"),
+        "proxy": (
+            plain,
+            f"{name}.{namespace}",
+            f"{name}.{namespace}.svc.cluster.local:{port}",
+            f"{name}:{port}",
+            f"{name}.{namespace}.svc.cluster.local.:{port}",
+            f"{name.upper()}.{namespace}.SVC",
+        ),
         "gateway": routes.GATEWAY_HOSTS,
     }
     headers = draw(st.lists(st.tuples(st.sampled_from(HEADERS[:-1]), st.sampled_from(VALUES)), max_size=3))

@@ -39,6 +39,18 @@ def test_every_form_is_split(world: World, web: str) -> None:
     assert world.send(4, by_address) == {"v1": 2, "v2": 2}
 
 
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_a_host_is_compared_as_dns_compares_names(world: World, web: str, version: str) -> None:
+    """R2: in any letter case, and with the dot that ends an absolute name."""
+    for form, port in itertools.product(("web.{}.", "WEB.{}.Svc.Cluster.Local", "Web.{}.svc.cluster.LOCAL."), PORTS):
+        host = form.format(web) + port
+        if version == "2":
+            assert world.send_h2(4, world.proxy, host) == {"v1": 2, "v2": 2}, host
+        else:
+            assert world.send(4, Request(world.proxy, target=f"http://{host}/", host=host)) == {"v1": 2, "v2": 2}, host
+            assert world.send(4, Request(world.proxy, host=host)) == {"v1": 2, "v2": 2}, host
+
+
 def test_a_short_name_is_looked_up_in_the_namespace_default(world: World, namespace: str) -> None:
     """The proxy serves everybody, so it can't know its client's namespace."""
     name = f"only-{namespace}"

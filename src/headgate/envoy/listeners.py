@@ -2,6 +2,7 @@
 
 from headgate.envoy import names, pb, telemetry
 from headgate.envoy.clusters import METADATA, address
+from headgate.envoy.host_case import lower_case_filter
 from headgate.envoy.sources import ads
 from headgate.envoy.sticky import identity_filter
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -43,6 +44,7 @@ def edge_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener of a Gateway's port: what comes from outside is not believed about where it comes from."""
     connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
+    connection.strip_trailing_host_dot = True
     return _listener(name, address(host, port), connection)
 
 
@@ -56,7 +58,7 @@ def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity
     if identity:
         replies = _replies(_REFUSED.format(identity=identity, home=home))
         replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
-    connection = _http(scoped_routes=_scoped(), local_reply_config=replies)
+    connection = _by_host(replies)
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
 
@@ -84,7 +86,7 @@ def probe_listener(path: str) -> pb.Listener:
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
     replies = _replies(_UNKNOWN.format(home=DEFAULT_NAMESPACE))
-    connection = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(tell,))
+    connection = _by_host(replies, tell)
     return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
@@ -124,6 +126,13 @@ def _http(
         local_reply_config=local_reply_config,
         access_log=telemetry.requests(),
     )
+
+
+def _by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
+    """Return what finds a Service by the request's host, as DNS does: in any case, with or without a dot at the end."""
+    found = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(lower_case_filter(), *filters))
+    found.strip_trailing_host_dot = True
+    return found
 
 
 def _scoped() -> pb.ScopedRoutes:

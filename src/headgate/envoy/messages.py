@@ -83,6 +83,10 @@ NAMES = MappingProxyType(
         "TypedExtensionConfig": "envoy.config.core.v3.TypedExtensionConfig",
         "WatchedDirectory": "envoy.config.core.v3.WatchedDirectory",
         # clusters and endpoints
+        "CaresDnsResolver": "envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+        "DnsCluster": "envoy.extensions.clusters.dns.v3.DnsCluster",
+        "DnsLookupFamily": "envoy.extensions.clusters.common.dns.v3.DnsLookupFamily",
+        "DnsResolverOptions": "envoy.config.core.v3.DnsResolverOptions",
         "CircuitBreakers": "envoy.config.cluster.v3.CircuitBreakers",
         "Cluster": "envoy.config.cluster.v3.Cluster",
         "ClusterFilter": "envoy.config.cluster.v3.Filter",
@@ -158,7 +162,10 @@ NAMES = MappingProxyType(
         "OnDemand": "envoy.extensions.filters.http.on_demand.v3.OnDemand",
         "OnDemandCds": "envoy.extensions.filters.http.on_demand.v3.OnDemandCds",
         "OnDemandPerRoute": "envoy.extensions.filters.http.on_demand.v3.PerRouteConfig",
+        "ExtensionWithMatcher": "envoy.extensions.common.matching.v3.ExtensionWithMatcher",
+        "Lua": "envoy.extensions.filters.http.lua.v3.Lua",
         "Router": "envoy.extensions.filters.http.router.v3.Router",
+        "SkipFilter": "envoy.extensions.filters.common.matcher.action.v3.SkipFilter",
         "UpstreamCodec": "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",
         # access
         "MtlsAuthenticated": "envoy.extensions.rbac.principals.mtls_authenticated.v3.Config",
@@ -225,6 +232,7 @@ NAMES = MappingProxyType(
         "Duration": "google.protobuf.Duration",
         "Empty": "google.protobuf.Empty",
         "FilterStateMatcher": "envoy.type.matcher.v3.FilterStateMatcher",
+        "HttpRequestHeaderInput": "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
         "FractionalPercent": "envoy.type.v3.FractionalPercent",
         "Int32Range": "envoy.type.v3.Int32Range",
         "Int64Range": "envoy.type.v3.Int64Range",
@@ -247,6 +255,7 @@ NAMES = MappingProxyType(
         "Value": "google.protobuf.Value",
         "ValueMatcher": "envoy.type.matcher.v3.ValueMatcher",
         "XdsMatcher": "xds.type.matcher.v3.Matcher",
+        "XdsRegexMatcher": "xds.type.matcher.v3.RegexMatcher",
         "XdsStringMatcher": "xds.type.matcher.v3.StringMatcher",
         "XdsTypedExtension": "xds.core.v3.TypedExtensionConfig",
     }

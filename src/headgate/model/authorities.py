@@ -25,9 +25,16 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
     return [(spelling, first) for spelling in spellings] + with_port
 
 
+def canonical(authority: str) -> str:
+    """Return an authority without the dot that ends an absolute name (`website.default.svc.cluster.local.:8080`)."""
+    host, colon, port = authority.rpartition(":")
+    return f"{host.removesuffix('.')}:{port}" if colon and port.isdigit() else authority.removesuffix(".")
+
+
 def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRef | None:
     """Return the Service port that an authority means to the HTTP proxy; none when no Service answers to it."""
+    wanted = canonical(authority).lower()
     for frontend in mesh.frontends:
-        if port := dict(authorities(frontend, mesh.domain, home)).get(authority):
+        if port := dict(authorities(frontend, mesh.domain, home)).get(wanted):
             return PortRef(frontend.service, port)
     return None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from headgate.model.authorities import DEFAULT_NAMESPACE, resolve
+from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, resolve
 from headgate.model.filters import Filters, Mirror, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
@@ -142,6 +142,7 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     namespace `home`.
     """
     place = resolve(mesh, where, home) if isinstance(where, str) else where
+    request = _received(request, where)
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(place, GatewayPort):
         return _at_gateway(place, request, ready)
@@ -149,6 +150,14 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     if table is None:
         return Decision(place=None, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
     return structs.replace(_at_service(table, request, ready), place=place)
+
+
+def _received(request: Request, where: Place | str) -> Request:
+    """Return a request as routes see it: the HTTP proxy and Gateways normalise its host."""
+    if isinstance(where, PortRef):
+        return request
+    authority = canonical(request.authority)
+    return structs.replace(request, authority=authority.lower() if isinstance(where, str) else authority)
 
 
 def _at_service(table: RouteTable, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
