@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.e2e.manifests import deployment, external, service
 from tests.e2e.test_refusals import occupied
+from tests.e2e.wire import ask_unix
 from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
 
 
@@ -76,6 +77,63 @@ def test_kubectl_shows_the_proxies_as_it_shows_objects(meshed: World) -> None:
     assert table["gateway"][1] == "InSync"
     raw = json.loads(meshed.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))
     assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
+
+
+DUMPED = {  # Envoy's dump has no versions of endpoints
+    "clusters": ("dynamic_active_clusters", "cluster"),
+    "listeners": ("dynamic_listeners", "listener"),
+    "routes": ("dynamic_route_configs", "route_config"),
+    "secrets": ("dynamic_active_secrets", "secret"),
+}
+
+
+def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
+    """Return the versions of all resources that an Envoy holds, by type and name; files that it read have none."""
+    dump = json.loads(world.network.run(ask_unix(admin, "/config_dump")))["configs"]
+    found: dict[str, dict[str, str]] = {type: {} for type in DUMPED}
+    for part in dump:
+        for type, (key, field) in DUMPED.items():
+            for item in part.get(key, ()):
+                state = item.get("active_state", item)
+                found[type][item.get("name") or state[field]["name"]] = state.get("version_info", "")
+    return found
+
+
+def test_config_shows_the_versions_that_envoy_has_in_its_own_dump(meshed: World) -> None:
+    sockets = {"gateway": meshed.instance["admin"]}
+    pods = {path.name: path / "_sidecar" / "bootstrap.json" for path in (meshed.state / "pods").iterdir()}
+    bootstrap = next(json.loads(path.read_bytes()) for name, path in pods.items() if "_web-" in name)
+    sockets[sidecar_of(meshed)] = bootstrap["admin"]["address"]["pipe"]["path"]
+    for node, admin in sockets.items():
+        done = headgate(meshed, "config", node, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        resources = json.loads(done.stdout)["resources"]
+        assert {item["state"] for item in resources} == {"Held"}
+        truth = dumped(meshed, admin)
+        for type in DUMPED:
+            versions = {item["name"]: item["heldVersion"] for item in resources if item["type"] == type}
+            assert versions == {name: truth[type][name] for name in versions}, (node, type)
+            assert versions
+        assert set(truth["clusters"]) - {"xds"} == {item["name"] for item in resources if item["type"] == "clusters"}
+
+
+def test_config_names_the_objects_and_never_shows_a_key(meshed: World) -> None:
+    table = headgate(meshed, "config", "gateway", "clusters").stdout
+    assert "Service default/web" in next(line for line in table.splitlines() if "outbound/default/web/8080" in line)
+    assert "listeners" not in table
+    content = headgate(meshed, "config", sidecar_of(meshed), "secrets", "-o", "yaml").stdout
+    assert "BEGIN CERTIFICATE" in content
+    assert "private_key: '[redacted]'" in content
+    assert "PRIVATE KEY" not in content
+    one = headgate(meshed, "config", "gateway", "listeners", "--name", "proxy", "-o", "json")
+    assert [item["name"] for item in json.loads(one.stdout)["resources"]] == ["proxy"]
+
+
+def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: World) -> None:
+    done = headgate(meshed, "config", "nothing")
+    assert (done.returncode, "there is no proxy 'nothing'; the proxies are: sidecar/" in done.stderr) == (1, True)
+    done = headgate(meshed, "config", "gateway", "clutsers")
+    assert (done.returncode, "'clutsers' is no type of resources" in done.stderr) == (2, True)
 
 
 def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: World) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from headgate.resources.inspect import ObjectName, Proxy, ProxyStatus, ResourceType
+from headgate.resources.inspect import ObjectName, Proxy, ProxyConfig, ProxyStatus, ResourceType
 from headgate.serve.apiserver import Computed, create_app
+from headgate.serve.inspect import ConfigAsked
 from headgate.store.memory import MemoryStore
 
 from .conftest import TOKEN, Client
@@ -32,6 +33,10 @@ class Answers:
 
     def proxies(self) -> Any:
         return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
+
+    async def config(self, asked: ConfigAsked) -> Any:
+        named = [item for item in self.proxies() if item.metadata == asked.proxy]
+        return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
 
 
 @pytest.fixture
@@ -79,6 +84,8 @@ async def test_kubectl_gets_a_table(asker: Client) -> None:
         ("GET", "namespaces/b/proxies/three", 404),
         ("GET", "proxies/one", 404),
         ("GET", "nothing", 404),
+        ("GET", "namespaces/b/proxies/three/config", 404),
+        ("GET", "namespaces/b/proxies/two/config?type=clutsers", 400),
         ("GET", "namespaces/b/proxies/two/nothing", 404),
         ("GET", "namespaces//proxies", 404),
         ("GET", "proxies?watch=1", 405),

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),
     "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
     "proxies": Command("proxies:proxies", "Show what each proxy holds, acknowledged and refused."),
+    "config": Command("config:config", "Show what a proxy was sent, and what it acknowledged."),
     "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
     "logs": Command("logs:logs", "Show what a pod prints."),
     "run": Command("run:run", "Run any program with an identity and a sidecar of its own."),

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from google.protobuf import json_format
 
 from headgate.cli.arguments import Manifests, existing
 from headgate.cli.check import judge
@@ -14,16 +13,14 @@ from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
-from headgate.envoy import messages, pb
-from headgate.envoy.config import SECRET
 from headgate.envoy.encode import Memo, encode
+from headgate.envoy.readable import content
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, gateway_id
 from headgate.model.routing import Mesh
 from headgate.model.secrets import PrivateText
 from headgate.settings import Settings
 
-_MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
 
 
@@ -157,14 +154,8 @@ def _conditions(verdicts: Iterable[Verdict]) -> list[str]:
 def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
     for type_url, resources in encode(project(mesh, node, _placeholder(mesh, node)), Memo()).items():
         for name, encoded in resources.items():
-            resource = pb.Resource.FromString(encoded.body)
-            content = json_format.MessageToDict(
-                resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
-            )
-            if type_url == SECRET and "tls_certificate" in content:
-                content["tls_certificate"]["private_key"] = str(PrivateText())
-            whole = {"type": type_url.rpartition(".")[2], "name": name, "version": resource.version}
-            yield {**whole, "resource": _ordered(content)}
+            whole = {"type": type_url.rpartition(".")[2], "name": name, "version": encoded.digest}
+            yield {**whole, "resource": content(type_url, encoded)}
 
 
 def _placeholder(mesh: Mesh, node: Node) -> Credential:
@@ -174,17 +165,6 @@ def _placeholder(mesh: Mesh, node: Node) -> Credential:
     return Credential(
         chain=f"the certificate of {identity}\n", key=PrivateText(), roots=f"the authorities of {mesh.trust_domain}\n"
     )
-
-
-def _ordered(value: Any, *, is_map: bool = False) -> Any:
-    """Return the content of a message with its maps sorted: they have no order of their own; fields keep theirs."""
-    if isinstance(value, list):
-        return [_ordered(item, is_map=is_map) for item in value]
-    if not isinstance(value, dict):
-        return value
-    is_map = is_map and "@type" not in value
-    entries = sorted(value.items()) if is_map else value.items()
-    return {key: _ordered(item, is_map=is_map or key in _MAPS) for key, item in entries}
 
 
 def _print(found: list[Any], output: Format) -> None:

@@ -1,6 +1,7 @@
 """The inspect API as a client: what the commands ask a running mesh (D29)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ from headgate.cli.kubeconfig import Access
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.resources.inspect import API_VERSION, GROUP, Proxy
+from headgate.resources.inspect import API_VERSION, GROUP, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
 T = TypeVar("T")
@@ -29,25 +30,30 @@ class Inspection:
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
-        return self._read(await self._get("proxies", namespace), _Proxies).items
+        return self._read(await self._list("proxies", namespace), _Proxies).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
-        """Return one proxy, as users name it. Raises NotFound that names those that there are."""
-        place = place_of(text, namespace or "default")
+        """Return one proxy, as users name it. Raises NotFound that names those that exist."""
+        return self._read(await self._of_proxy(text, namespace), Proxy)
+
+    async def config(self, text: str, namespace: str, query: Mapping[str, str]) -> ProxyConfig:
+        """Return the resources of a proxy. Raises NotFound that names the proxies that exist."""
+        return self._read(await self._of_proxy(text, namespace, "/config", query), ProxyConfig)
+
+    async def _of_proxy(
+        self, text: str, namespace: str, part: str = "", query: Mapping[str, str] = MappingProxyType({})
+    ) -> Object:
+        inside, name = place_of(text, namespace or "default")
         try:
-            return self._read(await self._get("proxies", *place), Proxy)
+            return await self.client.get(f"{_path('proxies', inside)}/{quote(name, safe='')}{part}", **query)
         except NotFound:
             known = ", ".join(item.node for item in await self.proxies())
             raise NotFound(f"there is no proxy {text!r}; the proxies are: {known}") from None
 
-    async def _get(self, plural: str, namespace: str = "", name: str = "", **query: str) -> Object:
-        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        tail = f"/{quote(name, safe='')}" if name else ""
+    async def _list(self, plural: str, namespace: str = "", **query: str) -> Object:
         try:
-            return await self.client.get(f"/apis/{API_VERSION}{inside}/{plural}{tail}", **query)
+            return await self.client.get(_path(plural, namespace), **query)
         except NotFound:
-            if name:
-                raise
             raise HeadgateError(f"this API has no {GROUP}: no headgate runs behind it, or an older one") from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
@@ -57,6 +63,11 @@ class Inspection:
             raise HeadgateError(
                 f"the answer of {GROUP} can't be read, perhaps it is of another version: {error}"
             ) from error
+
+
+def _path(plural: str, namespace: str) -> str:
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"/apis/{API_VERSION}{inside}/{plural}"
 
 
 def place_of(text: str, namespace: str) -> tuple[str, str]:

@@ -3,40 +3,36 @@
 Nothing here changes anything, and each answer is about one moment.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from cryptography import x509
 from msgspec import structs
 
 from headgate.control.machine import Machine
-from headgate.control.status import blaming
+from headgate.control.status import PROXY, Origin, origins
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, TypeUrl
+from headgate.envoy.readable import content
 from headgate.envoy.view import SIDECAR
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.resources import inspect
 from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, ProxyStatus, Refusal, ResourceType
+from headgate.resources.meta import Key
 from headgate.resources.times import timestamp
+from headgate.serve.inspect import ConfigAsked
 from headgate.xds import fleet
-from headgate.xds.session import NOTHING, Rejected, Shelf
+from headgate.xds.session import NOTHING, Held, Rejected, Shelf
 
-TYPES: Mapping[str, TypeUrl] = {
-    "clusters": CLUSTER,
-    "endpoints": ENDPOINTS,
-    "listeners": LISTENER,
-    "routes": ROUTES,
-    "scopes": SCOPES,
-    "secrets": SECRET,
-}
-"""The types of Envoy's resources, by the names that users know."""
-_NAMES = {type_url: name for name, type_url in TYPES.items()}
+_TYPES: Mapping[str, TypeUrl] = dict(
+    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET), strict=True)
+)
+_NAMES = {type_url: name for name, type_url in _TYPES.items()}
 _VERSION_BYTES = 6
-Blame: TypeAlias = Callable[[str, Rejected], object]
-"""Returns the object that a resource comes from which a proxy (node id) refused."""
 
 
 class Host(Protocol):
@@ -57,14 +53,13 @@ class Questions:
     def proxies(self) -> Sequence[inspect.Proxy]:
         """Return every proxy that the mesh has, by namespace and name."""
         loop, now, processes = self.machine.loop, self._clock(), self._host.processes()
-        compiled, faults = loop.compiled.get(), loop.credentials.faults.get()
-        blame = blaming(compiled) if compiled else _blame_nothing
+        origin, faults = self._origin(), loop.credentials.faults.get()
         found = [
             inspect.Proxy(
                 metadata=object_name(proxy.id),
                 node=proxy.id,
                 status=structs.replace(
-                    proxy_status(proxy, blame, now),
+                    proxy_status(proxy, origin, now),
                     process=processes.get(proxy.id),
                     certificate=_certificate(loop.proven(proxy.id), faults.get(proxy.id, "")),
                 ),
@@ -73,10 +68,66 @@ class Questions:
         ]
         return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
+    async def config(self, asked: ConfigAsked) -> inspect.ProxyConfig | None:
+        """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
+        proxies = self.machine.fleet.proxies.values()
+        proxy = next((item for item in proxies if object_name(item.id) == asked.proxy), None)
+        if proxy is None:
+            return None
+        found = list(config_of(proxy, self._origin(), asked))
+        resources = tuple(item for item, _ in found)
+        if asked.content:  # seconds for a large mesh, so not on the loop that serves the proxies
+            resources = await asyncio.to_thread(_with_content, found)
+        return inspect.ProxyConfig(metadata=asked.proxy, node=proxy.id, resources=resources)
 
-def _blame_nothing(_node_id: str, _rejected: Rejected) -> str:
-    """Stand in while nothing is compiled."""
-    return ""
+    def _origin(self) -> Origin:
+        compiled = self.machine.loop.compiled.get()
+        return origins(compiled) if compiled else (lambda _node_id, _type_url, name: Key("", PROXY, "", name))
+
+
+def config_of(
+    proxy: fleet.Proxy, origin: Origin, asked: ConfigAsked
+) -> Iterator[tuple[inspect.ConfigResource, Encoded]]:
+    """Yield the resources that a proxy subscribes to, by type and name; all that it is to hold while it is away.
+
+    They are without content, which is in the bytes beside them.
+    """
+    wanted = proxy.config.get() or {}
+    refused = {(item.type_url, item.name): item.message.strip() for item in proxy.refusals()}
+    for type_name, type_url in _TYPES.items():
+        config = wanted.get(type_url, NOTHING)
+        shelf = proxy.session.shelves[type_url] if proxy.session else Shelf(wildcard=True)
+        for name in sorted(_wanted(shelf, config)) if asked.type in {"", type_name} else ():
+            if asked.name in {"", name}:
+                held, encoded = shelf.held.get(name), config[name]
+                refusal = refused.get((type_url, name), "")
+                yield (
+                    inspect.ConfigResource(
+                        type=type_name,
+                        name=name,
+                        object=_written(origin(proxy.id, type_url, name)),
+                        state=_state_of(encoded, held, refusal),
+                        version=encoded.digest,
+                        held_version=held.digest if held else "",
+                        message=refusal,
+                    ),
+                    encoded,
+                )
+
+
+def _with_content(found: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tuple[inspect.ConfigResource, ...]:
+    return tuple(structs.replace(item, content=content(_TYPES[item.type], encoded)) for item, encoded in found)
+
+
+def _state_of(encoded: Encoded, held: Held | None, refusal: str) -> inspect.ResourceState:
+    if refusal:
+        return "Refused"
+    return "Held" if held and held.digest == encoded.digest else "Pending"
+
+
+def _written(key: Key) -> str:
+    """Write an object's key; nothing for what comes from no object."""
+    return "" if key.kind == PROXY else str(key)
 
 
 def object_name(node_id: str) -> ObjectName:
@@ -88,11 +139,11 @@ def object_name(node_id: str) -> ObjectName:
     return ObjectName(namespace=SYSTEM_NAMESPACE, name=node_id)
 
 
-def proxy_status(proxy: fleet.Proxy, blame: Blame, now: float) -> ProxyStatus:
+def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
     """Return what a proxy was sent and what it answered, as of `now` (seconds since the epoch)."""
     answers = proxy.answers
     current = tuple(proxy.refusals())
-    refusals = tuple(_refusal(proxy, rejected, blame) for rejected in current)
+    refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
     state, message = _state(proxy, refusals, now)
     last = answers.rejected[0] if answers.rejected else None
     return ProxyStatus(
@@ -100,9 +151,9 @@ def proxy_status(proxy: fleet.Proxy, blame: Blame, now: float) -> ProxyStatus:
         message=message,
         connected=timestamp(answers.connected) if proxy.session else "",
         last_acknowledged=_time(max(answers.acknowledged.values(), default=0.0)),
-        types=tuple(_type(proxy, name, type_url) for name, type_url in TYPES.items()) if proxy.session else (),
+        types=tuple(_type(proxy, name, type_url) for name, type_url in _TYPES.items()) if proxy.session else (),
         refusals=refusals,
-        last_refusal=structs.replace(_refusal(proxy, last, blame), current=last in current) if last else None,
+        last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
     )
 
 
@@ -151,13 +202,13 @@ def version(digests: Mapping[str, str]) -> str:
     return blake2b(text.encode(), digest_size=_VERSION_BYTES).hexdigest()
 
 
-def _refusal(proxy: fleet.Proxy, rejected: Rejected, blame: Blame) -> Refusal:
+def _refusal(proxy: fleet.Proxy, rejected: Rejected, origin: Origin) -> Refusal:
     last = proxy.answers.rejected
     return Refusal(
         type=_NAMES[rejected.type_url],
         resource=rejected.name,
         message=rejected.message.strip(),
-        object=str(blame(proxy.id, rejected)),
+        object=_written(origin(proxy.id, rejected.type_url, rejected.name)),
         time=_time(last[1]) if last and last[0] == rejected else "",
     )
 

@@ -19,7 +19,7 @@ from headgate.control.mesh_status import mesh_status, names_in
 from headgate.control.route_status import route_status
 from headgate.control.trust import faults
 from headgate.envoy import names
-from headgate.envoy.config import LISTENER, SCOPES
+from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest
@@ -35,6 +35,7 @@ from headgate.xds.session import IN_USE, Rejected
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
 COMPONENT = "headgate"
+PROXY = "Proxy"  # the kind of what a gateway has for itself
 _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.ERROR: "Warning",
     Severity.WARNING: "Warning",
@@ -59,22 +60,28 @@ log = logging.getLogger(__name__)
 
 def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
     """Return the proxies' refusals as findings on the objects to blame."""
-    blame = blaming(compiled)
+    origin = origins(compiled)
     refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
     for proxy in fleet.connected():
         for rejected in proxy.refusals():
-            refusing[blame(proxy.id, rejected), rejected].append(proxy.id)
+            about = origin(proxy.id, rejected.type_url, rejected.name)
+            refusing[about, rejected].append(proxy.id)
     return tuple(
         Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(proxies, rejected))
         for (about, rejected), proxies in refusing.items()
     )
 
 
-def blaming(compiled: Compiled) -> Callable[[str, Rejected], Key]:
-    """Return a function from a proxy (node id) and its refusal to the object to blame.
+Origin = Callable[[str, TypeUrl, str], Key]
+"""Returns the object that a proxy's (node id) resource comes from, by its type and name."""
+
+
+def origins(compiled: Compiled) -> Origin:
+    """Return the function that finds the object behind a resource, the one to blame when a proxy refuses it.
 
     That is the split or the route whose own the resource is, the Gateway for what is between and for its certificates, the
-    pod for what is its sidecar's alone, else the Service.
+    pod for what is its sidecar's alone, else the Service. What each gateway has for itself comes from no object: its key is
+    of the kind Proxy.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -82,7 +89,7 @@ def blaming(compiled: Compiled) -> Callable[[str, Rejected], Key]:
         for port in compiled.mesh.gateways
         for _, shown in port.tls
     }
-    return lambda node_id, rejected: showing.get(rejected.name) or _blamed(node_id, rejected, owners)
+    return lambda node_id, type_url, name: showing.get(name) or _origin(node_id, type_url, name, owners)
 
 
 def _refused(proxies: Sequence[str], rejected: Rejected) -> str:
@@ -97,18 +104,17 @@ def _advice(rejected: Rejected) -> str:
     return f"; free the address{other}: it is tried again every few seconds"
 
 
-def _blamed(node_id: str, rejected: Rejected, owners: Mapping[PortRef, Key]) -> Key:
-    """Return the object behind a resource; what is a sidecar's own is its pod's."""
-    route, gateway = names.parse_rule(rejected.name), names.parse_gateway(rejected.name)
+def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef, Key]) -> Key:
+    route, gateway = names.parse_rule(name), names.parse_gateway(name)
     if route:
         return route
     if gateway:
         return Key(GATEWAY, "Gateway", *gateway.gateway.split("/"))
-    ref = names.parse(rejected.name)
+    ref = names.parse(name)
     if ref is None:
         kind, _, pod = node_id.partition("/")
-        return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", "Proxy", "", rejected.name)
-    if rejected.type_url not in {LISTENER, SCOPES} and ref in owners:
+        return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
+    if type_url not in {LISTENER, SCOPES} and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))
 

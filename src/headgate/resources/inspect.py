@@ -3,7 +3,8 @@
 The API writes these shapes and its clients read them. Times are RFC 3339; an empty one means never.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from headgate.resources.meta import Input
 
@@ -94,3 +95,38 @@ class Proxy(Answer, frozen=True, kw_only=True):
     status: ProxyStatus
     api_version: str = API_VERSION
     kind: str = "Proxy"
+
+
+ResourceState = Literal["Held", "Pending", "Refused"]
+"""`Held`: the proxy acknowledged the current version. `Pending`: it has not answered yet, or was not sent it yet."""
+
+
+class ConfigResource(Answer, frozen=True, kw_only=True):
+    """One of Envoy's resources. `object` is the user's object that it comes from, empty for what each proxy has.
+
+    `version` is the current one, as in Envoy's own configuration dump; `held_version` the one that the proxy acknowledged
+    last. `content` is the current message, private keys redacted, when it was asked for.
+    """
+
+    type: str
+    name: str
+    object: str
+    state: ResourceState
+    version: str
+    held_version: str = ""
+    message: str = ""
+    content: Mapping[str, Any] | None = None
+
+
+class ProxyConfig(Answer, frozen=True, kw_only=True):
+    """What one proxy is to hold, and what it acknowledged."""
+
+    metadata: ObjectName
+    node: str
+    resources: tuple[ConfigResource, ...]
+    api_version: str = API_VERSION
+    kind: str = "ProxyConfig"
+
+
+TYPES = ("clusters", "endpoints", "listeners", "routes", "scopes", "secrets")
+"""The types of Envoy's resources, by the names that users know."""

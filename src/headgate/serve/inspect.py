@@ -5,13 +5,13 @@ answers is a port: whoever hosts the plane passes its questions in.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.resources.inspect import API_VERSION, GROUP, Proxy
+from headgate.resources.inspect import API_VERSION, GROUP, TYPES, ObjectName, Proxy, ProxyConfig
 from headgate.serve import inspect_tables, media, paths
 from headgate.serve.inspect_query import Asked
 from headgate.serve.status import ApiError
@@ -20,11 +20,23 @@ _SHAPES = ("Table",)
 _SELECTORS = ("labelSelector", "fieldSelector")
 
 
+class ConfigAsked(NamedTuple):
+    """Which resources of which proxy: of one type or all, of one name or all, with their content or without."""
+
+    proxy: ObjectName
+    type: str = ""
+    name: str = ""
+    content: bool = False
+
+
 class Questions(Protocol):
     """What answers about a running mesh."""
 
     def proxies(self) -> Sequence[Proxy]:
         """Return every proxy."""
+
+    async def config(self, asked: ConfigAsked) -> ProxyConfig | None:
+        """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
 
 
 class InspectApi:
@@ -45,19 +57,34 @@ class InspectApi:
         form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
         if self._questions is None:
             raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
-        found = self._proxies(self._questions, asked)
+        if asked.subresource:
+            return media.answer(await _config(self._questions, asked, query))
+        found = _proxies(self._questions, asked)
         if form.shape:
             return media.answer(inspect_tables.table(asked.resource, found, media.table_version(form)))
         return media.answer(_list(asked, found) if not asked.name else found[0])
 
-    def _proxies(self, questions: Questions, asked: Asked) -> Sequence[Proxy]:
-        found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
-        if not asked.name:
-            return found
-        named = [item for item in found if item.metadata.name == asked.name]
-        if not named:
-            raise missing(asked)
-        return named
+
+def _proxies(questions: Questions, asked: Asked) -> Sequence[Proxy]:
+    found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
+    if not asked.name:
+        return found
+    named = [item for item in found if item.metadata.name == asked.name]
+    if not named:
+        raise missing(asked)
+    return named
+
+
+async def _config(questions: Questions, asked: Asked, query: Mapping[str, str]) -> ProxyConfig:
+    """Read `type`, `name` and `content`. Raises ApiError 400, 404."""
+    type = query.get("type", "")
+    if type not in ("", *TYPES):
+        raise ApiError(400, f"type must be one of {', '.join(TYPES)}, not {type!r}; leave it out for all")
+    proxy = ObjectName(namespace=asked.namespace, name=asked.name)
+    found = await questions.config(ConfigAsked(proxy, type, query.get("name", ""), paths.flag(query, "content")))
+    if found is None:
+        raise missing(asked)
+    return found
 
 
 def missing(asked: Asked) -> ApiError:

@@ -21,7 +21,9 @@ class Resource(Value, frozen=True, kw_only=True):
     subresources: Mapping[str, str] = {}
 
 
-RESOURCES: Mapping[str, Resource] = {item.plural: item for item in (Resource(plural="proxies", kind="Proxy"),)}
+RESOURCES: Mapping[str, Resource] = {
+    item.plural: item for item in (Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),)
+}
 
 
 class Asked(NamedTuple):

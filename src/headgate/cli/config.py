@@ -1,0 +1,68 @@
+"""`headgate config`: what a proxy of the running mesh was sent, and what it acknowledged."""
+
+import asyncio
+import os
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.inspection import Inspection
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.output import Format, print_document, stdout, usage_error
+from headgate.cli.proxies import shown
+from headgate.resources.inspect import TYPES, ProxyConfig
+
+_STYLES = {"Pending": "yellow", "Refused": "bold red"}
+_VERSION_LETTERS = 12
+
+ProxyName = Annotated[
+    str, typer.Argument(metavar="PROXY", help="gateway, a pod's name, or NAMESPACE/POD.", show_default=False)
+]
+Type = Annotated[
+    str, typer.Argument(metavar=f"[{'|'.join(TYPES)}]", help="Only the resources of a type.", show_default=False)
+]
+Name = Annotated[str, typer.Option("--name", help="Only the resource with this name of Envoy's.", show_default=False)]
+InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")]
+
+
+def config(
+    proxy: ProxyName,
+    type: Type = "",
+    *,
+    name: Name = "",
+    namespace: InNamespace = "default",
+    output: Output = Format.TABLE,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show what a proxy was sent and what it acknowledged, with the object that each resource comes from.
+
+    With -o yaml or json each resource has its content, as `headgate compile --stage xds` prints it for files. Private keys
+    are redacted.
+    """
+    if type not in ("", *TYPES):
+        raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
+    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
+    found = asyncio.run(inspection.config(proxy, namespace, query))
+    if output is Format.TABLE:
+        _show(found)
+    else:
+        print_document(found, output)
+
+
+def _show(found: ProxyConfig) -> None:
+    console = stdout()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("TYPE", "NAME", "OBJECT", "VERSION", "STATE"):
+        table.add_column(title, overflow="fold")
+    for item in found.resources:
+        cells = (item.type, item.name, item.object, item.version[:_VERSION_LETTERS], item.state)
+        table.add_row(*cells, style=_STYLES.get(item.state))
+    console.print(table)
+    for item in found.resources:
+        if item.message:
+            text = f"{shown(found.node)} refused {item.type} {item.name}: {item.message}"
+            console.print(text, style=_STYLES["Refused"], soft_wrap=True)

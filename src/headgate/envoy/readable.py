@@ -1,0 +1,40 @@
+"""A resource as people and scripts read it: its message as JSON values, with private keys redacted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format
+
+from headgate.envoy import messages, pb
+from headgate.envoy.config import SECRET, Encoded, TypeUrl
+from headgate.model.secrets import PrivateText
+
+_MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
+_PUBLIC = ("certificate_chain",)  # of a certificate; whatever else it has is redacted
+
+
+def content(type_url: TypeUrl, encoded: Encoded) -> Mapping[str, Any]:
+    """Return the message of a resource. Names of fields are Envoy's own; the order of maps is alphabetical."""
+    resource = pb.Resource.FromString(encoded.body)
+    found = json_format.MessageToDict(
+        resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
+    )
+    if type_url == SECRET and "tls_certificate" in found:
+        certificate = found["tls_certificate"]
+        found["tls_certificate"] = {
+            name: value if name in _PUBLIC else str(PrivateText()) for name, value in certificate.items()
+        }
+    return _ordered(found)
+
+
+def _ordered(value: Mapping[str, Any], *, is_map: bool = False) -> Mapping[str, Any]:
+    """Return the content of a message with its maps sorted: they have no order of their own; fields keep theirs."""
+    is_map = is_map and "@type" not in value
+    entries = sorted(value.items()) if is_map else value.items()
+    return {key: _inside(item, is_map=is_map or key in _MAPS) for key, item in entries}
+
+
+def _inside(value: Any, *, is_map: bool) -> Any:
+    if isinstance(value, list):
+        return [_inside(item, is_map=is_map) for item in value]
+    return _ordered(value, is_map=is_map) if isinstance(value, dict) else value
