@@ -133,6 +133,10 @@ def test_on_one_machine_the_gateway_passes_its_calls_on(explain: Callable[..., A
             {"annotations": {"headgate.dev/excluded-inbound-ports": "8080"}},
             "its sidecar leaves port 8080 alone (headgate.dev/excluded-inbound-ports)",
         ),
+        (
+            {"sidecar": "explicit", "annotations": {"headgate.dev/application-ports": "9090=20417"}},
+            "its sidecar does not take port 8080, so the request reaches the process past it",
+        ),
     ],
 )
 def test_pods_that_nothing_protects_let_everybody_in(

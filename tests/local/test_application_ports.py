@@ -16,10 +16,14 @@ from headgate.local.application_ports import (
     captured,
     ephemeral_range,
     is_free,
+    led_to,
     read,
+    undeclared,
+    variables,
     written,
 )
 from headgate.resources import decode
+from headgate.resources.core import Service
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.workloads import Container, Pod
 
@@ -122,9 +126,54 @@ def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
 
 
 def test_the_advice_names_the_variable_and_the_way_out():
-    told = advice(behind(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS)
+    told = advice(pod(HTTP, ADMIN), behind(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS)
     assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), since its sidecar has 8080" in told
     assert "$PORT_WEB_UI (20418), since its sidecar has 9090" in told
     assert 'headgate.dev/inject: "false"' in told
-    assert "$PORT_9090 (20418)" in advice(behind(app(HTTP, ADMIN), NUMBERS), NUMBERS)
-    assert advice(app(HTTP), {}) == ""
+    assert "$PORT_9090 (20418)" in advice(pod(HTTP, ADMIN), behind(app(HTTP, ADMIN), NUMBERS), NUMBERS)
+    assert advice(pod(HTTP), app(HTTP), {}) == ""
+
+
+def services(*specs: dict[str, Any]) -> list[Service]:
+    return [decode.read({"metadata": {}, "spec": spec}, Service) for spec in specs]
+
+
+def labelled(*containers: dict[str, Any]) -> Pod:
+    metadata = {"labels": {"app": "web", "tier": "front"}}
+    return decode.read({"metadata": metadata, "spec": {"containers": list(containers)}}, Pod)
+
+
+def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
+    """D26: by number, of TCP, of the Services that select the pod; never the sidecar's own port."""
+    found = services(
+        {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 3001}, {"port": 8080}]},
+        {"selector": {"app": "web"}, "ports": [{"port": 53, "protocol": "UDP"}, {"port": 81, "targetPort": "http"}]},
+        {"selector": {"app": "web"}, "ports": [{"port": 82, "targetPort": 15001}, {"port": 83, "targetPort": 83}]},
+        {"selector": {"app": "other"}, "ports": [{"port": 9}]},
+        {"ports": [{"port": 10}]},
+        {"selector": {"app": "web"}, "type": "ExternalName", "ports": [{"port": 11}]},
+    )
+    silent = labelled({"name": "app"})
+    assert led_to(silent, found) == [83, 3001, 8080]
+    assert led_to(silent, found, lowest=1024) == [3001, 8080]
+    assert captured(silent, [3001, 8080]) == [3001, 8080]
+    assert captured(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
+
+
+def test_the_only_container_without_ports_gets_the_first_undeclared_one_as_its_port():
+    numbers = {8080: 20417, 9090: 20418}
+    silent, talking = {"name": "app"}, {"name": "talking", "ports": [HTTP]}
+    alone = labelled(silent)
+    assert variables(alone, alone.spec.containers[0], numbers) == {
+        "PORT": "20417",
+        "PORT_8080": "20417",
+        "PORT_9090": "20418",
+    }
+    assert "$PORT (20417), since Services lead to port 8080" in advice(alone, alone.spec.containers[0], numbers)
+    both = labelled(talking, silent)
+    assert undeclared(both, numbers) == {9090: 20418}
+    assert variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
+    assert "PORT" not in variables(both, both.spec.containers[0], numbers)
+    two = labelled(silent, {"name": "other"})
+    assert "PORT" not in variables(two, two.spec.containers[0], numbers)
+    assert "$PORT_8080 (20417), since Services lead" in advice(two, two.spec.containers[0], numbers)

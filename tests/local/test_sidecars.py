@@ -23,7 +23,9 @@ from headgate.local.addresses import claim_range
 from headgate.local.external import PROCESS, PROCESS_ID, write_identity
 from headgate.local.pod_status import SIDECAR_READY
 from headgate.local.processes import _identity
+from headgate.resources.decode import read
 from headgate.resources.pods import APPLICATION_PORTS, INJECT
+from headgate.resources.workloads import Pod
 from headgate.xds import server
 
 IGNORANT = SERVER.replace('int(os.environ["PORT"])', "18080")
@@ -310,3 +312,62 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
             assert not alive(sidecar)
             assert program.poll() is None  # nothing is done to what headgate did not start
             program.kill()
+
+
+def leading(port: int, name: str = "web") -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": port}]},
+    }
+
+
+async def test_the_sidecar_takes_a_port_that_only_a_service_names(machine):
+    """D26: the targetPort counts as declared, so the process gets a number for it and its port is the sidecar's."""
+    await machine.store.create(leading(18080))
+    await machine.store.create(pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
+    found = await machine.ready()
+    assert number(found) != 18080
+    assert await ask(found) == "web"
+
+
+async def test_a_service_that_comes_while_the_sidecar_starts_counts_too(machine):
+    """As with `kubectl apply`, which writes a Deployment a moment before its Service."""
+    machine.held_back.add("sidecar/default/web")
+    await machine.store.create(pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))
+    found = await machine.condition(SIDECAR_READY, "False")
+    assert APPLICATION_PORTS not in (found["metadata"].get("annotations") or {})
+    await machine.store.create(leading(18080))
+    machine.held_back.clear()
+    machine.give(read(found, Pod))
+    await machine.state_of("Completed")
+    assert json.loads(await machine.output())["PORT"] == str(number(await machine.get()))
+
+
+async def test_a_service_that_comes_later_changes_no_port_of_a_pod_that_runs(machine):
+    await machine.store.create(pod(ports=PORTS))
+    before = await machine.ready()
+    await machine.store.create(leading(18081))
+    await machine.abandon()
+    machine.start()
+    found = await machine.condition(SIDECAR_READY, "True")
+    assert found["metadata"]["annotations"] == before["metadata"]["annotations"]
+    assert await ask(found) == "web"
+
+
+async def test_a_target_port_that_no_process_serves_is_an_event_and_the_pod_is_ready(machine, monkeypatch):
+    monkeypatch.setattr(health, "_PATIENCE", 0.0)
+    await machine.store.create(leading(18081))
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    led = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))["18081"]
+
+    async def told() -> str:
+        messages = [event["message"] for event in (await machine.store.list("", "Event")).items]
+        return next((text for text in messages if "Services lead to port 18081 of this pod" in text), "")
+
+    text = await machine.until(told)
+    assert f"nothing listens on {found['status']['podIP']}:{led}" in text
+    assert "Correct the Services' targetPort" in text
+    assert f"$PORT_18081 ({led})" in text

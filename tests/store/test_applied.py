@@ -247,6 +247,18 @@ async def test_a_namespace_comes_before_what_is_in_it_and_goes_after(world):
     assert [gone.kind for gone in (await world.settle()).removed] == ["ConfigMap", "Namespace"]
 
 
+async def test_what_decides_on_the_sidecars_of_pods_is_there_before_the_pods(world):
+    """D26, R77: whatever the order in the files."""
+    world.write("a.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n")
+    world.write("b.yaml", "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec: {ports: [{port: 80}]}\n")
+    world.write(
+        "c.yaml",
+        "apiVersion: headgate.dev/v1beta1\nkind: TLSConfig\nmetadata:\n  name: web\nspec: {selector: {matchLabels: {}}}\n",
+    )
+    created = (await world.settle()).created
+    assert [made.kind for made in created] == ["Service", "TLSConfig", "Deployment"]
+
+
 async def test_what_the_store_refuses_is_told_with_its_place(world):
     world.write("a.yaml", config_map("x", "shop"))
     world.write("b.yaml", split())

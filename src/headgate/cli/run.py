@@ -208,7 +208,7 @@ def _environment(pod: Object, environ: Mapping[str, str]) -> Mapping[str, str]:
     proxies = proxy_variables(address)
     shouted = {name.upper(): text for name, text in proxies.items() if name.upper() in environ}
     told = given(typed, container, address)
-    return {**environ, **shouted, **proxies, **application_ports.variables(numbers), **told}
+    return {**environ, **shouted, **proxies, **application_ports.variables(typed, container, numbers), **told}
 
 
 def _tell(placed: _Placed) -> None:

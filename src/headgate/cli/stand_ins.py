@@ -5,6 +5,7 @@ Service with a selector and no EndpointSlice is served by the pods that it selec
 files have none: they can't say which pods are ready.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,10 +15,11 @@ from headgate.local import application_ports
 from headgate.local.addresses import Addresses
 from headgate.local.application_ports import ApplicationPorts
 from headgate.local.injection import EXPLICIT, Mode, wants_sidecar
+from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
-from headgate.resources.registry import POD
+from headgate.resources.registry import POD, SERVICE
 from headgate.resources.workloads import Pod
 
 SLICE_GROUP = "discovery.k8s.io"
@@ -32,8 +34,9 @@ def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Ob
     """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
     labels = {key.name: _texts(obj, "labels") for key, obj in objects.items() if key.kind == "Namespace"}
+    services = _services(objects)
     return {
-        key: _placed(_injected(pod, labels.get(key.namespace, {}), numbers), addresses)
+        key: _placed(_with_ports(_injected(pod, labels.get(key.namespace, {})), services, numbers), addresses)
         for key, pod in sorted(written_pods(objects).items())
     }
 
@@ -68,20 +71,40 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
 
 
-def _injected(pod: Object, namespace_labels: Mapping[str, str], numbers: ApplicationPorts) -> Object:
+def _injected(pod: Object, namespace_labels: Mapping[str, str]) -> Object:
     """Return the pod as it is created; one that was created already, elsewhere, stays as it is."""
     annotations = _texts(pod, "annotations")
     if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, namespace_labels):
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
-    try:
-        ports = application_ports.captured(read(pod, Pod))
-    except DecodeError:  # the compiler has its own say on it
-        ports = []
-    if ports and annotations[SIDECAR] == EXPLICIT:
-        name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
-        annotations.setdefault(APPLICATION_PORTS, application_ports.written(numbers.take(name, ports)))
     return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+
+
+def _with_ports(pod: Object, services: Iterable[tuple[str, Service]], numbers: ApplicationPorts) -> Object:
+    """Return the pod with the ports that its explicit sidecar takes, those of Services among them (D26)."""
+    metadata, annotations = pod["metadata"], _texts(pod, "annotations")
+    if (pod.get("status") or {}).get("podIP") or annotations.get(SIDECAR) != EXPLICIT:
+        return pod
+    own = metadata.get("namespace", "")
+    try:
+        typed = read(pod, Pod)
+        led = application_ports.led_to(typed, (service for namespace, service in services if namespace == own))
+        ports = application_ports.captured(typed, led)
+    except DecodeError:  # the compiler has its own say on it
+        return pod
+    if ports:
+        taken = numbers.take(f"{own}/{metadata['name']}", ports)
+        annotations.setdefault(APPLICATION_PORTS, application_ports.written(taken))
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _services(objects: Mapping[Key, Object]) -> list[tuple[str, Service]]:
+    found = []
+    for key, obj in objects.items():
+        if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
+            with contextlib.suppress(DecodeError):
+                found.append((key.namespace, read(obj, Service)))
+    return found
 
 
 def _placed(pod: Object, addresses: Addresses) -> Object:

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
+from headgate.compiler.workloads import excluded_ports
 from headgate.model.admittance import Admittance, admit, allowing, port_of, protocol_at
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.evaluate import Request
@@ -125,17 +126,16 @@ class Arrivals:
             remedy=remedy,
         )
 
-    def _is_excluded(self, workload: Workload, port: int) -> bool:
-        written = self._snapshot.pods[workload.name].metadata.annotations.get(EXCLUDED_PORTS, "")
-        return str(port) in {word.strip() for word in written.split(",")}
-
     def _asked(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, known: bool
     ) -> tuple[Admittance, str]:
         """Return the sidecar's answer, and what would make it another one."""
         port = port_of(workload, endpoint.port)
-        if port is None and self._is_excluded(workload, endpoint.port):
+        if port is None and endpoint.port in excluded_ports(self._snapshot.pods[workload.name]):
             why = f"its sidecar leaves port {endpoint.port} alone ({EXCLUDED_PORTS})"
+            return Admittance(allowed=True, why=why), ""
+        if port is None and workload.capture == "explicit":
+            why = f"its sidecar does not take port {endpoint.port}, so the request reaches the process past it"
             return Admittance(allowed=True, why=why), ""
         protocol = protocol_at(port, ref, known=known) if port else self._protocol(ref)
         identity = self._caller.identity if known else ""

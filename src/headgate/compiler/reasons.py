@@ -193,7 +193,9 @@ EXPLAINED = {
     ),
     Reason.NO_PODS: Explained(_NOTE, _REFS, "No pod is selected; there is nothing to do until one is."),
     Reason.NOT_ENFORCED: Explained(
-        _ERROR, _PROGRAMMED, "The pod has no sidecar, so nothing enforces the object there."
+        _ERROR,
+        _PROGRAMMED,
+        "Traffic reaches the pod past a sidecar, or it has none, so nothing enforces the object there.",
     ),
     Reason.RULE_NOT_FOUND: Explained(
         _WARNING, _REFS, "The rule names a route, or a match of it, that does not exist; it allows nothing."

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler import unenforced
+from headgate.compiler import bypasses, unenforced
+from headgate.compiler.bypasses import Bypasses
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, Selected
 from headgate.compiler.snapshot import Snapshot, account_of
 from headgate.compiler.targets import DESTINATION, Targets
@@ -45,12 +47,14 @@ def secure(
     about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
     found = {key: [done[name] for name in names if name in done] for key, names in pods.items()}
+    selecting = {name for item in (*about_targets, *about_configs) for name in item.workloads}
+    past = bypasses.bypasses(snapshot, [item for name, item in done.items() if name in selecting], settings)
     findings = [
         *targets.findings,
         *targets.not_applicable(found),
         *configs.merged(done),
-        *_about_targets(about_targets, targets.accounts),
-        *_about_configs(about_configs),
+        *_about_targets(about_targets, targets.accounts, past),
+        *_about_configs(about_configs, past),
     ]
     selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
     return Secured(tuple(done.values()), tuple(findings), tuple(selected))
@@ -64,16 +68,23 @@ def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, se
     return Stage.PERMISSIVE if stage is Stage.PLAIN and targets.is_selected(account) else stage
 
 
-def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str]) -> Iterator[Finding]:
+def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str], past: Bypasses) -> Iterator[Finding]:
     for item in found:
         account = accounts[item.about]
         nobody = f"no pod runs as ServiceAccount {account} (yet); set serviceAccountName in the pod template, or mend the name"
-        effect = "whoever reaches these pods may do everything with them"
+        effect = "every client may do everything"
         yield from unenforced.findings(item, DESTINATION, nobody=nobody, effect=effect)
+        yield from _bypassed(item, DESTINATION, past, effect)
 
 
-def _about_configs(found: Iterable[Selected]) -> Iterator[Finding]:
+def _about_configs(found: Iterable[Selected], past: Bypasses) -> Iterator[Finding]:
     for item in found:
         nobody = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
         effect = "these pods take plaintext and send plaintext"
         yield from unenforced.findings(item, SELECTOR, nobody=nobody, effect=effect)
+        yield from _bypassed(item, SELECTOR, past, "every client may send plaintext")
+
+
+def _bypassed(item: Selected, field: str, past: Bypasses, effect: str) -> Iterator[Finding]:
+    for message in bypasses.messages(past, item.workloads, effect):
+        yield Finding(about=item.about, reason=Reason.NOT_ENFORCED, field=field, message=message)

@@ -1,4 +1,4 @@
-"""What TLSConfigs and TrafficTargets are told about the pods that they select (R73, R77)."""
+"""What TLSConfigs and TrafficTargets say of the pods that they select and that have no sidecar (R73, R77)."""
 
 from collections.abc import Iterator, Sequence
 

@@ -104,10 +104,7 @@ def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
 
 def _places(own: str, slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
     for item in slices:
-        ports = item.ports or ()
-        numbers = [
-            port.port for port in ports if port.port and (port.name or "") == port_name and port.protocol == "TCP"
-        ]
+        numbers = numbers_of(item, port_name)
         for endpoint in item.endpoints or () if numbers else ():
             named = endpoint.target_ref
             if named and named.kind == "Pod":
@@ -115,6 +112,22 @@ def _places(own: str, slices: Iterable[EndpointSlice], port_name: str) -> Iterat
             else:
                 place = f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
             yield from ((place, number) for number in numbers)
+
+
+def numbers_of(item: EndpointSlice, port_name: str) -> list[int]:
+    """Return the TCP ports of the pods that a slice has for the Service port of a name."""
+    return [
+        port.port
+        for port in item.ports or ()
+        if port.port and (port.name or "") == port_name and port.protocol == "TCP"
+    ]
+
+
+def excluded_ports(pod: Pod) -> frozenset[int]:
+    """Return the ports that a pod's sidecar leaves alone by its annotation; words that are no ports count for nothing."""
+    return frozenset(
+        int(word) for word in pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if _is_port(word)
+    )
 
 
 def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
@@ -141,8 +154,7 @@ def _merged(*found: Mapping[int, list[Lead]]) -> Mapping[int, list[Lead]]:
 def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
     """Yield what the sidecar takes calls on; of an explicit one, only where it knows the process to listen."""
     declared = {port.container_port: port.name for port in _container_ports(pod)}
-    excluded = {int(word) for word in pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if _is_port(word)}
-    numbers = sorted({*known, *declared} - excluded)
+    numbers = sorted({*known, *declared} - excluded_ports(pod))
     explicit = pod.metadata.annotations[SIDECAR] == "explicit"
     behind = _behind(pod, numbers) if explicit else {number: number for number in numbers}
     for number in (number for number in numbers if number in behind):

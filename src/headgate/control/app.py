@@ -215,6 +215,7 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
             pass_fds=parts.ground.inherited,
             heard=parts.traffic.heard,
             collector=parts.options.collector,
+            lowest_port=parts.ground.settings.lowest_port,
         )
     )
     return runtime

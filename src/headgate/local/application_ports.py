@@ -1,20 +1,24 @@
-"""Where processes listen behind explicit sidecars: each declared TCP port of a pod gets a number of this machine.
+"""Where processes listen behind explicit sidecars: each TCP port that a sidecar takes gets a number of this machine.
 
-The sidecar has the pod's address and the port as declared; the process gets another number in `$PORT`. A number is used
+These are the ports that containers declare, and the numeric targetPorts of the Services that select the pod when it is
+placed (D26). The sidecar has the pod's address and the port as declared; the process gets another number in `$PORT`. A number is used
 once on the whole machine, so that replicas that listen on 0.0.0.0 don't meet.
 """
 
 import hashlib
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from headgate.compiler.services import routed_ports
+from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
 from headgate.local.addresses import NoAddress
 from headgate.local.environment import port_variable
+from headgate.resources.core import Service
 from headgate.resources.meta import Metadata
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.workloads import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
@@ -24,7 +28,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LARGEST = 65_535
 
 Numbers = Mapping[int, int]
-"""Declared port -> where the process listens."""
+"""Port of the pod -> where the process listens."""
 _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
 
@@ -86,11 +90,35 @@ class ApplicationPorts:
         raise NoAddress(f"all {len(self._numbers)} port numbers for processes behind sidecars are used; end some")
 
 
-def captured(pod: Pod) -> list[int]:
-    """Return the TCP ports that a pod's sidecar takes for it: those declared and not excluded. Raises DecodeError."""
+def captured(pod: Pod, led: Iterable[int] = ()) -> list[int]:
+    """Return the TCP ports that a pod's sidecar takes: those declared and `led`, without the excluded. Raises DecodeError."""
     left_out = excluded(pod.metadata)
-    declared = (port for one in pod.spec.containers for port in one.ports or () if port.protocol == "TCP")
-    return list(dict.fromkeys(port.container_port for port in declared if port.container_port not in left_out))
+    return [port for port in dict.fromkeys((*_declared(pod), *led)) if port not in left_out]
+
+
+def led_to(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[int]:
+    """Return the ports that the Services of a pod's namespace lead to by number, in order.
+
+    Without those below `lowest`, which neither the sidecar nor the process may listen on.
+    """
+    labels = pod.metadata.labels.items()
+    return sorted(
+        {
+            number
+            for service in services
+            if service.spec.selector and service.spec.selector.items() <= labels
+            for port in routed_ports(service)
+            if isinstance(number := port.target_port or port.port, int)
+            and max(lowest, 1) <= number <= _LARGEST
+            and number != OUTBOUND_PORT
+        }
+    )
+
+
+def undeclared(pod: Pod, numbers: Numbers) -> Numbers:
+    """Return the part of a pod's numbers that stands for ports which Services lead to and no container declares."""
+    declared = set(_declared(pod))
+    return {port: number for port, number in sorted(numbers.items()) if port not in declared}
 
 
 def excluded(metadata: Metadata) -> frozenset[int]:
@@ -127,7 +155,7 @@ def behind(container: Container, numbers: Numbers) -> Container:
     )
 
 
-def advice(container: Container, numbers: Numbers) -> str:
+def advice(pod: Pod, container: Container, numbers: Numbers) -> str:
     """Say what a process must do for its sidecar; `container` is as it runs. Empty when it need not do anything."""
     declared = {number: port for port, number in numbers.items()}
     wanted = []
@@ -135,6 +163,8 @@ def advice(container: Container, numbers: Numbers) -> str:
         if before := declared.get(port.container_port):
             variable = "PORT" if index == 0 else port_variable(port.name or str(before))
             wanted.append(f"${variable} ({port.container_port}), since its sidecar has {before}")
+    for variable, led, number in _undeclared_variables(pod, container, numbers):
+        wanted.append(f"${variable} ({number}), since Services lead to port {led} and its sidecar has that")
     if not wanted:
         return ""
     return (
@@ -143,9 +173,28 @@ def advice(container: Container, numbers: Numbers) -> str:
     )
 
 
-def variables(numbers: Numbers) -> dict[str, str]:
-    """Return what tells a process where to listen for ports without a name: PORT_9090 is the number behind 9090."""
-    return {port_variable(str(port)): str(number) for port, number in numbers.items()}
+def variables(pod: Pod, container: Container, numbers: Numbers) -> dict[str, str]:
+    """Return what tells a process where to listen for ports without a name: PORT_9090 is the number behind 9090.
+
+    PORT is among them where no port is declared that it could stand for.
+    """
+    found = {port_variable(str(port)): str(number) for port, number in numbers.items()}
+    return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, numbers)}
+
+
+def _undeclared_variables(pod: Pod, container: Container, numbers: Numbers) -> Iterator[tuple[str, int, int]]:
+    """Yield variable, port and number of the undeclared ports.
+
+    The first is PORT for the only container that declares no port at all: no other container can be meant.
+    """
+    silent = [one.name for one in pod.spec.containers if not one.ports]
+    for index, (port, number) in enumerate(undeclared(pod, numbers).items()):
+        yield "PORT" if index == 0 and silent == [container.name] else port_variable(str(port)), port, number
+
+
+def _declared(pod: Pod) -> Iterator[int]:
+    for container in pod.spec.containers:
+        yield from (port.container_port for port in container.ports or () if port.protocol == "TCP")
 
 
 def _moved(port: ContainerPort, numbers: Numbers) -> ContainerPort:

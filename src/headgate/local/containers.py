@@ -6,7 +6,9 @@ import errno
 import re
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
@@ -61,7 +63,10 @@ class Record(Value, frozen=True, kw_only=True):
 
 
 class Plan(NamedTuple):
-    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything."""
+    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything.
+
+    `led` are ports of the pod that Services lead to and no container declares, and where a process is to listen for them.
+    """
 
     container: Container
     directory: Path
@@ -69,6 +74,7 @@ class Plan(NamedTuple):
     restart: str  # Always, OnFailure or Never
     grace: float
     advice: str = ""
+    led: Mapping[int, int] = MappingProxyType({})
 
 
 class Owner(Protocol):
@@ -302,7 +308,8 @@ class ContainerRun:
             launch = await self.owner.prepare(container)
         except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
             launch = Launch(command=(), env={})
-        await watch_health(Target(container, self.plan.address, launch, self.plan.advice), _Patient(self, process))
+        target = Target(container, self.plan.address, launch, self.plan.advice, self.plan.led)
+        await watch_health(target, _Patient(self, process))
 
     def set_health(self, *, started: bool, ready: bool) -> None:
         """Take note of what the probes say."""

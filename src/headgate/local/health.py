@@ -51,6 +51,8 @@ async def watch_health(target: Target, patient: Patient) -> None:
             tasks.create_task(_readiness(container.readiness_probe, target, patient))
         if not patient.ready and (target.advice or not container.readiness_probe):
             tasks.create_task(_listening(target, patient))
+        for port, number in target.led.items() if not patient.ready else ():
+            tasks.create_task(_led(port, number, target=target, patient=patient))
 
 
 async def _startup(probe: Probe, target: Target, patient: Patient) -> bool:
@@ -119,3 +121,19 @@ async def _listening(target: Target, patient: Patient) -> None:
             pause = min(pause * _SLOWER, _SLOWEST)
     if not target.container.readiness_probe:
         patient.report(started=True, ready=True)
+
+
+async def _led(port: int, number: int, *, target: Target, patient: Patient) -> None:
+    """Report once when nothing listens for an undeclared port that Services lead to. The container is ready all the same."""
+    clock = asyncio.get_running_loop().time
+    began, pause = clock(), _FIRST_LOOK
+    while not await listens(target.address, number):
+        if clock() - began > _PATIENCE:
+            message = (
+                f"nothing listens on {target.address}:{number}, where the sidecar sends what Services lead to port {port} "
+                f"of this pod: callers get 503. Correct the Services' targetPort, or {target.advice}"
+            )
+            await patient.tell("Warning", "Unhealthy", message)
+            return
+        await asyncio.sleep(pause)
+        pause = min(pause * _SLOWER, _SLOWEST)

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -32,6 +32,7 @@ from headgate.local.pod_status import SIDECAR_READY, Seen, pod_status
 from headgate.local.processes import Launch, inherited
 from headgate.local.sidecars import Sidecar, SidecarSite, proxy_variables
 from headgate.local.volumes import materialise, mounts
+from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
@@ -79,12 +80,16 @@ class PodRun:
         self._numbers: Numbers = {}
         self.sidecar: Sidecar | None = None
         if site.sidecars and self._annotation(SIDECAR) == EXPLICIT:
-            self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed))
+            held = application_ports.read(self._typed.metadata)
+            self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed, held))
             self.sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
+        self._plan_runs()
+        self.see(pod)
+
+    def _plan_runs(self) -> None:
         self._inits = [self._container(container) for container in self._typed.spec.init_containers]
         self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
-        self.see(pod)
 
     def see(self, pod: Object) -> None:
         """Take note of a newer version of the object."""
@@ -101,6 +106,8 @@ class PodRun:
 
     async def begin(self) -> None:
         """Place the pod here, take over what still runs of it, and say so in its status."""
+        if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):  # else its processes know their ports
+            await self._take_led_ports()
         await self._bind()
         before = {status.name: status for status in self._typed.status.container_statuses}
         if self.sidecar:
@@ -157,7 +164,8 @@ class PodRun:
 
     def _told(self, container: Container) -> dict[str, str]:
         """Return what the runtime tells a container; what its sidecar changes comes in between."""
-        beside = variables(self._numbers) | proxy_variables(self.address) if self.sidecar else {}
+        own = variables(self._typed, container, self._numbers)
+        beside = own | proxy_variables(self.address) if self.sidecar else {}
         return {**beside, **given(self._typed, container, self.address)}
 
     def changed(self) -> None:
@@ -180,8 +188,14 @@ class PodRun:
         init = container in self._typed.spec.init_containers
         restart = "OnFailure" if init and policy == "Always" else policy
         runs = application_ports.behind(container, self._numbers)
-        advice = application_ports.advice(runs, self._numbers)
-        return Plan(runs, self._directory / container.name, self.address, restart, self._grace(), advice)
+        advice = application_ports.advice(self._typed, runs, self._numbers)
+        led = application_ports.undeclared(self._typed, self._numbers) if container is self._listener() else {}
+        return Plan(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
+
+    def _listener(self) -> Container | None:
+        """Return the container that is to listen for undeclared ports: the first that declares none, else the first."""
+        containers = self._typed.spec.containers
+        return next((one for one in containers if not one.ports), containers[0] if containers else None)
 
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
@@ -213,6 +227,8 @@ class PodRun:
         if not any(one.live for one in self._containers):
             if self.sidecar:
                 await self.sidecar.up()
+                if not self._external and await self._take_led_ports():  # of Services that came meanwhile
+                    await self._bind()
             for init in self._inits:
                 if await init.run():
                     return
@@ -282,6 +298,22 @@ class PodRun:
             except (Conflict, NotFound):
                 continue
 
+    async def _take_led_ports(self) -> bool:
+        """Let the sidecar take the ports that Services lead to now (D26); say whether there are more than before.
+
+        Call it while nothing of the pod runs: processes learn their ports when they start.
+        """
+        if not (self.sidecar and self._site.sidecars):
+            return False
+        found = (await self._site.store.list("", "Service", self.key.namespace)).items
+        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.sidecars.lowest_port)
+        ports = application_ports.captured(self._typed, (*self._numbers, *led))
+        if not set(ports) - set(self._numbers):
+            return False
+        self._numbers = self._site.ports.take(self.uid, ports)
+        self._plan_runs()
+        return True
+
     def _bound(self, pod: Object) -> Object:
         metadata = pod["metadata"]
         finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
@@ -326,3 +358,9 @@ class PodRun:
         except NotFound:
             return None
         return pod if pod["metadata"]["uid"] == self.uid else None
+
+
+def _readable(services: Sequence[Object]) -> Iterator[Service]:
+    for service in services:
+        with contextlib.suppress(DecodeError):  # the compiler names it on the Service
+            yield read(service, Service)

@@ -5,8 +5,9 @@ import contextlib
 import os
 import signal
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -20,13 +21,15 @@ _LONGEST_LINE = 4096  # bytes of an answer's first line
 class Target(NamedTuple):
     """Whom to ask: the container, the address that it listens on, and how a command runs beside it.
 
-    `advice` is what the process must do because of its sidecar, when it can't be reached.
+    `advice` is what the process must do because of its sidecar, when it can't be reached. `led` are undeclared ports that
+    Services lead to, and where a process is to listen for them.
     """
 
     container: Container
     address: str
     launch: Launch
     advice: str = ""
+    led: Mapping[int, int] = MappingProxyType({})
 
 
 class Tally:

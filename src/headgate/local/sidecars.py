@@ -52,7 +52,8 @@ class SidecarSite(NamedTuple):
     `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
     knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
     `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `pass_fds` are
-    inherited by every sidecar, which reports to the `collector` too, if there is one.
+    inherited by every sidecar, which reports to the `collector` too, if there is one. `lowest_port` is the smallest TCP port
+    that this user may listen on.
     """
 
     binary: Path
@@ -65,6 +66,7 @@ class SidecarSite(NamedTuple):
     pass_fds: tuple[int, ...] = ()
     heard: Callable[[str, float], Awaitable[None]] = _nobody_listens
     collector: Collector | None = None
+    lowest_port: int = 0
 
 
 class Owner(Protocol):

@@ -35,6 +35,7 @@ _SET_BY_STORE = (
     "selfLink",
 )
 _ATTEMPTS = 5
+_MAKE_PODS = ("Pod", "ReplicaSet", "Deployment")
 
 
 class Applied(NamedTuple):
@@ -55,7 +56,7 @@ async def apply(store: Store, manifests: Manifests) -> Applied:
     changed: list[Key] = []
     problems: list[Problem] = []
     wanted = [manifest for manifest in manifests.objects if manifest.file not in manifests.broken]
-    for manifest in sorted(wanted, key=lambda manifest: manifest.key.kind != "Namespace"):
+    for manifest in sorted(wanted, key=_order):
         try:
             before, after = await _apply_one(store, manifest)
         except (AlreadyExists, Conflict, Invalid, NotFound) as error:
@@ -67,6 +68,11 @@ async def apply(store: Store, manifests: Manifests) -> Applied:
             changed.append(manifest.key)
     removed = await _prune(store, manifests)
     return Applied(tuple(created), tuple(changed), tuple(removed), tuple(problems))
+
+
+def _order(manifest: Manifest) -> int:
+    """Return 0 for Namespaces, 2 for what makes pods: a pod's sidecar depends on Services and TLSConfigs at its creation."""
+    return 0 if manifest.key.kind == "Namespace" else 2 if manifest.key.kind in _MAKE_PODS else 1
 
 
 def _refusals(manifest: Manifest, error: Exception) -> list[Problem]:

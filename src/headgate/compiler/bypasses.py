@@ -1,0 +1,97 @@
+"""Ports where Services lead to a pod past its sidecar: nothing enforces TLSConfigs and TrafficTargets there (D26).
+
+An explicit sidecar takes the ports that it got when the pod was placed: those that containers declare, and the numeric
+targetPorts of the Services that existed then. It does not take a port of a Service that came later. No sidecar takes the
+ports that its pod excludes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from headgate.compiler.services import routed_ports
+from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.unenforced import listed
+from headgate.compiler.workloads import excluded_ports, numbers_of
+from headgate.model.refs import PortRef
+from headgate.model.workloads import Workload
+from headgate.resources.core import EndpointSlice
+from headgate.resources.pods import EXCLUDED_PORTS
+from headgate.settings import Settings
+
+
+class Bypass(NamedTuple):
+    """A port of pods that a Service port leads to and that no sidecar takes.
+
+    The pods exclude it, or the Service selects them and came too late, or others wrote the Service's endpoints.
+    """
+
+    port: int
+    ref: PortRef
+    cause: Literal["excluded", "late", "written"]
+
+
+Bypasses = Mapping[str, tuple[Bypass, ...]]
+"""By pod (`namespace/name`)."""
+
+
+_EXPLAINED = {
+    "excluded": (
+        f"The pods exclude the port by the annotation {EXCLUDED_PORTS}",
+        "take it out of the annotation in the pod template and replace the pods, or lead no Service to it",
+    ),
+    "late": (
+        "No container declares the port, and the Service did not lead there when the pods were created",
+        "replace the pods (kubectl rollout restart)",
+    ),
+    "written": (
+        "No container declares the port, and no selector of a Service leads there",
+        "add containerPort {port} to the pod template",
+    ),
+}
+
+
+def bypasses(snapshot: Snapshot, workloads: Iterable[Workload], settings: Settings) -> Bypasses:
+    """Return the ports of pods with a sidecar that Services lead to past it, ready or not."""
+    exposed = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
+    found: dict[str, list[Bypass]] = defaultdict(list)
+    for address, port, ref in _led(snapshot) if exposed else ():
+        if (item := exposed.get(address)) and port >= settings.lowest_port:
+            if port in excluded_ports(snapshot.pods[item.name]):
+                found[item.name].append(Bypass(port, ref, "excluded"))
+            elif item.capture == "explicit" and all(port != known.port for known in item.ports):
+                late = ref.service in snapshot.services_of(item.name)
+                found[item.name].append(Bypass(port, ref, "late" if late else "written"))
+    return {name: tuple(sorted(set(items))) for name, items in found.items()}
+
+
+def messages(found: Bypasses, pods: Iterable[str], effect: str) -> Iterator[str]:
+    """Say at which ports of some pods nothing enforces an object; `effect` is what follows from it."""
+    at: dict[Bypass, list[str]] = defaultdict(list)
+    for pod in pods:
+        for item in found.get(pod, ()):
+            at[item].append(pod)
+    for item, names in sorted(at.items()):
+        why, remedy = _EXPLAINED[item.cause]
+        where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {listed(names)}"
+        yield f"{where} past the sidecar: {effect} there. {why}; {remedy.format(port=item.port)}"
+
+
+def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
+    return item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations
+
+
+def _led(snapshot: Snapshot) -> Iterator[tuple[str, int, PortRef]]:
+    """Yield address, port and Service port of every endpoint, whatever the namespace of its Service."""
+    for name, (_, service) in snapshot.services.items():
+        slices = snapshot.slices.get(name, ())
+        for port in routed_ports(service) if slices else ():
+            for address, number in _places(slices, port.name):
+                yield address, number, PortRef(name, port.port)
+
+
+def _places(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
+    for item in slices:
+        numbers = numbers_of(item, port_name)
+        for endpoint in item.endpoints or () if numbers else ():
+            yield from ((endpoint.addresses[0], number) for number in numbers if endpoint.addresses)

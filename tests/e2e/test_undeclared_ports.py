@@ -1,0 +1,131 @@
+"""Services that lead to ports which no container declares: traffic passes the sidecar, or objects say that it does not (D26)."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.identity_rig import headgate
+from tests.e2e.manifests import POD, service
+from tests.e2e.test_sidecars import ask
+from tests.e2e.world import World, until
+
+BYPASS = 31002  # where the process listens whatever its sidecar does
+
+
+def deployment(count: Path, **env: str) -> str:
+    """A Deployment of one pod that declares no port, and listens on every PORT_... of its environment."""
+    variables = {"NAME": "web", "COUNT": str(count), **env}
+    container = {
+        "name": "app",
+        "command": [sys.executable, "-I", "-S", str(POD)],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+    }
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"serviceAccountName": "server", "containers": [container]},
+    }
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+
+
+def leading(name: str, port: int) -> str:
+    found = json.loads(service(name, {"http": 8080}, selector={"app": "web"}))
+    found["spec"]["ports"][0]["targetPort"] = port
+    return json.dumps(found)
+
+
+ACCESS = [
+    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}} for name in ("server", "reader", "thief")
+] + [
+    {
+        "apiVersion": "specs.smi-spec.io/v1alpha4",
+        "kind": "HTTPRouteGroup",
+        "metadata": {"name": "all"},
+        "spec": {"matches": [{"name": "any"}]},
+    },
+    {
+        "apiVersion": "access.smi-spec.io/v1alpha3",
+        "kind": "TrafficTarget",
+        "metadata": {"name": "readers"},
+        "spec": {
+            "destination": {"kind": "ServiceAccount", "name": "server"},
+            "sources": [{"kind": "ServiceAccount", "name": "reader"}],
+            "rules": [{"kind": "HTTPRouteGroup", "name": "all"}],
+        },
+    },
+]
+STRICT = {
+    "apiVersion": "headgate.dev/v1beta1",
+    "kind": "TLSConfig",
+    "metadata": {"name": "strict"},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}},
+}
+
+
+def programmed(world: World, what: str) -> tuple[str, str, str]:
+    conditions = world.get(what)["status"]["conditions"]
+    found = next(item for item in conditions if item["type"] == "Programmed")
+    return found["status"], found["reason"], found["message"]
+
+
+def explained(world: World, url: str) -> Any:
+    done = headgate(world, "explain", "GET", url, "-o", "json")
+    ((arrival,),) = [backend["arrivals"] for backend in json.loads(done.stdout)["backends"]]
+    return arrival
+
+
+@pytest.fixture
+def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
+    """A pod without declared ports that only `reader` may call, behind a Service; the Deployment's file comes first."""
+    files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": leading("web", 31001)}
+    files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
+    return new_world(manifests=files)
+
+
+def answers(world: World, service: str, *accounts: str) -> Sequence[str]:
+    """Return what each account gets from a Service, and what a client of the gateway gets."""
+    asked = [ask(world, f"http://{service}:8080/", "--service-account", account) for account in accounts]
+    gateway = world.send(1, world.request(service, 8080))
+    return [out.strip() if code == 0 else errors.strip()[-14:] for code, out, errors in asked] + list(gateway)
+
+
+def test_a_port_that_only_a_service_names_is_closed_to_callers_without_a_rule(closed: World) -> None:
+    """D26: 200 for the one who may, 403 for others; every object and command says the same."""
+    until(lambda: programmed(closed, "traffictarget/readers")[:2] == ("True", "Programmed"))
+    until(lambda: answers(closed, "web", "reader")[0] == "web")
+    assert answers(closed, "web", "thief")[1:] == ["403"]
+    assert "403" in ask(closed, "http://web:8080/", "--service-account", "thief")[2]
+    arrival = explained(closed, "http://web:8080/")
+    assert not arrival["allowed"]
+    assert arrival["hop"] == "mutual TLS"
+
+
+def test_a_service_that_comes_after_the_pod_is_named_by_the_objects_that_it_defeats(closed: World) -> None:
+    """D26: the process listens past its sidecar, and nothing can stand before it until the pod is replaced."""
+    closed.apply(json.dumps(STRICT))
+    until(lambda: programmed(closed, "tlsconfig/strict")[0] == "True")
+    closed.apply(leading("late", BYPASS))
+    until(lambda: closed.send(1, closed.request("late", 8080)) == {"web": 1})
+    (pod,) = [item["metadata"]["name"] for item in closed.get("pods")["items"]]
+    for what in ("traffictarget/readers", "tlsconfig/strict"):
+        _, reason, message = until(
+            lambda what=what: found if (found := programmed(closed, what))[0] == "False" else None
+        )
+        assert reason == "NotEnforced"
+        assert (
+            f"port 8080 of Service default/late leads to port {BYPASS} of pod default/{pod} past the sidecar" in message
+        )
+        assert "replace the pods (kubectl rollout restart)" in message
+    assert closed.event("NotEnforced", "readers")[0] == "Warning"
+    arrival = explained(closed, "http://late:8080/")
+    assert arrival["allowed"]
+    assert f"does not take port {BYPASS}" in arrival["reason"]
+    assert not explained(closed, "http://web:8080/")["allowed"]
+    closed.kubectl("set", "env", "deployment/web", "PORT_BYPASS-")
+    closed.kubectl("rollout", "status", "deployment/web", "--timeout", "60s")
+    until(lambda: programmed(closed, "traffictarget/readers")[0] == "True")
+    until(lambda: closed.send(1, closed.request("late", 8080)) == {"403": 1})
+    assert closed.event("NotEnforcedResolved", "readers")[0] == "Normal"
