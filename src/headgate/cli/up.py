@@ -1,17 +1,16 @@
 """`headgate up`: run a directory of manifests on this machine, and say what is in force."""
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headgate.cli.arguments import DEFAULT_STATE
+from headgate.cli.following import Following
 from headgate.cli.live import watch_table
 from headgate.cli.mesh_options import (
     Access,
@@ -36,19 +35,14 @@ from headgate.cli.metrics_options import (
 )
 from headgate.cli.output import Format
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
-from headgate.compiler.report import Compiled
 from headgate.control.app import Running, running
 from headgate.control.instance import LOOPBACK
-from headgate.control.machine import Machine
 from headgate.control.observed import Counters
 from headgate.control.options import Options
 from headgate.errors import HeadgateError
-from headgate.latest import Latest, until
 from headgate.settings import Settings
-from headgate.store.applied import apply
-from headgate.store.files import Manifests, Problem, read, watch
 
-READY_SECONDS = 30.0
+NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -129,14 +123,60 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
+class _Signals:
+    """What the user asks for by signals: the first one ends headgate, the second one ends the workloads at once."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self._starting: asyncio.Task[Any] | None = None
+
+    def listen(self) -> None:
+        """Take signals from now on. Until `started`, the first one cancels the task that calls this."""
+        self._starting = asyncio.current_task()
+        for number in SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._take)
+
+    def started(self) -> None:
+        """Leave the end to the one who waits for `stop`."""
+        self._starting = None
+
+    def _take(self) -> None:
+        if self.stop.is_set():
+            self.hurry.set()
+        elif self._starting:
+            self._starting.cancel()
+        self.stop.set()
+
+
 async def _up(directory: Path, options: Options, voice: Voice, *, table: bool) -> None:
-    stop = asyncio.Event()
-    for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    signals = _Signals()
+    signals.listen()
     voice.starting()
-    async with running(options) as current:
-        await _until_stopped(stop, _serve(directory, current, voice, table=table))
-        voice.stopping()
+    ending: asyncio.Task[None] | None = None
+    try:
+        async with running(options) as current:
+            signals.started()
+            await _until_stopped(signals.stop, _serve(directory, current, voice, table=table))
+            voice.stopping()
+            ending = asyncio.create_task(_watch_end(current, signals.hurry, voice), name="the end")
+    except asyncio.CancelledError:
+        if not signals.stop.is_set():
+            raise
+    finally:
+        if ending:
+            ending.cancel()
+
+
+async def _watch_end(current: Running, hurry: asyncio.Event, voice: Voice) -> None:
+    """Name what the end waits for every few seconds; end all processes at once when the user is in a hurry."""
+    while not hurry.is_set():
+        try:
+            async with asyncio.timeout(NAMED_AFTER_S):
+                await hurry.wait()
+        except TimeoutError:
+            voice.waiting(current.runtime.running())
+    current.runtime.kill()
 
 
 async def _until_stopped(stop: asyncio.Event, work: Any) -> None:
@@ -153,80 +193,12 @@ async def _until_stopped(stop: asyncio.Event, work: Any) -> None:
 
 
 async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool) -> None:
-    machine = current.machine
-    reading = read([directory])
-    applied = await apply(machine.store, reading)
-    problems = (*reading.problems, *applied.problems)
-    if problems:
-        voice.problems(problems)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(READY_SECONDS):
-            await _available(machine)
-    await machine.in_force(machine.store.revision)
-    voice.ready(current)
+    following = Following(directory, current, voice)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_follow_files(directory, machine, voice, reading=reading, told=problems), name="files")
-        tasks.create_task(_follow_changes(machine, voice), name="changes")
-        tasks.create_task(_follow_envoy(current, voice), name="envoy")
+        tasks.create_task(following.pods(), name="pods")
+        tasks.create_task(following.envoy(), name="envoy")
+        await following.begin()
+        tasks.create_task(following.files(), name="files")
+        tasks.create_task(following.changes(), name="changes")
         if table:
-            tasks.create_task(watch_table(machine, Counters(current.admins)), name="table")
-
-
-async def _available(machine: Machine) -> None:
-    """Wait until every Deployment has the replicas that it wants, and the Services know them."""
-    async for _ in machine.feed.read.changes():
-        deployments = (await machine.store.list("apps", "Deployment")).items
-        if all(_is_available(item) for item in deployments):
-            return
-
-
-def _is_available(deployment: Any) -> bool:
-    status = deployment.get("status") or {}
-    observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
-    return bool(observed and status.get("availableReplicas", 0) >= deployment["spec"].get("replicas", 1))
-
-
-async def _follow_files(
-    directory: Path, machine: Machine, voice: Voice, *, reading: Manifests, told: Sequence[Problem]
-) -> None:
-    async for current in watch(directory):
-        if current == reading:
-            continue
-        reading = current
-        applied = await apply(machine.store, current)
-        voice.applied(applied)
-        problems = (*current.problems, *applied.problems)
-        if problems or told:
-            voice.problems(problems)
-        told = problems
-
-
-async def _follow_envoy(current: Running, voice: Voice) -> None:
-    restarts = current.envoy.state.get().restarts
-    async for state in current.envoy.state.changes():
-        if state.restarts > restarts:
-            restarts = state.restarts
-            voice.trouble(f"Envoy ended and was started again: {state.failure}")
-
-
-async def _changed(*seen: tuple[Latest[Any], object]) -> None:
-    """Wait until one of the cells has another value than the one beside it."""
-    await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))
-
-
-async def _follow_changes(machine: Machine, voice: Voice) -> None:
-    """Say what is in force, and what there is to tell: about the objects, and about proxies without a certificate."""
-    builds, faults = machine.loop.compiled, machine.loop.credentials.faults
-    known = frozenset(machine.findings())
-    told: Mapping[str, str] = faults.get()
-    compiled: Compiled | None = None
-    while True:
-        await _changed((builds, compiled), (faults, told))
-        before, compiled, told = compiled, builds.get(), faults.get()
-        if compiled is None:
-            continue
-        await machine.in_force(compiled.revision)
-        now = frozenset(machine.findings())
-        if compiled is not before or now != known:
-            voice.change(compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str))
-        known = now
+            tasks.create_task(watch_table(current.machine, Counters(current.admins)), name="table")

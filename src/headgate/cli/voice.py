@@ -11,6 +11,8 @@ from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.control.app import Running
+from headgate.control.conditions import few
+from headgate.local.pod_troubles import PodTrouble
 from headgate.model import protocols
 from headgate.store.applied import Applied
 from headgate.store.files import Problem
@@ -36,8 +38,14 @@ class Voice(Protocol):
     def applied(self, applied: Applied) -> None:
         """Tell which objects an edit of the files changed."""
 
-    def ready(self, current: Running) -> None:
-        """Say that everything applied is in force, and where it is."""
+    def waiting(self, names: Sequence[str]) -> None:
+        """Name what a start or an end waits for."""
+
+    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
+        """Say which pods can't serve: those that are new, and all of which that is true now."""
+
+    def ready(self, current: Running, missing: Sequence[str]) -> None:
+        """Say that everything applied is in force, where it is, and which Deployments are not available yet."""
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
         """Say that a change of the objects is in force, and which findings came and went with it."""
@@ -55,7 +63,7 @@ class TextVoice:
 
     def stopping(self) -> None:
         """Say that the end begins."""
-        note("\nStopping: workloads first, then Envoy ...")
+        note("\nStopping: workloads first, then Envoy (Ctrl-C again ends the workloads at once) ...")
 
     def problems(self, problems: Sequence[Problem]) -> None:
         """Print each problem with its place."""
@@ -70,16 +78,28 @@ class TextVoice:
         """Print it."""
         note(message)
 
+    def waiting(self, names: Sequence[str]) -> None:
+        """Print the names."""
+        if names:
+            note(f"Waiting for {few(names)} ...")
+
+    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # said before
+        """Print each new one with the last lines of its output."""
+        for trouble in new:
+            note(described(trouble))
+
     def applied(self, applied: Applied) -> None:
         """Print a line for each object."""
         for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
             for key in keys:
                 note(f"{key} {word}")
 
-    def ready(self, current: Running) -> None:
+    def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Print how to use what runs."""
         console = stdout()
         console.print(Text("headgate is up.", style="bold green"))
+        if missing:
+            note(f"Not available yet: {few(missing)}; `kubectl describe pods` says why.")
         console.print(f"  kubectl     export KUBECONFIG={current.instance.kubeconfig}", soft_wrap=True)
         console.print(f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}", soft_wrap=True)
         if current.instance.metrics:
@@ -119,6 +139,15 @@ class JsonVoice:
         """Print it as one line."""
         _line({"trouble": message})
 
+    def waiting(self, names: Sequence[str]) -> None:
+        """Print the names."""
+        _line({"waiting": names})
+
+    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # as new ones
+        """Print each new one as a line of its own."""
+        for trouble in new:
+            _line({"pod": _trouble(trouble)})
+
     def applied(self, applied: Applied) -> None:
         """Print the names of the objects."""
         changed = {
@@ -129,7 +158,7 @@ class JsonVoice:
         if any(changed.values()):
             _line({"applied": changed})
 
-    def ready(self, current: Running) -> None:
+    def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Print where everything is."""
         _line(
             {
@@ -141,12 +170,36 @@ class JsonVoice:
                 "protocols": current.machine.protocols(),
                 "gateways": current.machine.gateways(),
                 "findings": [_told(finding) for finding in current.machine.findings()],
+                "unavailable": missing,
             }
         )
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
         """Print the revision that is in force, and the findings that came and went."""
         _line({"revision": revision, "findings": [*map(_told, new)], "resolved": [*map(_told, gone)]})
+
+
+def described(trouble: PodTrouble) -> str:
+    """Write why a pod does not serve, and beneath it the last lines of its output."""
+    pod, logs = trouble.pod, f"kubectl logs -n {trouble.pod.namespace} {trouble.pod.name}"
+    first = f"Pod {pod.namespace}/{pod.name}: {trouble.reason}: {trouble.message}"
+    return "\n".join(
+        [first, f"  its last lines ({logs}):", *(f"    {line}" for line in trouble.output)][
+            : None if trouble.output else 1
+        ]
+    )
+
+
+def _trouble(trouble: PodTrouble) -> Mapping[str, Any]:
+    return {
+        "namespace": trouble.pod.namespace,
+        "name": trouble.pod.name,
+        "container": trouble.container,
+        "reason": trouble.reason,
+        "message": trouble.message,
+        "exitCode": trouble.exit_code,
+        "output": trouble.output,
+    }
 
 
 def place(address: str, protocol: str) -> str:

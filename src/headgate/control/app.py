@@ -1,6 +1,7 @@
 """The only place that wires things together: one machine with everything embedded, as `headgate up` runs it."""
 
 import gc
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from headgate.control.background import Background, background
 from headgate.control.callers import Callers
 from headgate.control.exposed import Exposed, count, expose
 from headgate.control.feed import Feed
-from headgate.control.gateway import GATEWAY, answers, gateway_process, keep_token, serving
+from headgate.control.gateway import GATEWAY, answers, gateway_process, keep_token, report_deaths, serving
 from headgate.control.ground import Ground, lay_ground, state_directory
 from headgate.control.host import LocalHost
 from headgate.control.instance import (
@@ -32,7 +33,7 @@ from headgate.control.loop import Loop
 from headgate.control.machine import Machine
 from headgate.control.options import Options
 from headgate.control.questions import Questions
-from headgate.control.status import StatusWriter
+from headgate.control.status import COMPONENT, StatusWriter
 from headgate.control.trust import Trust
 from headgate.envoy import reporting
 from headgate.envoy.view import Node
@@ -47,6 +48,7 @@ from headgate.resources.meta import Key, Object
 from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
 from headgate.serve.certificate import certificate_in
 from headgate.serve.logs import LogOptions
+from headgate.store.events import EventRecorder
 from headgate.telemetry import otlp
 from headgate.telemetry.flows import Source
 from headgate.telemetry.kept import FILE, keep, read_kept
@@ -61,6 +63,8 @@ TOKEN_SECRET = "token-secret"  # noqa: S105  # a file's name
 # A build makes a new picture of the whole mesh and drops the last one, without cycles: looking for those as often as
 # Python does by default takes half of a build's time (docs/performance.md).
 COLLECT = 50_000, 20, 20
+
+log = logging.getLogger(__name__)
 
 
 class Running(NamedTuple):
@@ -117,11 +121,12 @@ async def running(options: Options) -> AsyncIterator[Running]:
         envoy = gateway_process(options, instance, parts.tokens, xds=sockets / XDS_SOCKET, inherited=ground.inherited)
         _expose(parts, machine, envoy, tasks)
         tasks.start(keep_token(parts.tokens, state), name="the gateway's token")
+        tasks.start(report_deaths(envoy.state, EventRecorder(ground.store, COMPONENT)), name="deaths of the gateway")
         await envoy.start()
         stack.callback(machine.loop.staging.forget)
         stack.push_async_callback(envoy.stop)
         runtime = _runtime(parts, machine)
-        stack.push_async_callback(runtime.stop)
+        stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         _api(parts, runtime, Questions(machine, LocalHost(envoy, runtime)), listener=api, tasks=tasks)
         await serving(envoy, parts.trust)
@@ -219,6 +224,11 @@ def _runtime(parts: _Parts, machine: Machine) -> LocalRuntime:
         )
     )
     return runtime
+
+
+async def _stop(runtime: LocalRuntime) -> None:
+    for line in await runtime.stop():
+        log.warning("%s", line)
 
 
 def _api(

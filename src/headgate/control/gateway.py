@@ -10,9 +10,12 @@ from headgate.control.trust import Trust
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.exporting import exported
 from headgate.errors import HeadgateError
-from headgate.latest import until
-from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.latest import Latest, until
+from headgate.local.environment import NODE
+from headgate.local.envoy import EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
 from headgate.private import write_private
+from headgate.resources.meta import Key
+from headgate.store.events import EventRecorder
 from headgate.xds.proofs import LocalTokens
 
 GATEWAY = "gateway"
@@ -62,6 +65,21 @@ async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
         ready.cancel()
         lacking.cancel()
         await asyncio.gather(ready, lacking, return_exceptions=True)
+
+
+def death(state: EnvoyState) -> str:
+    """Say how the gateway's Envoy ended, and what happens next."""
+    return f"the gateway's {state.failure}; headgate starts it again, and requests through it fail until then"
+
+
+async def report_deaths(state: Latest[EnvoyState], events: EventRecorder) -> None:
+    """Write an Event on the Node whenever the gateway's Envoy ended by itself, until cancelled."""
+    restarts = state.get().restarts
+    async for current in state.changes():
+        if current.restarts > restarts:
+            restarts = current.restarts
+            node = Key("", "Node", "", NODE)
+            await events.record(node, type="Warning", reason="EnvoyEnded", message=death(current))
 
 
 async def keep_token(tokens: LocalTokens, state: Path) -> None:

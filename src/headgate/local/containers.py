@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import re
+import signal
 import socket
 import time
 from collections.abc import Mapping
@@ -170,6 +171,11 @@ class ContainerRun:
             self._record_path.unlink(missing_ok=True)
             self._set(ContainerState(reason="Stopped", restarts=self.state.restarts, ended=self.state.ended))
         return gone
+
+    def kill(self) -> None:
+        """End the process at once, also while `end` waits for it."""
+        if self.process:
+            self.process.signal(signal.SIGKILL)
 
     def detach(self) -> None:
         """Leave the process to the next headgate."""

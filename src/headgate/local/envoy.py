@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import re
+import signal
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -25,7 +27,11 @@ from headgate.resources.meta import Value
 LOG_BYTES = 4 << 20
 LOG_KEPT_BYTES = 1 << 20
 LOG_CHECK_S = 60.0
-SHOWN_LINES = 12
+SHOWN_LINES = 40
+_SERIOUS = re.compile(r"\]\[(critical|error)\]\[|^error: ")
+_PREFIX = re.compile(
+    r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: "
+)  # time, thread, level, component, and place in the source
 STEADY_S = 30.0
 """An Envoy that ran this long was healthy: the next restart is quick again."""
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -56,7 +62,7 @@ DEFAULT_FLAGS = EnvoyFlags()
 
 
 class EnvoyState(Value, frozen=True, kw_only=True):
-    """What became of the process: `pid` 0 while none runs, `failure` says why the last one ended."""
+    """What became of the process: `pid` 0 while none runs, `failure` says in a sentence how the last one ended."""
 
     pid: int = 0
     adopted: bool = False
@@ -145,7 +151,7 @@ class EnvoyProcess:
             if state.failure and (state.restarts > before or not state.pid):
                 raise ProxyError(state.failure)
             if loop.time() > deadline:
-                raise ProxyError(f"Envoy is not ready after {timeout:g} s. {self._last_lines()}")
+                raise ProxyError(f"Envoy is not ready after {timeout:g} s{self._complaint()}")
             await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
 
     def detach(self) -> None:
@@ -198,9 +204,8 @@ class EnvoyProcess:
 
     def _ended(self, code: int | None) -> None:
         self._process = None
-        how = "" if code is None else f" with signal {code - 128}" if code > 128 else f" with exit code {code}"
         restarts = self.state.get().restarts + 1
-        self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy ended{how}. {self._last_lines()}"))
+        self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy {_how(code)}{self._complaint(code)}"))
 
     def _spawn(self) -> None:
         try:
@@ -268,9 +273,25 @@ class EnvoyProcess:
                 log.write(kept)
                 log.truncate()
 
-    def _last_lines(self) -> str:
+    def _complaint(self, code: int | None = None) -> str:
+        """Return what Envoy said last that it can't do, and where its log is; only the latter after a signal."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
-        except FileNotFoundError:
+        except OSError:
             lines = []
-        return "\n".join([f"The end of {self.log}:", *lines]) if lines else f"{self.log} is empty."
+        said = [line for line in lines if line.strip()] if code is None or code <= 128 else []
+        serious = [line for line in said if _SERIOUS.search(line)] or said
+        words = f": {_PREFIX.sub('', serious[-1]).strip()}" if serious else ""
+        return f"{words} (its log is {self.log})"
+
+
+def _how(code: int | None) -> str:
+    """Say how a process ended: exit codes above 128 are signals, None is not known."""
+    if code is None:
+        return "ended"
+    if code <= 128:
+        return f"ended with exit code {code}"
+    try:
+        return f"ended with signal {code - 128}, {signal.Signals(code - 128).name}"
+    except ValueError:
+        return f"ended with signal {code - 128}"

@@ -151,6 +151,20 @@ class PodRun:
             if not gone
         ]
 
+    def running(self) -> list[str]:
+        """Name the processes of this pod that `end` still waits for."""
+        return [
+            f"pod {self.key.namespace}/{self.key.name} (container {one.plan.container.name}, process {one.state.pid})"
+            for one in self._everyone()
+            if isinstance(one, ContainerRun) and one.live
+        ]
+
+    def kill(self) -> None:
+        """End all processes at once, also while `end` waits for them."""
+        for one in self._everyone():
+            if isinstance(one, ContainerRun):
+                one.kill()
+
     async def prepare(self, container: Container) -> Launch:
         """Return what a container runs now, its volumes written. Raises ConfigError."""
         sources = await self._sources()
@@ -173,7 +187,10 @@ class PodRun:
         self._dirty.set()
 
     async def tell(self, type: Severity, reason: str, message: str) -> None:
-        """Write an Event about the pod."""
+        """Write an Event about the pod, after the status that it explains."""
+        if self._dirty.is_set():
+            self._dirty.clear()
+            await self._write_status()
         await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
 
     def _run(self, container: Container) -> Run:

@@ -102,6 +102,15 @@ class LocalRuntime:
         results = await asyncio.gather(*(run.end() for run in self._runs.values()))
         return [line for result in results for line in result]
 
+    def running(self) -> list[str]:
+        """Name the processes that run, by pod: those that `stop` still waits for."""
+        return sorted(name for run in self._runs.values() for name in run.running())
+
+    def kill(self) -> None:
+        """End all processes at once, also while `stop` waits for them."""
+        for run in self._runs.values():
+            run.kill()
+
     async def _run(self) -> None:
         (self._state / "pods").mkdir(mode=0o700, parents=True, exist_ok=True)
         since = self._store.revision

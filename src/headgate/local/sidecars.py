@@ -190,7 +190,7 @@ class Sidecar:
         """Say what keeps it from serving until nothing does."""
         state = self._envoy.state.get()
         if not state.pid:
-            await self._say(f"it ended and is started again. {state.failure}")
+            await self._say(f"{state.failure}; headgate starts it again")
             return
         if state.adopted and not self.fault.get():
             return  # it serves with what it has, however long it takes to find back to headgate

@@ -1,0 +1,130 @@
+"""What `headgate up` reports while it runs: edits of files, changes in force, pods, and the gateway's Envoy."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.cli.voice import Voice
+from headgate.compiler.report import Compiled
+from headgate.control.app import Running
+from headgate.control.gateway import death
+from headgate.latest import Latest, until
+from headgate.local.pod_troubles import PodTroubles
+from headgate.resources.meta import Key
+from headgate.store.applied import apply
+from headgate.store.files import Manifests, Problem, read, watch
+
+READY_S = 30.0
+PATIENCE_S = 3.0  # seconds of a wait until what it waits for is named
+
+
+class Following:
+    """Applies a directory to a running headgate, and reports to a voice. After `begin`, each method runs until cancelled."""
+
+    def __init__(self, directory: Path, current: Running, voice: Voice) -> None:
+        self._directory = directory
+        self._current = current
+        self._machine = current.machine
+        self._voice = voice
+        self._troubles = PodTroubles(self._machine.store, current.runtime.logs)
+        self._reading = Manifests(())
+        self._problems: Sequence[Problem] = ()
+
+    async def begin(self) -> None:
+        """Apply the directory; return when everything is in force, or as much of it as a start waits for."""
+        store = self._machine.store
+        self._reading = read([self._directory])
+        applied = await apply(store, self._reading)
+        self._problems = (*self._reading.problems, *applied.problems)
+        if self._problems:
+            self._voice.problems(self._problems)
+        missing = await self._until_available()
+        await self._machine.in_force(store.revision)
+        self._voice.ready(self._current, missing)
+
+    async def _until_available(self) -> Sequence[str]:
+        """Wait until every Deployment has the replicas that it wants; return those that do not in time, in words."""
+        for seconds in (PATIENCE_S, READY_S - PATIENCE_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    async for _ in self._machine.feed.read.changes():  # the Services know the pods then
+                        if not await self._unavailable():
+                            return ()
+            if seconds == PATIENCE_S:
+                self._voice.waiting(await self._unavailable())
+        return await self._unavailable()
+
+    async def _unavailable(self) -> Sequence[str]:
+        deployments = (await self._machine.store.list("apps", "Deployment")).items
+        return [text for deployment in deployments if (text := _lacking(deployment))]
+
+    async def files(self) -> None:
+        """Apply each edit of the directory."""
+        async for current in watch(self._directory):
+            if current == self._reading:
+                continue
+            self._reading = current
+            applied = await apply(self._machine.store, current)
+            self._voice.applied(applied)
+            problems = (*current.problems, *applied.problems)
+            if problems or self._problems:
+                self._voice.problems(problems)
+            self._problems = problems
+
+    async def pods(self) -> None:
+        """Report each pod that can't serve as soon as that is known."""
+
+        async def report() -> None:
+            said: set[tuple[Key, str, str]] = set()  # a pod without ports is ready for a moment after each crash
+            async for troubles in self._troubles.current.changes():
+                known = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
+                self._voice.pods([known[name] for name in known if name not in said], holding=troubles)
+                said.update(known)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._troubles.run(), name="troubles of pods")
+            tasks.create_task(report(), name="reports of pods")
+
+    async def envoy(self) -> None:
+        """Report each end of the gateway's Envoy."""
+        restarts = self._current.envoy.state.get().restarts
+        async for state in self._current.envoy.state.changes():
+            if state.restarts > restarts:
+                restarts = state.restarts
+                self._voice.trouble(death(state))
+
+    async def changes(self) -> None:
+        """Report what is in force: about the objects, and about proxies without a certificate."""
+        machine = self._machine
+        builds, faults = machine.loop.compiled, machine.loop.credentials.faults
+        known = frozenset(machine.findings())
+        told: Mapping[str, str] = faults.get()
+        compiled: Compiled | None = None
+        while True:
+            await _changed((builds, compiled), (faults, told))
+            before, compiled, told = compiled, builds.get(), faults.get()
+            if compiled is None:
+                continue
+            await machine.in_force(compiled.revision)
+            now = frozenset(machine.findings())
+            if compiled is not before or now != known:
+                self._voice.change(
+                    compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str)
+                )
+            known = now
+
+
+def _lacking(deployment: Any) -> str:
+    """Say which replicas a Deployment lacks; empty when it has all."""
+    status, metadata = deployment.get("status") or {}, deployment["metadata"]
+    wanted, available = deployment["spec"].get("replicas", 1), status.get("availableReplicas", 0)
+    if status.get("observedGeneration", 0) >= metadata["generation"] and available >= wanted:
+        return ""
+    return f"Deployment {metadata['namespace']}/{metadata['name']} ({available} of {wanted} replicas available)"
+
+
+async def _changed(*seen: tuple[Latest[Any], object]) -> None:
+    """Wait until one of the cells has another value than the one beside it."""
+    await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))

@@ -1,0 +1,91 @@
+"""What `headgate up` says when something does not run: pods, the gateway's Envoy, an end that takes long."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from tests.e2e.world import World, until
+
+New = Callable[..., World]
+
+
+def deployed(name: str, command: Sequence[str], **container: Any) -> str:
+    """A Deployment of one pod without a sidecar."""
+    labels = {"app": name}
+    pod = {
+        "metadata": {"labels": {**labels, "headgate.dev/inject": "false"}},
+        "spec": {"containers": [{"name": "main", **({"command": list(command)} if command else {}), **container}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
+    return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
+
+
+CRASHES = deployed("crashes", ["sh", "-c", "echo first; echo the last words; exit 7"])
+LISTENS = deployed("crashes", ["sh", "-c", "echo first; echo the last words; exit 7"], ports=[{"containerPort": 8080}])
+NO_COMMAND = deployed("silent", [])
+NO_PROGRAM = deployed("absent", ["no-such-program"])
+STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected", "words"),
+    [
+        (LISTENS, ("BackOff", 7, ["first", "the last words"]), "ended with exit code 7"),
+        (NO_COMMAND, ("NoCommand", None, []), "container main has no command"),
+        (NO_PROGRAM, ("Failed", None, []), "there is no program 'no-such-program'"),
+    ],
+    ids=["crash", "no command", "no program"],
+)
+def test_a_pod_that_can_not_run_is_named_while_the_start_waits_for_it(
+    new_world: New, manifest: str, expected: tuple[str, int | None, list[str]], words: str
+) -> None:
+    world = new_world()
+    world.stop()
+    (world.directory / "pod.json").write_text(manifest)
+    mark = world.launch()
+    said = world.line(lambda line: "pod" in line, mark)["pod"]
+    assert not [line for line in world.lines[mark:] if "ready" in line]
+    assert (said["reason"], said["exitCode"], said["output"]) == expected
+    assert words in said["message"]
+    assert said["name"].startswith(json.loads(manifest)["metadata"]["name"])
+    waits = world.line(lambda line: "waiting" in line, mark)["waiting"]
+    assert waits == [f"Deployment default/{json.loads(manifest)['metadata']['name']} (0 of 1 replicas available)"]
+
+
+def test_a_pod_that_crashes_later_is_named_once(new_world: New) -> None:
+    world = new_world()
+    mark = len(world.lines)
+    world.write("crashes.json", CRASHES)
+    name = world.line(lambda line: "pod" in line, mark)["pod"]["name"]
+    until(lambda: world.get(f"pod/{name}")["status"]["containerStatuses"][0]["restartCount"] > 1)
+    world.write("silent.json", NO_COMMAND)
+    world.line(lambda line: line.get("pod", {}).get("reason") == "NoCommand", mark)
+    assert len([line for line in world.lines[mark:] if "pod" in line]) == 2
+
+
+def test_an_end_names_what_it_waits_for_and_a_second_signal_hurries_it(new_world: New) -> None:
+    world = new_world(manifests={"stubborn.json": STUBBORN})
+    (name,) = [pod["metadata"]["name"] for pod in world.get("pods")["items"]]
+    mark = len(world.lines)
+    assert world.process
+    world.process.send_signal(signal.SIGINT)
+    (waits,) = world.line(lambda line: "waiting" in line, mark)["waiting"]  # its grace period is 30 s
+    assert waits.startswith(f"pod default/{name} (container main, process ")
+    assert world.runs
+    assert world.stop() == 0
+    assert world.started() == {}
+    assert len([line for line in world.lines[mark:] if "waiting" in line]) < 10
+
+
+def test_an_envoy_that_dies_is_told_in_one_sentence_with_its_signal(new_world: New) -> None:
+    world = new_world()
+    mark = len(world.lines)
+    os.kill(world.started()["envoy"], signal.SIGKILL)
+    said = world.line(lambda line: "trouble" in line, mark)["trouble"]
+    assert said.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
+    assert said.endswith("headgate starts it again, and requests through it fail until then")
+    assert "\n" not in said
+    assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", said)
