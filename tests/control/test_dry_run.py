@@ -61,7 +61,7 @@ async def world() -> AsyncIterator[World]:
         return chain(*hooks)(new, old)
 
     store = MemoryStore(admit=admit, kept=follow_services(addresses))
-    hooks.insert(3, admit_sidecars("all", store.peek))
+    hooks.insert(3, admit_sidecars("all", store))
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
     loop = Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials)

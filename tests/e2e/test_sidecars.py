@@ -163,6 +163,33 @@ def test_an_option_and_labels_decide_who_gets_one(new_world: Callable[..., World
     until(lambda: world.send(1, world.request("v3", 8080)) == {"v3": 1})
 
 
+def test_a_tls_config_gives_new_pods_a_sidecar_and_names_the_old_ones(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """R73, R77: with --sidecars labelled too, and unless the pod says no."""
+    world = new_world("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
+    assert world.sidecars() == {}
+    world.apply(json.dumps(STRICT))
+
+    def programmed() -> tuple[str, str]:
+        conditions = world.get("tlsconfig/strict")["status"]["conditions"]
+        return next((item["status"], item["message"]) for item in conditions if item["type"] == "Programmed")
+
+    (old,) = pods(world, "v1")
+    _, message = until(lambda: found if (found := programmed())[0] == "False" else None)
+    assert f"pod default/{old['metadata']['name']}" in message
+    assert "Replace the pods (kubectl rollout restart)" in message
+    world.kubectl("rollout", "restart", "deployment/v1")
+    world.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    until(lambda: programmed() == ("True", "strict on 1 of 1 pods"))
+    assert len(world.sidecars()) == 1
+    patch = {"spec": {"template": {"metadata": {"labels": {"headgate.dev/inject": "false"}}}}}
+    world.kubectl("patch", "deployment", "v1", "-p", json.dumps(patch))
+    world.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
+    until(lambda: programmed()[0] == "False")
+    until(lambda: world.sidecars() == {})
+
+
 def test_none_is_as_without_sidecars(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world("--sidecars", "none", manifests=site(tmp_path))
     assert world.sidecars() == {}

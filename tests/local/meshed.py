@@ -54,7 +54,7 @@ class MeshedMachine(Machine):
         self._control: asyncio.Task[None] | None = None
 
     def _inject(self, new: Object, old: Object | None) -> Object:
-        return admit_sidecars("all", self.store.peek)(new, old)
+        return admit_sidecars("all", self.store)(new, old)
 
     async def __aenter__(self) -> Self:
         await self._server.start(f"unix:{self._sockets / 'xds.sock'}")

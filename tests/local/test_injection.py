@@ -1,6 +1,7 @@
 """Which pods get a sidecar (R77): one decision, when a pod is created."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from headgate.errors import Invalid
 from headgate.local.external import PROCESS, PROCESS_ID
 from headgate.local.injection import Mode, admit_sidecars
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.store.memory import MemoryStore
 
 IDENTITY = "4711-88-7f6c-boot"
 
@@ -26,10 +28,29 @@ def namespace(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}
 
 
-def admitted(new: Object, old: Object | None = None, *, mode: Mode = "all", around: Mapping[str, str] = {}) -> Object:
-    """Return what is stored when `shop` has the labels `around`."""
-    known = {Key("", "Namespace", "", "shop"): namespace(around)}
-    return admit_sidecars(mode, known.get)(new, old)
+def config(labels: Mapping[str, str], where: str = "shop") -> dict[str, Any]:
+    metadata = {"name": "strict", "namespace": where}
+    spec = {"selector": {"matchLabels": labels}}
+    return {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": metadata, "spec": spec}
+
+
+def admitted(
+    new: Object,
+    old: Object | None = None,
+    *,
+    mode: Mode = "all",
+    around: Mapping[str, str] = {},
+    configs: Sequence[Object] = (),
+) -> Object:
+    """Return what is stored when `shop` has the labels `around`, and these TLSConfigs are there."""
+    store = MemoryStore()
+    asyncio.run(_fill(store, [namespace(around), *configs]))
+    return admit_sidecars(mode, store)(new, old)
+
+
+async def _fill(store: MemoryStore, objects: Sequence[Object]) -> None:
+    for obj in objects:
+        await store.create(obj)
 
 
 def said(obj: Object, name: str = SIDECAR) -> str | None:
@@ -56,6 +77,40 @@ def said(obj: Object, name: str = SIDECAR) -> str | None:
 def test_the_pods_label_then_its_annotation_then_its_namespace_then_the_option(mode, own, annotated, around, expected):
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
     assert said(admitted(pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "annotated", "around", "expected"),
+    [
+        ("all", "", "", "", "explicit"),
+        ("labelled", "", "", "", "explicit"),
+        ("labelled", "", "", "false", "explicit"),
+        ("labelled", "false", "", "", None),
+        ("all", "", "false", "", None),
+        ("none", "", "", "", None),
+        ("none", "true", "", "", None),
+    ],
+)
+def test_a_tls_config_gives_the_pods_that_it_selects_a_sidecar(mode, own, annotated, around, expected):
+    """R77: unless the pod says no; --sidecars none is for a headgate without any."""
+    labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
+    made = pod(labels={"app": "web", "stage": "production", **labels}, annotations=annotations)
+    for selector in ({"app": "web"}, {"app": "web", "stage": "production"}, {}):
+        assert said(admitted(made, mode=mode, around=outer, configs=[config(selector)])) == expected
+
+
+def test_a_tls_config_is_for_pods_of_its_namespace_with_all_of_its_labels():
+    made = pod(labels={"app": "web"})
+    assert said(admitted(made, mode="labelled", configs=[config({"app": "web", "stage": "production"})])) is None
+    assert said(admitted(made, mode="labelled", configs=[config({"app": "web"}, "default")])) is None
+
+
+def test_the_pods_of_a_template_that_a_tls_config_selects_are_checked_as_such():
+    spec = pod(port=15001)["spec"]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    assert admitted(deployment(template), mode="labelled")
+    with pytest.raises(Invalid, match="15001"):
+        admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
 
 
 def test_a_copy_of_a_live_pod_gets_what_is_its_own():

@@ -14,12 +14,12 @@ from headgate.errors import DecodeError
 from headgate.local import application_ports
 from headgate.local.addresses import Addresses
 from headgate.local.application_ports import ApplicationPorts
-from headgate.local.injection import EXPLICIT, Mode, wants_sidecar
+from headgate.local.injection import EXPLICIT, Mode, Surroundings, wants_sidecar
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
-from headgate.resources.registry import POD, SERVICE
+from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
 from headgate.resources.workloads import Pod
 
 SLICE_GROUP = "discovery.k8s.io"
@@ -33,10 +33,9 @@ _SIDECARS: Mode = "all"
 def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Object]:
     """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
-    labels = {key.name: _texts(obj, "labels") for key, obj in objects.items() if key.kind == "Namespace"}
     services = _services(objects)
     return {
-        key: _placed(_with_ports(_injected(pod, labels.get(key.namespace, {})), services, numbers), addresses)
+        key: _placed(_with_ports(_injected(pod, _around(objects, key.namespace)), services, numbers), addresses)
         for key, pod in sorted(written_pods(objects).items())
     }
 
@@ -71,10 +70,17 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
 
 
-def _injected(pod: Object, namespace_labels: Mapping[str, str]) -> Object:
+def _around(objects: Mapping[Key, Object], namespace: str) -> Surroundings:
+    found = objects.get(Key("", "Namespace", "", namespace))
+    wanted = (TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
+    configs = [obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted]
+    return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
+
+
+def _injected(pod: Object, around: Surroundings) -> Object:
     """Return the pod as it is created; one that was created already, elsewhere, stays as it is."""
     annotations = _texts(pod, "annotations")
-    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, namespace_labels):
+    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, around):
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
     return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}

@@ -14,8 +14,13 @@ from headgate.compiler.targets import DESTINATION, Targets
 from headgate.compiler.tls_configs import SELECTOR, TlsConfigs
 from headgate.model.workloads import Stage, Workload
 from headgate.resources.meta import Key
+from headgate.resources.pods import INJECT
 from headgate.settings import Settings
 
+_REPLACE = (
+    "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they say "
+    f'{INJECT}: "false" or headgate runs with --sidecars none'
+)
 _STAGES = {"off": Stage.PLAIN, "permissive": Stage.PERMISSIVE, "strict": Stage.STRICT}
 
 
@@ -81,7 +86,7 @@ def _about_configs(found: Iterable[Selected], past: Bypasses) -> Iterator[Findin
     for item in found:
         nobody = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
         effect = "these pods take plaintext and send plaintext"
-        yield from unenforced.findings(item, SELECTOR, nobody=nobody, effect=effect)
+        yield from unenforced.findings(item, SELECTOR, nobody=nobody, effect=effect, remedy=_REPLACE)
         yield from _bypassed(item, SELECTOR, past, "every client may send plaintext")
 
 

@@ -9,6 +9,8 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
 
+LABEL = f'Give the pod template the label {INJECT}: "true" and replace the pods'
+"""How pods get a sidecar."""
 _NAMED = 3
 
 
@@ -21,15 +23,12 @@ def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
     )
 
 
-def findings(found: Selected, field: str, *, nobody: str, effect: str) -> Iterator[Finding]:
-    """Tell when nothing is selected (`nobody`), and what comes of it when pods have no sidecar (`effect`)."""
+def findings(found: Selected, field: str, *, nobody: str, effect: str, remedy: str = LABEL) -> Iterator[Finding]:
+    """Yield a finding when nothing is selected (`nobody`), and one when pods have no sidecar: its `effect` and `remedy`."""
     if not (found.workloads or found.without_sidecar):
         yield Finding(about=found.about, reason=Reason.NO_PODS, field=field, message=nobody)
     if found.without_sidecar:
-        message = (
-            f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar: {effect}. Give the pod "
-            f'template the label {INJECT}: "true" and replace the pods'
-        )
+        message = f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar: {effect}. {remedy}"
         yield Finding(about=found.about, reason=Reason.NOT_ENFORCED, field=field, message=message)
 
 

@@ -76,7 +76,7 @@ async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Gro
         decode.admit,
         defaults.admit,
         admit_workloads,
-        admit_sidecars(options.sidecars, store.peek),
+        admit_sidecars(options.sidecars, store),
         deny_self_reference(settings),
         admit_services(addresses),
     ]

@@ -1,11 +1,11 @@
 """Which pods get a sidecar, decided once, when a pod is created, and written on it; edits of a live pod change nothing.
 
-The pod's own label `headgate.dev/inject` counts first, then its annotation of that name, then its namespace's label, then
-what `headgate up --sidecars` says.
+The pod's own label `headgate.dev/inject` counts first, then its annotation of that name, then a TLSConfig that selects it
+(R77), then its namespace's label, then `headgate up --sidecars`. With `--sidecars none`, none of them counts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
@@ -14,6 +14,7 @@ from headgate.model.identities import is_gateway
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 from headgate.store.base import Admit
 
@@ -24,8 +25,25 @@ _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
 
 
-def admit_sidecars(mode: Mode, find: Callable[[Key], Object | None]) -> Admit:
-    """Return a hook for the store; `find` returns an object that is stored, and None for others.
+class Stored(Protocol):
+    """What is in the store, for hooks."""
+
+    def peek(self, key: Key) -> Object | None:
+        """Return an object, None when there is none."""
+
+    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return all objects of a kind in a namespace."""
+
+
+class Surroundings(NamedTuple):
+    """What decides on a pod's sidecar besides the pod: the labels of its namespace, and the TLSConfigs there."""
+
+    labels: Mapping[str, str]
+    configs: Iterable[Object]
+
+
+def admit_sidecars(mode: Mode, stored: Stored) -> Admit:
+    """Return a hook for the store.
 
     It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
     """
@@ -33,29 +51,40 @@ def admit_sidecars(mode: Mode, find: Callable[[Key], Object | None]) -> Admit:
     def admit(new: Object, old: Object | None) -> Object:
         kind = (new["apiVersion"], new["kind"])
         if kind == ("v1", "Pod"):
-            return _kept(new, old) if old else _created(new, mode, _labels(find, new))
+            return _kept(new, old) if old else _created(new, mode, _around(stored, new))
         if kind in _TEMPLATED:
-            _check(_pod_of(new), mode, _labels(find, new), where="spec.template.")
+            _check(_pod_of(new), mode, _around(stored, new), where="spec.template.")
         return new
 
     return admit
 
 
-def wants_sidecar(pod: Object, mode: Mode, namespace_labels: Mapping[str, str]) -> bool:
+def wants_sidecar(pod: Object, mode: Mode, around: Surroundings) -> bool:
     """Whether a pod that is created now gets a sidecar."""
     labels, annotations = _texts(pod, "labels"), _texts(pod, "annotations")
     if mode == "none":
         return False
     if annotations.get(PROCESS) == EXTERNAL:  # there is nothing else that it is for
         return True
-    said = labels.get(INJECT) or annotations.get(INJECT) or namespace_labels.get(INJECT)
+    if said := labels.get(INJECT) or annotations.get(INJECT):
+        return said == "true"
+    if any(_selects(config, labels) for config in around.configs):
+        return True
+    said = around.labels.get(INJECT)
     return said == "true" if said else mode == "all"
 
 
-def _created(pod: Object, mode: Mode, namespace_labels: Mapping[str, str]) -> Object:
-    _check(pod, mode, namespace_labels, where="")
+def _selects(config: Object, labels: Mapping[str, str]) -> bool:
+    """Say whether a TLSConfig selects a pod of its namespace by its labels; one without a usable selector selects none."""
+    selector = (config.get("spec") or {}).get("selector")
+    wanted = selector.get("matchLabels") if isinstance(selector, Mapping) else None
+    return isinstance(wanted, Mapping) and wanted.items() <= labels.items()
+
+
+def _created(pod: Object, mode: Mode, around: Surroundings) -> Object:
+    _check(pod, mode, around, where="")
     annotations = {name: text for name, text in _texts(pod, "annotations").items() if name not in _WRITTEN_HERE}
-    if wants_sidecar(pod, mode, namespace_labels):
+    if wants_sidecar(pod, mode, around):
         annotations[SIDECAR] = EXPLICIT
     return _annotated(pod, annotations)
 
@@ -71,9 +100,9 @@ def _kept(new: Object, old: Object) -> Object:
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
 
 
-def _check(pod: Object, mode: Mode, namespace_labels: Mapping[str, str], *, where: str) -> None:
+def _check(pod: Object, mode: Mode, around: Surroundings, *, where: str) -> None:
     """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
-    if wants_sidecar(pod, mode, namespace_labels):
+    if wants_sidecar(pod, mode, around):
         _refuse(_sidecar_causes(pod), where)
     elif _texts(pod, "annotations").get(PROCESS):
         message = "needs a sidecar, and this headgate runs with --sidecars none"
@@ -120,9 +149,11 @@ def _pod_of(obj: Object) -> Object:
     return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
-def _labels(find: Callable[[Key], Object | None], obj: Object) -> Mapping[str, str]:
-    found = find(Key("", "Namespace", "", obj["metadata"].get("namespace", "")))
-    return _texts(found, "labels") if found else {}
+def _around(stored: Stored, obj: Object) -> Surroundings:
+    namespace = obj["metadata"].get("namespace", "")
+    found = stored.peek(Key("", "Namespace", "", namespace))
+    configs = stored.peek_all(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
+    return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
 
 
 def _texts(obj: Object, part: str) -> Mapping[str, str]:

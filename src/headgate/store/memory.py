@@ -75,6 +75,10 @@ class MemoryStore:
         """Return an object, None when there is none: for hooks, which can't wait."""
         return self._shelves.get(key)
 
+    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return all objects of a kind in a namespace: for hooks, which can't wait."""
+        return self._shelves.select(group, kind, namespace)
+
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
         return Listing(self._shelves.select(group, kind, namespace), self.revision)
