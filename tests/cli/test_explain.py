@@ -71,6 +71,22 @@ def test_the_example_reads_well(run: Run) -> None:
     assert all(len(line) <= 80 for line in ended.out.splitlines())
 
 
+def test_a_header_that_the_proxy_removes_fits_no_condition(run: Run) -> None:
+    """R13: proxies compare what is left when a request's headers are sanitized."""
+    cookie = ("-H", "cookie: insider=yes", "-f", EXAMPLE, "-o", "json")
+    assert json.loads(run("explain", "http://website:8080/", *cookie).out)["route"] == "insiders/cookie"
+    found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)
+    assert found["route"] == ""
+    assert found["sanitized"][0] == "cookie is removed: Connection names it"
+
+
+def test_a_malformed_request_is_refused_before_it_is_routed(run: Run) -> None:
+    ended = run("explain", "http://website:8080/", "-H", "connection: x-forwarded-for", "-f", EXAMPLE)
+    assert ended.code == 1
+    assert "Route      none matches: the proxy answers 400\n" in ended.out
+    assert "the proxy refuses the request with 400: Connection names x-forwarded-for, which a client must" in ended.out
+
+
 def test_without_a_method_it_is_get(explain: Callable[..., Any]) -> None:
     assert explain("http://website:8080/") == explain("GET", "http://website:8080/")
 

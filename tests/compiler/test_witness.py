@@ -11,9 +11,10 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.samples import matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.witness import chosen, findings, unreachable
-from headgate.model.evaluate import Asked, Request, first_unmet
+from headgate.model.evaluate import Asked, first_unmet
 from headgate.model.matching import ANY, Header, Match, Path, Query, Text
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 from headgate.model.routing import Broken, Mesh, Route, RouteTable, Split
 from headgate.resources.meta import Key
 from headgate.resources.regexes import fault, matches

@@ -4,6 +4,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from hypothesis import strategies as st
+from tests.differential import odd_headers
 from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, POD_PORTS, STRANGERS
 from tests.differential.worlds import SELDOM, TIMES
 from tests.properties.worlds import key_of, named
@@ -54,6 +55,7 @@ TEXTS = {
 }
 HEADER_NAMES = st.one_of(
     st.sampled_from(("x-a", "x-a", "cookie", CERTIFICATE, "user-agent", "host")).map(lambda name: [name]),
+    odd_headers.NAMES.map(lambda name: [name]),
     st.lists(st.sampled_from(sorted(TEXTS)), min_size=2, max_size=2, unique=True),
 )
 BEGINNINGS = (*["/a"] * 5, "/b", "/b", "/", "/", "", "/A", "/ab", "//a", "/./a", "/a/b", "/a/b")
@@ -106,6 +108,7 @@ HEADERS = (
 )
 AUTHORITIES = ("a", "a:8080", "b", "A")
 OF_HTTP1 = (("connection", "x-a"), ("connection", "close"), ("connection", "upgrade"), ("upgrade", "websocket"))
+ALL_TEXTS = TEXTS | odd_headers.CONDITIONS
 SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "get", "PURGE")
 
 
@@ -268,7 +271,7 @@ def _match(draw, name):
     if "methods" in parts:
         found["methods"] = draw(st.lists(st.sampled_from(METHODS), min_size=1, max_size=2, unique=True))
     if "headers" in parts:
-        found["headers"] = {item: draw(st.sampled_from(TEXTS[item])) for item in draw(HEADER_NAMES)}
+        found["headers"] = {item: draw(st.sampled_from(ALL_TEXTS[item])) for item in draw(HEADER_NAMES)}
     return found
 
 
@@ -299,6 +302,8 @@ def calls(draw, world):
     headers = draw(SAME_NAME if draw(st.integers(0, 3)) == 3 else ANY_NAME if version == "2" else ANY_OF_HTTP1)
     if version == "2" and not target.startswith("/"):
         target = f"/{target}"  # else it takes a second until the connection is ended; test_found_access has such
+    if draw(ODD):
+        headers = [*headers, *draw(odd_headers.lists(http1=version != "2"))]
     return Call(
         port=port,
         who=who,
@@ -313,6 +318,7 @@ def calls(draw, world):
     )
 
 
+ODD = st.integers(0, 3).map(lambda drawn: drawn == 3)
 ANY_NAME = st.lists(st.sampled_from(HEADERS), max_size=3)
 ANY_OF_HTTP1 = st.lists(st.sampled_from(HEADERS + OF_HTTP1), max_size=3)
 SAME_NAME = st.sampled_from(("x-a", "cookie")).flatmap(

@@ -1,24 +1,19 @@
 """What the specification says about a call of a pod with a sidecar, and whether what was counted agrees with it."""
 
-import re
 from typing import NamedTuple
 
 from msgspec import structs
-from tests.differential.access_worlds import CERTIFICATE
 from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
 
 from headgate.model.admittance import admit, port_of, protocol_at
-from headgate.model.evaluate import Request
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 
 FORBIDDEN = 403
-PATH = re.compile(r"/[!-\"$-~]*")  # visible, and no fragment
-LONGEST = 50_000
-METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "TRACE", "PATCH")
 
 
 class Wanted(NamedTuple):
-    """`arrives`: the application gets the request; not `surely` when the proxy may refuse it for what it is.
+    """`arrives`: the application gets the request.
 
     `passes`: the application gets the bytes of a TLS that is not the mesh's.
     `http`: requests are seen one by one. `status` is how a request is refused, 0 when nothing is said about it. `rules`
@@ -26,7 +21,6 @@ class Wanted(NamedTuple):
     """
 
     arrives: bool
-    surely: bool = True
     passes: bool = False
     http: bool = True
     status: int = 0
@@ -34,8 +28,8 @@ class Wanted(NamedTuple):
     named: str = ""
 
 
-def wanted(workload, call, digest):
-    """Ask the model. `digest` is that of the caller's certificate, which the sidecar tells the application of."""
+def wanted(workload, call):
+    """Ask the model."""
     place = port_of(workload, call.port)
     stage = workload.stage
     by_tls = call.who != PLAINTEXT
@@ -45,7 +39,7 @@ def wanted(workload, call, digest):
     meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
     protocol = protocol_at(place, meant, known=known)
     identity = CALLERS.get(call.who, "")
-    request = seen(workload, call, identity, digest)
+    request = sent(call)
     asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
     admitted = admit(workload, call.port, **asked)
     http = protocol.is_http
@@ -57,14 +51,19 @@ def wanted(workload, call, digest):
         return Wanted(arrives=False, http=http)
     if not http:
         return Wanted(arrives=admitted.allowed, http=False)
-    proper = is_proper(call)
-    reached = known or stage.takes_plaintext
-    status = FORBIDDEN if proper and reached and not admitted.allowed else 0
     if not admitted.allowed:
-        return Wanted(arrives=False, status=status)
+        reached = known or stage.takes_plaintext
+        return Wanted(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
     rules = frozenset(name for name, only in single_rules(workload) if admit(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
-    return Wanted(arrives=True, surely=proper, rules=rules, named=named)
+    return Wanted(arrives=True, rules=rules, named=named)
+
+
+def sent(call):
+    """Return the request of a call, with all headers that go over the wire."""
+    target = f"http://{call.authority}{call.target}" if call.absolute else call.target
+    headers = call.headers if call.version == "2" else (*call.headers, ("content-length", "0"))
+    return Request(authority=call.authority, method=call.method, target=target, headers=headers, version=call.version)
 
 
 def single_rules(workload):
@@ -81,30 +80,9 @@ def policy_name(origin, rule):
     return f"{origin.namespace}/{origin.name}/{rule}"
 
 
-def seen(workload, call, identity, digest):
-    """Return the request as the sidecar has it when it asks who may: what it tells the application itself, nobody forges."""
-    headers = [item for item in call.headers if item[0] != CERTIFICATE]
-    if call.version == "2":
-        headers = _with_one_cookie(headers)
-    if identity:
-        headers.append((CERTIFICATE, f"By={workload.identity};Hash={digest};URI={identity}"))
-    return Request(authority=call.authority, method=call.method, target=call.target, headers=tuple(headers))
-
-
-def _with_one_cookie(headers):
-    """Put together what HTTP/2 may divide: cookies are one header to everybody who looks at them (RFC 9113, 8.2.3)."""
-    cookies = [value for name, value in headers if name == "cookie"]
-    return [item for item in headers if item[0] != "cookie"] + [("cookie", "; ".join(cookies))] * bool(cookies)
-
-
-def is_proper(call):
-    """Say whether a request is what clients send: what is not, a proxy may refuse before anybody asks who may send it."""
-    return call.method in METHODS and bool(PATH.fullmatch(call.target)) and len(call.target) < LONGEST
-
-
 def disagreement(wanted, counted, *, is_http1):
     """Say what of a count can't be; empty when all is well."""
-    if counted.requests != wanted.arrives and (counted.requests or wanted.surely):
+    if counted.requests != wanted.arrives:
         return f"the application got {counted.requests} requests"
     if counted.handshakes != wanted.passes:
         return f"the application got {counted.handshakes} handshakes of TLS"

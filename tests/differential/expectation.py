@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from tests.differential.pool import CLOSED
 
-from headgate.model.evaluate import Request, decide
+from headgate.model.evaluate import decide
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
 

@@ -1,6 +1,5 @@
 """What the Envoy of a sidecar does with calls, in one world after the other; callers prove who they are by certificates."""
 
-import hashlib
 import re
 import ssl
 from collections import Counter
@@ -132,13 +131,6 @@ class SidecarLab(EnvoyLab):
     async def _policies(self):
         found = (await self._stats("rbac.policy")).items()
         return Counter({match[1]: value for name, value in found if (match := _POLICY.fullmatch(name))})
-
-    def digest(self, who):
-        """Return the SHA-256 of a caller's certificate, as Envoy writes it into headers; empty without one."""
-        if who not in self.certificates:
-            return ""
-        der = ssl.PEM_cert_to_DER_cert(self.certificates[who].chain)
-        return hashlib.sha256(der).hexdigest()
 
     def _context(self, caller):
         who, marked = key = caller.who, caller.marked

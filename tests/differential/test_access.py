@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from tests.differential.access_worlds import scenarios
-from tests.differential.admission import disagreement, wanted
+from tests.differential.admission import disagreement, sent, wanted
 from tests.differential.sidecar_lab import DOMAIN, Caller
 from tests.differential.wires import Message
 
@@ -46,7 +46,7 @@ def hold(lab):
 
 def check(lab, workload, call):
     """Make a call, and compare who was reached with who should be."""
-    expected = wanted(workload, call, lab.digest(call.who))
+    expected = wanted(workload, call)
     counted = made(lab, call, counts_policies=bool(expected.rules))
     found = disagreement(expected, counted, is_http1=call.version != "2")
     assert not found, f"{call}: {found}\ncounted {counted}\nwanted {expected}"
@@ -54,7 +54,7 @@ def check(lab, workload, call):
 
 def made(lab, call, *, counts_policies):
     """Make a call, and return what was counted."""
-    target = f"http://{call.authority}{call.target}" if call.absolute else call.target
-    message = Message(call.version, call.method, target, call.authority, call.headers)
+    request = sent(call)
+    message = Message(call.version, call.method, request.target, call.authority, request.headers)
     name = server_name(PortRef(f"default/{call.service[0]}", call.service[1]), DOMAIN) if call.service else None
     return lab.call(call.port, message, Caller(call.who, name, call.marked), counts_policies=counts_policies)

@@ -22,6 +22,7 @@ LARGEST_FRAME = 1 << 14
 FRAME_HEAD = 9
 INTEGER = 0x7F  # the largest number that HPACK writes in one byte, where seven bits are free
 STREAM = 1
+CONTINUE = 100
 
 
 class Message(NamedTuple):
@@ -37,7 +38,7 @@ class Message(NamedTuple):
         return self._frames() if self.version == "2" else self._head()
 
     def _head(self):
-        fields = [("host", self.authority), *self.headers, ("content-length", "0")]
+        fields = [("host", self.authority), *self.headers]
         lines = [f"{self.method} {self.target} HTTP/{self.version}", *(f"{n}: {v}" for n, v in fields), "", ""]
         return "\r\n".join(lines).encode()
 
@@ -94,8 +95,9 @@ async def exchange(where, message, tls=None, name=None):
 
 async def _over(reader, *, http2):
     if not http2:
-        answer = await reader.readuntil(HEAD_END)
-        return int(answer.split(maxsplit=2)[1])
+        while (status := int((await reader.readuntil(HEAD_END)).split(maxsplit=2)[1])) == CONTINUE:
+            pass
+        return status
     while True:
         head = await reader.readexactly(FRAME_HEAD)
         await reader.readexactly(int.from_bytes(head[:3], "big"))

@@ -8,10 +8,10 @@ from msgspec import structs
 
 from headgate.model.access import AMBIGUOUS_PATH, Access, Connections, Grant, Requests
 from headgate.model.admittance import admit, allowing, is_ambiguous, port_of, protocol_at
-from headgate.model.evaluate import Request
 from headgate.model.matching import ANY, Header, Match, Path, Text
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
 from headgate.resources.meta import Key
 

@@ -5,12 +5,13 @@ from fractions import Fraction
 import pytest
 
 from headgate.model.authorities import resolve
-from headgate.model.evaluate import Request, Unmet, best_host, decide
+from headgate.model.evaluate import Unmet, best_host, decide
 from headgate.model.filters import Redirect, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 from headgate.model.routing import (
     Broken,
     Endpoint,

@@ -13,8 +13,8 @@ from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.inbound_chains import RBAC
 from headgate.envoy.view import sidecar
 from headgate.model.admittance import admit
-from headgate.model.evaluate import Request
 from headgate.model.identities import spiffe_id
+from headgate.model.request import Request
 from headgate.settings import Settings
 
 SETTINGS = st.builds(

@@ -12,13 +12,13 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.offline import Access, Mtls
 from headgate.cli.output import NO, Format, print_document, stdout, usage_error
-from headgate.cli.trial import read_headers, read_method
+from headgate.cli.trial import CONNECTION, FIXED, read_headers, read_method
 from headgate.cli.worlds import World, live, offline
 from headgate.compiler import arrivals
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival, Caller
 from headgate.compiler.explain import Backend, Copy, Explanation, Question, Tried, explain
 from headgate.errors import NotFound
-from headgate.model.evaluate import Request
+from headgate.model.request import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.registry import POD
 from headgate.settings import Settings
@@ -78,7 +78,7 @@ def explain_(
     if parts.scheme not in PORTS or not parts.hostname:
         raise usage_error(f"{url!r} is not a URL to call; write for example http://website:8080/", option="URL")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = read_headers(header or ())
+    headers = read_headers(header or (), fixed=FIXED - {CONNECTION})
     request = Request(authority=parts.netloc, method=read_method(method), target=target, headers=headers)
     settings = Settings(mtls=mtls, access=access)
     world = offline(filename, settings) if filename else asyncio.run(live(kubeconfig, state))
@@ -153,7 +153,11 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Service", "none answers to this host; write name.namespace:port, or for the namespace default the name"
         return
     yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
-    yield "Route", f"{found.object}{_named(found.route)}" if found.object else "none matches: the proxy answers 404"
+    status = found.backends[0].status
+    yield (
+        "Route",
+        f"{found.object}{_named(found.route)}" if found.object else f"none matches: the proxy answers {status}",
+    )
     if found.sticky:
         yield "Users", found.sticky
     if found.user:
@@ -170,6 +174,7 @@ def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
     mirrors = [f"{item.service}:{item.port} gets copies of {item.percent:g} % ({item.share})" for item in found.mirrors]
     remarks = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
     sections = (
+        ("Before routing", list(found.sanitized)),
         ("At the pods", list(_at_pods(found))),
         ("Filters", edits),
         ("Mirrors", mirrors),

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -27,7 +27,7 @@ from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
-from headgate.model import evaluate as model
+from headgate.model import request as model
 from headgate.model.authorities import DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.meta import Object
@@ -35,7 +35,8 @@ from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_FIXED = {"host", "content-length", "transfer-encoding", "connection"}
+CONNECTION = "connection"
+FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))
 SHOWN_FAILURES = 10
 
 Url = Annotated[str, typer.Argument(help="What to call: http://website:8080/, by any name of the Service.")]
@@ -132,14 +133,14 @@ def read_method(text: str) -> str:
     return text.upper()
 
 
-def read_headers(texts: Sequence[str]) -> tuple[Header, ...]:
-    """Read headers as curl has them."""
+def read_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
+    """Read headers as curl has them; those that are `fixed` follow from other arguments."""
     found = []
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not _TEXT.fullmatch(value):
             raise usage_error(f"{text!r} is not a header; write 'name: value'", option="-H")
-        if name.strip().lower() in _FIXED:
+        if name.strip().lower() in fixed:
             raise usage_error(f"{name.strip()} follows from the URL and the body; change those", option="-H")
         found.append((name.strip(), value.strip()))
     return tuple(found)

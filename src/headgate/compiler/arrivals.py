@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_address
 
+from msgspec import structs
+
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.workloads import excluded_ports
 from headgate.model.admittance import Admittance, admit, allowing, port_of, protocol_at
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.evaluate import Request
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 from headgate.model.routing import Endpoint
 from headgate.model.workloads import Workload
 from headgate.resources.meta import Value
@@ -139,8 +141,9 @@ class Arrivals:
             return Admittance(allowed=True, why=why), ""
         protocol = protocol_at(port, ref, known=known) if port else self._protocol(ref)
         identity = self._caller.identity if known else ""
+        request = _onward(request, protocol)
         answer = admit(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
-        if answer.allowed:
+        if answer.allowed or answer.status:
             return answer, ""
         if not known:
             return answer, self._to_be_known(workload)
@@ -187,3 +190,10 @@ class Arrivals:
         if workload.stage is workload.target:
             return "mutual TLS is off there"
         return "it is between plaintext and mutual TLS, and not all proxies are ready"
+
+
+def _onward(request: Request, protocol: Protocol) -> Request:
+    """Return a request as a proxy sends it on to a port where `protocol` is spoken."""
+    if protocol is Protocol.HTTP_ANY:
+        return request
+    return structs.replace(request, version="2" if protocol is Protocol.HTTP2 else "1.1")

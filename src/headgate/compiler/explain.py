@@ -14,10 +14,11 @@ from headgate.compiler.references import service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving
-from headgate.model.evaluate import Candidate, Decision, Portion, Request, decide, host_fits, without_port
+from headgate.model.evaluate import Candidate, Decision, Portion, decide, host_fits, without_port
 from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Sticky
 from headgate.model.hashing import side_of
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
 from headgate.model.routing import GatewayPort, Mesh, Route
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
@@ -76,7 +77,8 @@ class Remark(Value, frozen=True, kw_only=True):
 class Explanation(Value, frozen=True, kw_only=True):
     """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host.
 
-    `identity` is what `caller` proves to the pods that it calls; empty for plaintext.
+    `identity` is what `caller` proves to the pods that it calls; empty for plaintext. `sanitized` names each header that
+    the proxy removes or replaces before it looks at routes, and why; or why it refuses the request for its form.
     """
 
     method: str
@@ -90,6 +92,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     protocol: str
     protocol_reason: str
     host: str
+    sanitized: tuple[str, ...]
     object: str
     route: str
     backends: tuple[Backend, ...]
@@ -114,9 +117,10 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
     decision = decide(compiled.mesh, where, request, caller.home)
-    if decision.place is None and caller.is_scoped:
+    if decision.place is None and caller.is_scoped and not decision.is_refused:
         refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="no Service that this caller may call")
         decision = structs.replace(decision, shares=(refused,))
+    seen = decision.sanitized.request if decision.sanitized else request
     arrivals = Arrivals(compiled, snapshot, caller)
     place, route = decision.place, decision.route
     at_service = place if isinstance(place, PortRef) else None
@@ -133,19 +137,25 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         protocol=decision.protocol.value if place else "",
         protocol_reason=_protocol_reason(snapshot, at_service, gateway),
         host=decision.host,
+        sanitized=tuple(_sanitized(decision)),
         object=_object(route),
         route=route.name if route else "",
-        backends=tuple(_backend(portion, route, request, arrivals) for portion in decision.shares),
-        mirrors=tuple(
-            _copy(mirror, arrivals.at(mirror.ref, request)) for mirror in decision.mirrors if mirror.numerator
-        ),
+        backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
+        mirrors=tuple(_copy(mirror, arrivals.at(mirror.ref, seen)) for mirror in decision.mirrors if mirror.numerator),
         filters=tuple(_route_filters(route)) if route else (),
         sticky=_sticky(route.split.sticky) if route else "",
         user=_user(decision),
         nothing_left=_nothing_left(decision),
-        candidates=tuple(_candidates(compiled.mesh, decision, request)),
+        candidates=tuple(_candidates(compiled.mesh, decision, seen)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
     )
+
+
+def _sanitized(decision: Decision) -> Iterator[str]:
+    if decision.sanitized:
+        if decision.sanitized.status:
+            yield f"the proxy refuses the request with {decision.sanitized.status}: {decision.sanitized.reason}"
+        yield from decision.sanitized.changes
 
 
 def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:

@@ -7,20 +7,27 @@ calls is known by certificate alone, so plaintext comes from nobody, and nobody 
 from collections.abc import Iterator, Sequence
 
 from headgate.model.access import Access, Connections, Grant, Requests
-from headgate.model.evaluate import Asked, Request, first_unmet
+from headgate.model.evaluate import NOT_FOUND, Asked, first_unmet
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
+from headgate.model.request import Request
+from headgate.model.sanitizing import Entrance, Sanitized, sanitize
 from headgate.model.workloads import InboundPort, Stage, Workload
 from headgate.resources.meta import Key, Value
 
 ANY_REQUEST = Request()
+_NO_DIGEST = "0" * 64
 _ESCAPED = ("%2f", "%5c", "%2e")
 
 
 class Admittance(Value, frozen=True, kw_only=True):
-    """Whether somebody is let in. `origin` and `rule` are what allows it, empty where nothing need; `why` says it all."""
+    """Whether a call is allowed. `origin` and `rule` are what allows it, empty where the workload is open; `why` explains.
+
+    `status` is that of the sidecar's answer to a request that it refuses for its form, before it looks at rules.
+    """
 
     allowed: bool
+    status: int = 0
     origin: Key | None = None
     rule: str = ""
     why: str
@@ -37,12 +44,15 @@ def admit(
     place = port_of(workload, port)
     if refusal := _transport(workload, place, port, identity):
         return Admittance(allowed=False, why=refusal)
+    seen = _sanitized(workload, request or ANY_REQUEST, identity)
+    if protocol.is_http and (refused := _malformed(seen)):
+        return refused
     if not workload.access.closed:
         return Admittance(allowed=True, why="it is open: everybody may call it")
     if not identity:
         return Admittance(allowed=False, why="it wants to know who calls, and plaintext does not say")
     unmet: list[str] = []
-    for grant, rule, why in _looked_at(workload.access, place, protocol, request or ANY_REQUEST):
+    for grant, rule, why in _looked_at(workload.access, place, protocol, seen.request):
         if identity in grant.sources:
             if not why:
                 return Admittance(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
@@ -52,7 +62,8 @@ def admit(
 
 def allowing(workload: Workload, port: int, *, protocol: Protocol, request: Request | None = None) -> tuple[Grant, ...]:
     """Return the grants that allow a request on a port to somebody, whoever that is."""
-    found = _looked_at(workload.access, port_of(workload, port), protocol, request or ANY_REQUEST)
+    seen = _sanitized(workload, request or ANY_REQUEST, "")
+    found = _looked_at(workload.access, port_of(workload, port), protocol, seen.request)
     return tuple(dict.fromkeys(grant for grant, _, why in found if not why))
 
 
@@ -74,6 +85,24 @@ def is_ambiguous(path: str) -> bool:
     # Some servers take `..;x` for `..`: what follows a semicolon are a segment's parameters.
     dots = any(segment.replace("%3b", ";").partition(";")[0] in {".", ".."} for segment in lower.split("/")[1:])
     return escaped or dots or "//" in path or "\\" in path
+
+
+def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized:
+    """Return a request as the sidecar's rules see it, with what the sidecar writes about the caller.
+
+    The digest of the caller's certificate is not known here: zeros stand for it.
+    """
+    certificate = f"By={workload.identity};Hash={_NO_DIGEST};URI={identity}" if identity else ""
+    return sanitize(request, Entrance(secure=bool(identity), certificate=certificate))
+
+
+def _malformed(seen: Sanitized) -> Admittance | None:
+    """Return the sidecar's answer to a request that it refuses for its form."""
+    if seen.status:
+        return Admittance(allowed=False, status=seen.status, why=f"its sidecar answers {seen.status}: {seen.reason}")
+    if not seen.request.target.startswith("/"):
+        return Admittance(allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path begins with no slash")
+    return None
 
 
 def _transport(workload: Workload, place: InboundPort | None, port: int, identity: str) -> str:

@@ -4,13 +4,12 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from headgate.model.evaluate import Request
 from headgate.model.filters import Filters, HeaderEdit, PathEdit
 from headgate.model.matching import Path
+from headgate.model.request import Headers, Request
 from headgate.model.routing import Route
 
 _HOST = "host"
-Headers = tuple[tuple[str, str], ...]
 
 
 def arriving(request: Request, route: Route, share: Filters) -> Request:

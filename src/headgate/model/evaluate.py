@@ -17,7 +17,9 @@ from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Route, RouteTable, Split, Target
+from headgate.model.request import Request
+from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Route, Split, Target
+from headgate.model.sanitizing import Entrance, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 
@@ -25,17 +27,9 @@ NOT_FOUND = 404
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
+MALFORMED = "MalformedRequest"
 
 Place = PortRef | GatewayPort
-
-
-class Request(Value, frozen=True, kw_only=True):
-    """A request as a client sends it: `target` is the path with its query, names of headers are in any case."""
-
-    authority: str = ""
-    method: str = "GET"
-    target: str = "/"
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Unmet(Value, frozen=True, kw_only=True):
@@ -77,10 +71,12 @@ class Decision(Value, frozen=True, kw_only=True):
 
     `trail` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
     Gateway that the request's host chose. `slot` is that of the request's user, where users stay on their side and the
-    request says who it is; the shares are those of all users.
+    request says who it is; the shares are those of all users. `sanitized` is the request as the routes see it; none where
+    the proxy does not read requests.
     """
 
     place: Place | None
+    sanitized: Sanitized | None = None
     protocol: Protocol = Protocol.HTTP
     host: str = ""
     route: Route | None = None
@@ -88,6 +84,11 @@ class Decision(Value, frozen=True, kw_only=True):
     mirrors: tuple[Mirror, ...] = ()
     trail: tuple[Candidate, ...] = ()
     slot: int | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the proxy refuses the request for its form, before it looks at routes."""
+        return bool(self.sanitized and self.sanitized.status)
 
     @property
     def receivers(self) -> Mapping[PortRef | int, Fraction]:
@@ -100,7 +101,7 @@ class Decision(Value, frozen=True, kw_only=True):
 
 
 class Asked:
-    """A request, with the parts that conditions are about."""
+    """A sanitized request, with the parts that conditions are about."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -145,11 +146,18 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     request = _received(request, where)
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(place, GatewayPort):
-        return _at_gateway(place, request, ready)
+        if place.connections is not None:
+            return structs.replace(_connection(place.connections, ready), place=place, protocol=place.protocol)
+        seen = sanitize(request, Entrance(edge=True, secure=bool(place.tls)))
+        return structs.replace(_at_gateway(place, seen, ready), place=place, protocol=place.protocol)
+    seen = sanitize(request, Entrance())
     table = next((item for item in mesh.tables if item.ref == place), None)
     if table is None:
-        return Decision(place=None, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
-    return structs.replace(_at_service(table, request, ready), place=place)
+        found = Decision(place=None, sanitized=seen, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
+        return _refused(seen) or found
+    if not table.protocol.is_http:
+        return structs.replace(_connection(table.routes[0], ready), place=place, protocol=table.protocol)
+    return structs.replace(_first(table.routes, seen, ready), place=place, protocol=table.protocol)
 
 
 def _received(request: Request, where: Place | str) -> Request:
@@ -160,27 +168,29 @@ def _received(request: Request, where: Place | str) -> Request:
     return structs.replace(request, authority=authority.lower() if isinstance(where, str) else authority)
 
 
-def _at_service(table: RouteTable, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    if not table.protocol.is_http:  # nobody looks at a request there: its one route is for connections
-        route = table.routes[0]
-        found = Decision(place=None, route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
-    else:
-        found = _first(table.routes, request, ready)
-    return structs.replace(found, protocol=table.protocol)
+def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    """Return where connections go: no proxy reads requests there."""
+    return Decision(place=None, route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
 
 
-def _at_gateway(port: GatewayPort, request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    if port.connections is not None:
-        route = port.connections
-        trail = (Candidate(route=route),)
-        return Decision(place=port, protocol=port.protocol, route=route, shares=shares(route, ready), trail=trail)
-    entry = best_host(port.hosts, request.authority)
-    found = _first(entry.routes if entry else (), request, ready)
-    return structs.replace(found, place=port, protocol=port.protocol, host=entry.host if entry else "")
+def _refused(seen: Sanitized) -> Decision | None:
+    """Return the proxy's answer to a request that it refuses for its form, before it looks at routes."""
+    if not seen.status:
+        return None
+    answer = Portion(share=Fraction(1), status=seen.status, reason=MALFORMED)
+    return Decision(place=None, sanitized=seen, shares=(answer,))
 
 
-def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    asked = Asked(request)
+def _at_gateway(port: GatewayPort, seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    entry = best_host(port.hosts, seen.request.authority)
+    found = _first(entry.routes if entry else (), seen, ready)
+    return structs.replace(found, host=entry.host if entry else "")
+
+
+def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    if refused := _refused(seen):
+        return refused
+    asked = Asked(seen.request)
     trail: list[Candidate] = []
     for route in routes:
         unmet = first_unmet(route.match, asked)
@@ -190,6 +200,7 @@ def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tu
             key = user_key(route.split.sticky, asked)
             return Decision(
                 place=None,
+                sanitized=seen,
                 route=route,
                 shares=found,
                 mirrors=route.mirrors if any(not portion.status for portion in found) else (),
@@ -197,7 +208,7 @@ def _first(routes: Iterable[Route], request: Request, ready: Mapping[PortRef, tu
                 slot=None if key is None else slot_of(key),
             )
     nobody = Portion(share=Fraction(1), status=NOT_FOUND)
-    return Decision(place=None, shares=(nobody,), trail=tuple(trail))
+    return Decision(place=None, sanitized=seen, shares=(nobody,), trail=tuple(trail))
 
 
 def user_key(sticky: Sticky | None, asked: Asked) -> str | None:

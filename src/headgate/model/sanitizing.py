@@ -1,0 +1,269 @@
+"""What a proxy removes, changes and adds before it looks at a request: Envoy's HTTP header sanitizing.
+
+Routes and access rules match the request that this module returns, not the one that the client sent. The rules are those
+of Envoy 1.40 with the settings of headgate's listeners; tests/differential compares them with Envoy.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from msgspec import structs
+
+from headgate.model import wellformed
+from headgate.model.request import Headers, Request
+from headgate.resources.meta import Value
+
+FORBIDDEN = 403
+CERTIFICATE = "x-forwarded-client-cert"
+WEBSOCKET, H2C = "websocket", "h2c"
+TRAILERS = "trailers"
+_SETTINGS = "http2-settings"
+_NOT_NOMINATED = {"close", "keep-alive", "upgrade", _SETTINGS, ""}
+_PROXIES_OWN = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"}
+_NOMINATIONS = 10
+_LONGEST_TE = 256
+_JOINED = frozenset(
+    [
+        "accept",
+        "accept-encoding",
+        "access-control-request-headers",
+        "access-control-request-method",
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-encoding",
+        "content-type",
+        "expect",
+        "grpc-accept-encoding",
+        "grpc-timeout",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "keep-alive",
+        "origin",
+        "pragma",
+        "proxy-connection",
+        "proxy-status",
+        "referer",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "via",
+        "x-client-trace-id",
+        "x-envoy-attempt-count",
+        "x-envoy-decorator-operation",
+        "x-envoy-downstream-service-cluster",
+        "x-envoy-downstream-service-node",
+        "x-envoy-external-address",
+        "x-envoy-is-timeout-retry",
+        "x-envoy-original-host",
+        "x-envoy-original-path",
+        "x-forwarded-client-cert",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-request-id",
+    ]
+)
+"""Headers that Envoy stores in one field: it joins their values, and leaves empty ones out."""
+_HOP_BY_HOP = "it is for one connection only"
+_INTERNAL = "only a proxy may set it"
+_REMOVED: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("keep-alive", "proxy-connection", "transfer-encoding"), _HOP_BY_HOP)
+    | dict.fromkeys(
+        (
+            "x-envoy-expected-rq-timeout-ms",
+            "x-envoy-force-trace",
+            "x-envoy-hedge-on-per-try-timeout",
+            "x-envoy-internal",
+            "x-envoy-ip-tags",
+            "x-envoy-max-retries",
+            "x-envoy-original-url",
+            "x-envoy-retriable-header-names",
+            "x-envoy-retriable-status-codes",
+            "x-envoy-retry-grpc-on",
+            "x-envoy-retry-on",
+            "x-envoy-upstream-alt-stat-name",
+            "x-envoy-upstream-rq-per-try-timeout-ms",
+            "x-envoy-upstream-rq-timeout-alt-response",
+            "x-envoy-upstream-rq-timeout-ms",
+            "x-envoy-upstream-stream-duration-ms",
+        ),
+        _INTERNAL,
+    )
+)
+_REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "x-envoy-decorator-operation",
+            "x-envoy-downstream-service-cluster",
+            "x-envoy-downstream-service-node",
+            "x-envoy-external-address",
+            "x-envoy-original-host",
+            "x-envoy-original-path",
+            "x-forwarded-proto",
+        ),
+        "a Gateway does not believe its clients about it",
+    )
+)
+
+
+class Entrance(Value, frozen=True, kw_only=True):
+    """The listener that a request arrives at. `secure`: over TLS.
+
+    A Gateway (`edge`) takes requests from outside the mesh. What it writes about its client's address
+    (`x-forwarded-for`, `x-envoy-external-address`) is not known here. `certificate` is what a sidecar writes about a
+    caller that proved an identity.
+    """
+
+    edge: bool = False
+    secure: bool = False
+    certificate: str = ""
+
+
+class Sanitized(Value, frozen=True, kw_only=True):
+    """The request as routes and access rules see it. With a `status`, the proxy answers instead, for a `reason`.
+
+    `changes` name each header that the client sent and the proxy removed or replaced, and why.
+    """
+
+    request: Request
+    status: int = 0
+    reason: str = ""
+    changes: tuple[str, ...] = ()
+
+
+class _Fields:
+    """Headers by lower-case name while they are sanitized."""
+
+    def __init__(self, headers: Headers) -> None:
+        self.items = list(headers)
+        self.changes: list[str] = []
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.items if key == name]
+
+    def get(self, name: str) -> str | None:
+        return next(iter(self.values(name)), None)
+
+    def drop(self, name: str, why: str) -> None:
+        """Remove a header, and say why when there was one."""
+        if self.get(name) is not None:
+            self.items = [item for item in self.items if item[0] != name]
+            self.changes.append(f"{name} is removed: {why}")
+
+    def replace(self, name: str, value: str, why: str) -> None:
+        if self.get(name) != value:
+            self.items = [item for item in self.items if item[0] != name] + [(name, value)]
+            self.changes.append(f"{name} is {value!r}: {why}")
+
+    def add(self, name: str, value: str) -> None:
+        self.items.append((name, value))
+
+
+def sanitize(request: Request, entrance: Entrance) -> Sanitized:
+    """Return a request as the proxy sees it that takes it, or the status by which the proxy refuses it."""
+    if refusal := wellformed.refusal(request):
+        return Sanitized(request=request, status=refusal.status, reason=refusal.reason)
+    if request.method == wellformed.CONNECT:
+        return Sanitized(request=request, status=FORBIDDEN, reason="only the HTTP proxy opens tunnels (CONNECT)")
+    request = wellformed.in_origin_form(request)
+    fields = _Fields(tuple(_one_each(request)))
+    if reason := _take_connection(fields):
+        return Sanitized(request=request, status=reason[0], reason=reason[1])
+    _take_te(fields)
+    for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if entrance.edge else ())):
+        fields.drop(name, why)
+    if (fields.get("expect") or "").lower() == "100-continue":
+        fields.drop("expect", "the proxy answers it")
+    if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
+        fields.drop("referer", "it is no URL, or one with a fragment or a user")
+    _forward(fields, entrance)
+    found = structs.replace(request, headers=tuple(fields.items))
+    return Sanitized(request=found, changes=tuple(fields.changes))
+
+
+def _one_each(request: Request) -> Iterator[tuple[str, str]]:
+    """Yield headers by lower-case name, with values joined as Envoy stores them."""
+    values: dict[str, list[str]] = {}
+    for written, text in request.headers:
+        name, value = written.lower(), text if request.version == "2" else text.strip(" \t")
+        values.setdefault(name, []).append(value)
+    for name, found in values.items():
+        if name in _JOINED:
+            yield name, ",".join(value for value in found if value)
+        elif name == "cookie" and request.version == "2":
+            yield name, _one_cookie(found)
+        else:
+            yield from ((name, value) for value in found)
+
+
+def _one_cookie(values: Iterable[str]) -> str:
+    """Join the cookies of HTTP/2, which may divide them (RFC 9113, 8.2.3)."""
+    first, *rest = values
+    for value in rest:
+        first = f"{first}; {value}" if first else value
+    return first
+
+
+def _take_connection(fields: _Fields) -> tuple[int, str] | None:
+    """Remove what is for the client's connection only; return a status and its reason when that is refused.
+
+    An upgrade to WebSocket keeps both headers, and those that `Connection` names.
+    """
+    upgrade, tokens = fields.get("upgrade"), _tokens(fields.get("connection"))
+    if upgrade is not None and "upgrade" in tokens:
+        if upgrade.lower() == WEBSOCKET:
+            return None
+        if upgrade.lower() != H2C:
+            return FORBIDDEN, f"an upgrade to {upgrade!r} is not allowed, only to {WEBSOCKET}"
+        fields.drop(_SETTINGS, _HOP_BY_HOP)
+        tokens = [token for token in tokens if token not in {"upgrade", _SETTINGS}]
+    refused = _drop_nominated(fields, tokens)
+    fields.drop("connection", _HOP_BY_HOP)
+    fields.drop("upgrade", _HOP_BY_HOP)
+    return refused
+
+
+def _tokens(text: str | None) -> list[str]:
+    return [found for token in (text or "").lower().split(",") if (found := token.strip(" \t"))]
+
+
+def _drop_nominated(fields: _Fields, tokens: list[str]) -> tuple[int, str] | None:
+    if len(tokens) >= _NOMINATIONS:
+        return wellformed.BAD_REQUEST, f"Connection names {_NOMINATIONS} headers or more"
+    for name in tokens:
+        if name in _PROXIES_OWN or name.startswith(":") or name == "host":
+            return wellformed.BAD_REQUEST, f"Connection names {name}, which a client must not remove"
+        if name == "te":
+            if len(fields.get("te") or "") >= _LONGEST_TE:
+                return wellformed.BAD_REQUEST, f"TE has {_LONGEST_TE} characters or more"
+            if TRAILERS in _tokens(fields.get("te")):
+                fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
+                continue
+        if name not in _NOT_NOMINATED and name != "connection":
+            fields.drop(name, "Connection names it")
+    return None
+
+
+def _take_te(fields: _Fields) -> None:
+    if te := fields.get("te"):
+        if TRAILERS in [token.strip(" \t") for token in te.split(",")]:
+            fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
+        else:
+            fields.drop("te", f"it has no {TRAILERS!r}, and proxies pass on nothing else of it")
+
+
+def _forward(fields: _Fields, entrance: Entrance) -> None:
+    """Set the headers in which a proxy says where a request came from."""
+    scheme = "https" if entrance.secure else "http"
+    if fields.get("x-forwarded-proto") is None:
+        fields.add("x-forwarded-proto", scheme)
+    if entrance.certificate:
+        fields.replace(CERTIFICATE, entrance.certificate, "the caller's verified certificate")
+    else:
+        fields.drop(CERTIFICATE, "the caller proved no identity to this proxy")

@@ -1,0 +1,188 @@
+"""Which requests a proxy refuses for their form, before it sanitizes or routes them (Envoy 1.40, HTTP/1 and HTTP/2)."""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.model.request import Request
+
+CONNECT = "CONNECT"
+BAD_REQUEST = 400
+TOO_LARGE = 431
+NOT_IMPLEMENTED = 501
+MAX_HEAD_BYTES = 60 * 1024
+MAX_HEADERS = 100
+_SPACE = " \t"
+_METHODS_OF_HTTP1 = frozenset(
+    [
+        "ACL",
+        "BIND",
+        "CHECKOUT",
+        "CONNECT",
+        "COPY",
+        "DELETE",
+        "GET",
+        "HEAD",
+        "LINK",
+        "LOCK",
+        "MERGE",
+        "MKACTIVITY",
+        "MKCALENDAR",
+        "MKCOL",
+        "MOVE",
+        "NOTIFY",
+        "OPTIONS",
+        "PATCH",
+        "POST",
+        "PROPFIND",
+        "PROPPATCH",
+        "PURGE",
+        "PUT",
+        "REBIND",
+        "REPORT",
+        "SEARCH",
+        "SOURCE",
+        "SUBSCRIBE",
+        "TRACE",
+        "UNBIND",
+        "UNLINK",
+        "UNLOCK",
+        "UNSUBSCRIBE",
+    ]
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
+_TARGET = re.compile(r"[!-~]+")
+_TARGET_OF_HTTP2 = re.compile(r"[!-~\x80-\U0010ffff]+")
+_AUTHORITY = re.compile(r"[!$-.0-;=@A-Z\[\]_a-z~]*")
+_HOST = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+(?:%[\w.~-]+)?\])"
+_URL = re.compile(
+    rf"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^@/?#]*@)?(?P<host>{_HOST}(?::(?P<port>[0-9]+))?)"
+    rf"(?P<path>[/?][!-\"$-~]*)?(?P<fragment>#[!-~]*)?"
+)
+_TUNNEL = re.compile(rf"{_HOST}:[0-9]+")
+_LAST_PORT = 65_535
+_RELATIVE = re.compile(r"[A-Za-z0-9._~%!$&'()*+,;=:@/?-]*")
+_OF_CONNECTIONS = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
+
+
+class Refusal(NamedTuple):
+    """The status of the proxy's own answer (over HTTP/2 it may reset the stream instead), and why."""
+
+    status: int
+    reason: str
+
+
+def refusal(request: Request) -> Refusal | None:
+    """Return why a proxy refuses a request for its form; none when it takes it."""
+    faults = _faults_of_http2(request) if request.version == "2" else _faults_of_http1(request)
+    return next(chain(_faults_of_headers(request), faults), None)
+
+
+def _bad(reason: str) -> Refusal:
+    return Refusal(BAD_REQUEST, reason)
+
+
+def _faults_of_headers(request: Request) -> Iterator[Refusal]:
+    for name, value in request.headers:
+        if not _TOKEN.fullmatch(name):
+            yield _bad(f"{name!r} is no name of a header")
+        if not _VALUE.fullmatch(value):
+            yield _bad(f"the value of {name} has a control character")
+    lengths = _values(request, "content-length")
+    if len(lengths) > 1 or not all(re.fullmatch(r"[0-9]+", value) for value in lengths):
+        yield _bad("content-length must be one number")
+    if "#" in request.target:
+        yield _bad("the path has a fragment (#)")
+
+
+def _faults_of_http1(request: Request) -> Iterator[Refusal]:
+    if request.method not in _METHODS_OF_HTTP1:
+        yield _bad(f"{request.method!r} is no method that proxies know over HTTP/1.1")
+    if not _TARGET.fullmatch(request.target):
+        yield _bad("the target is empty, or has a space or a character that is not ASCII")
+    if not _is_target(request):
+        yield _bad("the target is neither a path nor an http or https URL")
+    if not _AUTHORITY.fullmatch(request.authority.strip(_SPACE)):
+        yield _bad(f"{request.authority!r} is no host")
+    codings = [value.lower() for value in _values(request, "transfer-encoding")]
+    if codings and _values(request, "content-length"):
+        yield _bad("transfer-encoding and content-length exclude each other")
+    if codings and codings != ["chunked"]:
+        yield Refusal(NOT_IMPLEMENTED, "proxies know no transfer-encoding but chunked")
+    lines = [f"{request.method} {request.target} HTTP/{request.version}", f"host: {request.authority}"]
+    lines += [f"{name}: {value}" for name, value in request.headers]
+    if sum(_bytes(line) + len("\r\n") for line in (*lines, "")) > MAX_HEAD_BYTES:
+        yield Refusal(TOO_LARGE, f"the request's head is larger than {MAX_HEAD_BYTES} bytes")
+    if len({name.lower() for name, _ in request.headers}) + 1 > MAX_HEADERS:
+        yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
+
+
+def _values(request: Request, wanted: str) -> list[str]:
+    return [value.strip(_SPACE) for name, value in request.headers if name.lower() == wanted]
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
+
+
+def _is_target(request: Request) -> bool:
+    if request.method == CONNECT:
+        return bool(_TUNNEL.fullmatch(request.target))
+    if request.target.startswith("/"):
+        return True
+    if request.method == "OPTIONS" and request.target.startswith("*"):
+        return True
+    found = _url(request.target)
+    return found is not None and found["scheme"].lower() in {"http", "https"}
+
+
+def _faults_of_http2(request: Request) -> Iterator[Refusal]:
+    for name, value in request.headers:
+        if name.lower() in _OF_CONNECTIONS:
+            yield _bad(f"{name} does not exist in HTTP/2")
+        if name.lower() == "te" and value != "trailers":
+            yield _bad("te may only be `trailers` in HTTP/2")
+    if not _TOKEN.fullmatch(request.method):
+        yield _bad(f"{request.method!r} is no method")
+    if not _TARGET_OF_HTTP2.fullmatch(request.target) or not _is_path(request):
+        yield _bad("the path must begin with a slash and have no space")
+    if not _AUTHORITY.fullmatch(request.authority) or not request.authority or "@" in request.authority:
+        yield _bad(f"{request.authority!r} is no host")
+    pseudo = ((":method", request.method), (":scheme", "http"), (":path", request.target))
+    fields = (*pseudo, (":authority", request.authority), *request.headers)
+    if sum(_bytes(name) + _bytes(value) for name, value in fields) > MAX_HEAD_BYTES:
+        yield Refusal(TOO_LARGE, f"the request's headers are larger than {MAX_HEAD_BYTES} bytes")
+    if len(fields) > MAX_HEADERS:
+        yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
+
+
+def _is_path(request: Request) -> bool:
+    if request.method == CONNECT:
+        return False  # it has no path in HTTP/2 (RFC 9113, 8.5)
+    return request.target.startswith("/") or (request.method, request.target) == ("OPTIONS", "*")
+
+
+def in_origin_form(request: Request) -> Request:
+    """Return a request with a path as its target; a whole URL has the host too (RFC 9112, 3.2.2)."""
+    if request.version == "2" or request.method == CONNECT or request.target[:1] in {"/", "*"}:
+        return structs.replace(request, authority=request.authority.strip(_SPACE))
+    found = _url(request.target)
+    if found is None:  # unreachable: such a target is refused
+        return request
+    return structs.replace(request, authority=found["host"], target=found["path"] or "/")
+
+
+def _url(text: str) -> re.Match[str] | None:
+    found = _URL.fullmatch(text)
+    return found if found and int(found["port"] or 0) <= _LAST_PORT else None
+
+
+def is_referer(text: str) -> bool:
+    """Say whether a proxy keeps a Referer: a URL, or a relative reference, without a fragment and a user."""
+    if found := _url(text):
+        return not found["user"] and not found["fragment"]
+    return bool(_RELATIVE.fullmatch(text)) and ":" not in text.partition("/")[0]

@@ -1,0 +1,178 @@
+"""What proxies remove, change and refuse before they look at a request; each case was seen at Envoy 1.40."""
+
+import pytest
+
+from headgate.model.request import Request
+from headgate.model.sanitizing import Entrance, sanitize
+
+MESH, EDGE = Entrance(), Entrance(edge=True)
+ADDED = [("x-forwarded-proto", "http")]
+
+
+def sanitized(*lines, entrance=MESH, **more):
+    """Return what is left of headers, written as `name: value`."""
+    headers = tuple((name, value) for name, _, value in (line.partition(":") for line in lines))
+    return sanitize(Request(authority="a", headers=headers, **more), entrance)
+
+
+def left(*lines, **more):
+    found = sanitized(*lines, **more)
+    assert not found.status, found
+    return [f"{name}:{value}" for name, value in found.request.headers if (name, value) not in ADDED]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        (["Connection: x-a", "x-a: 1", "x-b: 2"], ["x-b:2"]),
+        (["connection: X-A , close", "x-a: 1", "X-A: 2"], []),
+        (["connection: x-a", "connection: x-b", "x-a: 1", "x-b: 2"], []),
+        (["connection: connection, x-a", "x-a: 1"], []),
+        (["connection: cookie", "cookie: a=1"], []),
+        (["connection: http2-settings", "http2-settings: A"], ["http2-settings:A"]),
+        (
+            ["connection: upgrade, x-a", "upgrade: websocket", "x-a: 1"],
+            ["connection:upgrade, x-a", "upgrade:websocket", "x-a:1"],
+        ),
+        (["connection: UPGRADE", "upgrade: WebSocket"], ["connection:UPGRADE", "upgrade:WebSocket"]),
+        (["connection: upgrade, http2-settings, x-a", "upgrade: h2c", "http2-settings: A", "x-a: 1"], []),
+        (["upgrade: websocket", "x-a: 1"], ["x-a:1"]),
+        (["connection: upgrade", "x-a: 1"], ["x-a:1"]),
+        (["keep-alive: 5", "proxy-connection: keep-alive", "transfer-encoding: chunked"], []),
+        (["proxy-authorization: x", "trailer: y"], ["proxy-authorization:x", "trailer:y"]),
+    ],
+)
+def test_what_is_for_one_connection_goes_no_further(sent, kept):
+    assert left(*sent) == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [("trailers", "trailers"), ("gzip, trailers", "trailers"), ("gzip", None), ("Trailers", None), ("", "")],
+)
+def test_only_trailers_are_left_of_te(value, kept):
+    assert left(f"te: {value}") == ([] if kept is None else [f"te:{kept}"])
+
+
+def test_te_that_connection_names_is_kept_for_trailers():
+    assert left("connection: te", "te: gzip, Trailers") == ["te:trailers"]
+    assert left("connection: te", "te: gzip") == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["http://a/b", "https://a:1/?b", "android-app://com.x/", "/a?b", "a/b", "", "//", "http://a/b,http://a/b"],
+)
+def test_a_referer_is_kept(value):
+    assert left(f"referer: {value}") == [f"referer:{value}"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a b",
+        "http://a#b",
+        "#a",
+        "http://u@a/",
+        "http://x:99999/",
+        "http://x:/",
+        "mailto:x",
+        "http://a_b/",
+        "file:///a",
+        "é",
+    ],
+)
+def test_a_referer_is_removed(value):
+    assert left(f"referer: {value}") == []
+
+
+def test_envoy_takes_orders_from_no_client():
+    orders = ["x-envoy-retry-on: 5xx", "x-envoy-upstream-rq-timeout-ms: 1", "x-envoy-internal: true"]
+    assert left(*orders, "x-envoy-other: 1") == ["x-envoy-other:1"]
+
+
+def test_a_gateway_believes_its_clients_less():
+    sent = ["x-envoy-original-path: /a", "x-forwarded-proto: https", "x-forwarded-for: 1.2.3.4"]
+    assert left(*sent) == [line.replace(": ", ":") for line in sent]
+    assert left(*sent, entrance=EDGE) == ["x-forwarded-for:1.2.3.4"]
+    https = sanitized(entrance=Entrance(edge=True, secure=True)).request.headers
+    assert https == (("x-forwarded-proto", "https"),)
+
+
+def test_well_known_headers_are_one_value_and_others_several():
+    sent = ["accept: a", "accept:", "accept: b", "x-a: a", "x-a:", "cookie: a=1", "cookie: b=2"]
+    assert left(*sent) == ["accept:a,b", "x-a:a", "x-a:", "cookie:a=1", "cookie:b=2"]
+    assert left("cookie:", "cookie:a=1", "cookie:b=2", version="2") == ["cookie:a=1; b=2"]
+
+
+def test_a_certificate_is_what_the_sidecar_says():
+    assert left("x-forwarded-client-cert: URI=a") == []
+    found = left("x-forwarded-client-cert: URI=a", entrance=Entrance(certificate="URI=b"))
+    assert found == ["x-forwarded-client-cert:URI=b"]
+
+
+@pytest.mark.parametrize(
+    ("status", "sent"),
+    [
+        (400, ["connection: x-forwarded-for"]),
+        (400, ["connection: :path"]),
+        (400, ["connection: Host"]),
+        (400, ["connection: a,b,c,d,e,f,g,h,i,j"]),
+        (400, ["connection: te", f"te: {'g' * 256}"]),
+        (400, ["bad name: 1"]),
+        (400, ["x-a: \x01"]),
+        (400, ["content-length: 0", "content-length: 0"]),
+        (400, ["content-length: x"]),
+        (400, ["transfer-encoding: chunked", "content-length: 0"]),
+        (501, ["transfer-encoding: gzip"]),
+        (403, ["connection: upgrade", "upgrade: other"]),
+        (431, [f"x-a: {'v' * 61_440}"]),
+        (431, [f"x-{number}: 1" for number in range(100)]),
+    ],
+)
+def test_a_request_is_refused_for_its_headers(status, sent):
+    assert sanitized(*sent).status == status
+
+
+def test_the_largest_request_that_passes():
+    assert sanitized(*(f"x-{number}:1" for number in range(99))).status == 0
+    shortest = "GET / HTTP/1.1\r\nhost: a\r\nx-a: \r\n\r\n"
+    assert sanitized(f"x-a:{'v' * (60 * 1024 - len(shortest))}").status == 0
+    assert sanitized(f"x-a:{'v' * (60 * 1024 - len(shortest) + 1)}").status == 431
+
+
+@pytest.mark.parametrize("target", ["", "a", "*", "/a b", "/é", "/a#b", "ftp://a/", "http:///a", "http://a:99999/"])
+def test_a_target_is_refused(target):
+    assert sanitized(target=target).status == 400
+
+
+@pytest.mark.parametrize(
+    ("target", "authority", "path"),
+    [
+        ("http://b/c", "b", "/c"),
+        ("HTTPS://u:p@b:80?q", "b:80", "?q"),
+        ("http://b", "b", "/"),
+        ("//b/c", "a", "//b/c"),
+        ("/a\\b%", "a", "/a\\b%"),
+    ],
+)
+def test_a_url_has_the_host(target, authority, path):
+    found = sanitized(target=target).request
+    assert (found.authority, found.target) == (authority, path)
+
+
+def test_the_methods_of_http1_are_a_list():
+    assert [sanitized(method=name).status for name in ("PURGE", "get", "QUERY", "CONNECT")] == [0, 400, 400, 400]
+    assert [sanitized(method=name, version="2").status for name in ("get", "QUERY", "G(T")] == [0, 0, 400]
+
+
+@pytest.mark.parametrize("line", ["connection: x-a", "te: gzip", "upgrade: websocket", "transfer-encoding: chunked"])
+def test_http2_has_no_headers_of_connections(line):
+    assert sanitized(line, version="2").status == 400
+
+
+def test_each_change_says_why():
+    assert sanitized("connection: x-a", "x-a: 1").changes == (
+        "x-a is removed: Connection names it",
+        "connection is removed: it is for one connection only",
+    )
