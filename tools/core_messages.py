@@ -24,7 +24,10 @@ LARGEST = 400_000
 CORE, APPS, META = "io.k8s.api.core.v1.", "io.k8s.api.apps.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1."
 BETA, V1 = "io.k8s.api.discovery.v1beta1.", "io.k8s.api.discovery.v1."
 ROOTS = (
-    *(CORE + kind for kind in ("Namespace", "Service", "Pod", "ServiceAccount", "Secret", "ConfigMap", "Event")),
+    *(
+        CORE + kind
+        for kind in ("Namespace", "Node", "Service", "Pod", "ServiceAccount", "Secret", "ConfigMap", "Event")
+    ),
     APPS + "Deployment",
     APPS + "ReplicaSet",
     BETA + "EndpointSlice",
@@ -32,6 +35,7 @@ ROOTS = (
     "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
     "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
     META + "DeleteOptions",
+    "io.k8s.api.policy.v1beta1.Eviction",
 )
 TYPES = {
     FieldDescriptorProto.TYPE_STRING: "text",
@@ -116,6 +120,7 @@ def main() -> int:
         if name not in messages:
             messages[name] = fields(every[name], published.get(name, {}).get("properties"))
             waiting += [field[3] for field in messages[name].values() if field[3].startswith("io.k8s.")]
+    messages[META + "ManagedFieldsEntry"]["8"] = ["subresource", "text", False, ""]
     text = json.dumps(slice_v1(messages), sort_keys=True, separators=(",", ":"))
     TARGET.write_text(text + "\n")
     print(f"{TARGET.name}: {len(messages)} messages")

@@ -18,7 +18,10 @@ SLICE = "io.k8s.api.discovery.v1beta1."
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 ROOTS = (
-    *(CORE + kind for kind in ("Namespace", "Service", "Pod", "ServiceAccount", "Secret", "ConfigMap", "Event")),
+    *(
+        CORE + kind
+        for kind in ("Namespace", "Node", "Service", "Pod", "ServiceAccount", "Secret", "ConfigMap", "Event")
+    ),
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.ReplicaSet",
     "io.k8s.api.autoscaling.v1.Scale",
@@ -35,6 +38,7 @@ KEEP = {
     "x-kubernetes-group-version-kind",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
 }
 
 
@@ -70,6 +74,13 @@ def records(key: str, **properties: Any) -> dict[str, Any]:
     }
 
 
+TCP = {**text(), "default": "TCP"}  # an item of a list that its protocol identifies may leave it out
+# Published as one leaf for server-side apply since 1.21.
+ATOMIC = (
+    *(CORE + part for part in ("LocalObjectReference", "ObjectReference", "TypedLocalObjectReference")),
+    *(CORE + part for part in ("ConfigMapKeySelector", "SecretKeySelector", "ObjectFieldSelector")),
+    *(CORE + part for part in ("ResourceFieldSelector", "NodeSelector", "NodeSelectorTerm")),
+)
 # Fields that came after Kubernetes 1.20 and that current manifests use: without them a strict check would refuse these.
 NEWER: dict[str, dict[str, Any]] = {
     CORE + "ServiceSpec": {
@@ -77,7 +88,11 @@ NEWER: dict[str, dict[str, Any]] = {
         "loadBalancerClass": text(),
         "trafficDistribution": text(),
         "ipFamilyPolicy": text(),
+        "selector": {"type": "object", "additionalProperties": text(), "x-kubernetes-map-type": "atomic"},
     },
+    CORE + "ServicePort": {"protocol": TCP},
+    CORE + "ContainerPort": {"protocol": TCP},
+    META + "ManagedFieldsEntry": {"subresource": text()},
     CORE + "Container": {
         "restartPolicy": text(),
         "resizePolicy": {"type": "array", "items": record(resourceName=text(), restartPolicy=text())},
@@ -175,6 +190,8 @@ def main() -> int:
     definitions = {name: facts(published[name]) for name in closure(published)}
     for name, fields in NEWER.items():
         definitions[name]["properties"] |= fields
+    for name in ATOMIC:
+        definitions[name]["x-kubernetes-map-type"] = "atomic"
     definitions |= slice_v1(definitions)
     definitions[QUANTITY]["format"] = "int-or-string"  # published as text, but a plain number is taken as well
     TARGET.parent.mkdir(exist_ok=True)

@@ -41,11 +41,13 @@ class Cluster:
         path.write_text(token)
         return ApiServer(url=self.url, roots=self.root / "api.crt", token=path)
 
-    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    def call(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
+    ) -> tuple[int, Any]:
         """Call the API as its admin; return the status and the answer."""
         trust = ssl.create_default_context(cafile=str(self.root / "api.crt"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust)
-        headers = {"authorization": f"Bearer {ADMIN}", "content-type": "application/json"}
+        headers = {"authorization": f"Bearer {ADMIN}", "content-type": content_type}
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
@@ -57,7 +59,7 @@ class Cluster:
     def make(self, path: str, body: Any) -> Any:
         """Create an object that the API must take."""
         status, answer = self.call("POST", path, body)
-        assert status in {200, 201}, answer
+        assert status in {200, 201}, json.dumps(answer)
         return answer
 
     def namespace(self, name: str) -> None:

@@ -354,18 +354,6 @@ async def test_finalizers_keep_a_deleted_object(client: Client) -> None:
     assert (await client.call("GET", f"{MAPS}/held")).code == 404
 
 
-async def test_server_side_apply_creates_or_merges(client: Client) -> None:
-    apply = {"content_type": "application/apply-patch+yaml"}
-    service = "/api/v1/namespaces/default/services/web"
-    body = b"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, protocol: TCP}]}\n"
-    assert (await client.call("PATCH", service, body, **apply)).code == 400
-    created = await client.call("PATCH", f"{service}?fieldManager=me", body, **apply)
-    assert created.code == 201
-    more = b"spec: {ports: [{port: 80, protocol: TCP, name: http}, {port: 81, protocol: TCP, name: more}]}\n"
-    merged = await client.call("PATCH", f"{service}?fieldManager=me&force=true", more, **apply)
-    assert [(port["port"], port["name"]) for port in merged.body["spec"]["ports"]] == [(80, "http"), (81, "more")]
-
-
 @pytest.mark.parametrize(
     "body",
     [

@@ -150,7 +150,7 @@ async def test_apply_is_created_unchanged_configured(api: Served) -> None:
     assert await weights(api) == "80 10"
     assert "replaced" in await api.ok("replace", "-f", "-", stdin=WEBSITE)
     assert await weights(api) == "90 10"
-    assert "serverside-applied" in await api.ok("apply", "--server-side", "-f", "-", stdin=changed)
+    assert "serverside-applied" in await api.ok("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=changed)
     assert await weights(api) == "80 10"
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=WEBSITE)
     assert await api.ok("get", "ts,svc", "-o", "name") == ""

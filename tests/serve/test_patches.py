@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import DecodeError
 from headgate.resources import crd
-from headgate.serve.patches import applied, json_patch, merge_patch, strategic_patch
+from headgate.serve.patches import json_patch, merge_patch, strategic_patch
 from headgate.serve.status import ApiError
 
 POD = crd.schema("", "v1", "Pod")
@@ -130,11 +130,3 @@ def test_json_patch_applies_all_or_nothing() -> None:
     for malformed in ({}, [{}], ["x"], [{"op": "fly", "path": "/a"}], [{"op": "replace", "path": "", "value": 1}]):
         with pytest.raises(ApiError):
             json_patch(before, malformed)
-
-
-def test_apply_sets_what_is_given_and_keeps_the_rest() -> None:
-    before = {"spec": {"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 9}]}}
-    config = {"spec": {"ports": [{"port": 80, "protocol": "TCP", "name": "http"}]}}
-    assert applied(before, config, SERVICE) == {
-        "spec": {"type": "ClusterIP", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 9, "name": "http"}]}
-    }

@@ -55,19 +55,23 @@ _SPLIT_STATUS = record(
         "The effect on each port of the root Service.",
         record(
             "One port of the root Service.",
+            "port",
             port=whole("The port's number."),
             backends=listing(
                 "Who shares the port's traffic, and who was left out.",
                 record(
                     "One backend at this port.",
+                    "service",
                     service=text("The Service."),
                     weight=whole("The weight in force; 0 for a backend that is left out."),
                     percent=text("The share of requests in percent, for example 33.3%."),
                     endpoints=whole("How many endpoints are ready to serve."),
                     reason=text("Why the backend is left out; absent for one that takes part."),
                 ),
+                key="service",
             ),
         ),
+        key="port",
     ),
     proxies=record(
         "How far the split has come.",
@@ -84,6 +88,7 @@ _MATCHES = listing(
         kind=text("The kind: HTTPRouteGroup."),
         name=text("The name, in the split's own namespace."),
     ),
+    key="kind name",
 )
 
 
@@ -100,6 +105,7 @@ def _split(version: str) -> Schema:
                 service=text("The Service; name.namespace when it is in another namespace that grants this."),
                 weight=_quantity(f"{weight} A quantity: 1 is 1000m.") if quantities else whole(weight, minimum=0),
             ),
+            key="service",
         ),
     }
     if version in ("v1alpha3", "v1alpha4"):

@@ -97,6 +97,7 @@ def tls_config(*, bare: bool) -> Schema:
         subjectNames=listing(
             "Names that the pods' certificates carry besides their identity.",
             text("A DNS name; its first label may be *.", "wildcard"),
+            key="*",
         ),
     )
     fields = (

@@ -77,7 +77,7 @@ def read(hub: Object, shape: type[T]) -> T:
         return msgspec.convert(hub, shape, strict=True)
     except msgspec.ValidationError as first:
         try:
-            return msgspec.convert(_without_nulls(hub), shape, strict=True)  # `labels:` with nothing behind it
+            return msgspec.convert(without_nulls(hub), shape, strict=True)  # `labels:` with nothing behind it
         except msgspec.ValidationError as error:
             raise DecodeError(_cause(str(error))) from first
 
@@ -112,12 +112,12 @@ def admit(new: Object, _old: Object | None) -> Object:
     return new
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Return the value without fields that are null: to Kubernetes these are absent."""
     if isinstance(value, Mapping):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list | tuple):
-        return [_without_nulls(inner) for inner in value]
+        return [without_nulls(inner) for inner in value]
     return value
 
 

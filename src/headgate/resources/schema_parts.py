@@ -20,9 +20,15 @@ def record(description: str, required: str = "", /, **properties: Schema) -> Sch
 
 
 def listing(description: str, items: Schema, *, key: str = "", **limits: int) -> Schema:
-    """Return a list's schema; `key` names the field that tells its items apart, limits are minItems and maxItems."""
+    """Return a list's schema; limits are minItems and maxItems.
+
+    `key` names the fields that identify an item, with spaces between, or is `*` where the whole item does. Without it,
+    server-side apply takes the list as one value.
+    """
     found = {"type": "array", "description": description, "items": items, **limits}
-    return {**found, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]} if key else found
+    if key == "*":
+        return {**found, "x-kubernetes-list-type": "set"}
+    return {**found, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": key.split()} if key else found
 
 
 def text(description: str, grammar: str = "", **limits: int) -> Schema:

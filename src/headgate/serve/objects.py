@@ -4,6 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
+from headgate.merge.managers import ApplyConflicts, Manager, Write
+from headgate.merge.shapes import MergeError
+from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
 from headgate.resources import crd, decode
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
@@ -11,8 +14,9 @@ from headgate.resources.versions import from_hub, to_hub, with_metadata_name
 from headgate.serve import fields
 from headgate.serve.defaults import completed
 from headgate.serve.kinds import Served
-from headgate.serve.status import ApiError, from_error, invalid
+from headgate.serve.status import ApiError, conflicting, from_error, invalid
 from headgate.store.base import Store
+from headgate.store.rules import now
 
 
 class Advise(Protocol):
@@ -22,7 +26,7 @@ class Advise(Protocol):
 
 
 Change: TypeAlias = Callable[[Object], Object]
-Subresource: TypeAlias = Literal["", "status"]
+Subresource: TypeAlias = Literal["", "status", "scale"]
 
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 """Custom resources on a cluster, and treated as such: pruned, without merge keys."""
@@ -43,10 +47,12 @@ class Target(NamedTuple):
 
 
 class WriteOptions(NamedTuple):
-    """What a client may ask of a write (`dryRun=All`, `fieldValidation=Strict|Warn|Ignore`)."""
+    """What a client may ask of a write (`dryRun=All`, `fieldValidation=Strict|Warn|Ignore`, `fieldManager`, `force`)."""
 
     dry_run: bool = False
     validation: str = "Warn"
+    manager: str = "unknown"
+    force: bool = False
 
 
 class Written(NamedTuple):
@@ -84,6 +90,8 @@ class Objects:
     async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> Written:
         """Store a new object in the path's namespace."""
         hub, warnings = self._prepared(target, obj, None, options)
+        write = _write(target, options, "Update")
+        hub = with_managers(hub, tracked_update(None, as_served(hub, target.served), write))
         try:
             stored = await self.store.create(hub, dry_run=options.dry_run)
         except (StoreError, DecodeError) as error:
@@ -93,13 +101,15 @@ class Objects:
     async def change(
         self, target: Target, change: Change, options: WriteOptions, *, subresource: Subresource = ""
     ) -> Written:
-        """Read, change and write; tries again when somebody else wrote in between and the client named no version."""
+        """Read, change and write; try again when another client wrote in between and this one named no version."""
+        write = _write(target, options, "Update", subresource)
         for attempt in range(_ATTEMPTS):
             old = await self.get(target)
             try:
                 new = change(old)
                 hub, warnings = self._prepared(target, new, old, options)
-                stored = await self.store.update(hub, subresource=subresource, dry_run=options.dry_run)
+                hub = with_managers(hub, tracked_update(old, as_served(hub, target.served), write))
+                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
             except (StoreError, DecodeError) as error:
                 fresh = isinstance(error, Conflict) and _revision(new) == _revision(old)
                 if fresh and attempt + 1 < _ATTEMPTS:
@@ -108,13 +118,37 @@ class Objects:
             return await self._written(target, stored, warnings, options)
         raise AssertionError("the last attempt returns or raises")
 
-    async def apply(self, target: Target, change: Change, options: WriteOptions) -> Written:
-        """Change an object; create it when there is none."""
+    async def apply(
+        self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
+    ) -> Written:
+        """Make an object have what a manager applies; create it when there is none."""
+        write = _write(target, options, "Apply", subresource)
+        config, warnings = self._known(target, _addressed(target, config), None, options)
+        old = await self._current(target)
+        if old is None and subresource:
+            await self.get(target)
         try:
-            await self.store.get(target.key)
+            new = tracked_apply(old, decode.without_nulls(config), write)
+            hub, _ = self._prepared(target, new, old, options._replace(validation="Ignore"))
+            if old is None:
+                stored = await self.store.create(hub, dry_run=options.dry_run)
+            else:
+                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
+        except ApplyConflicts as error:
+            raise conflicting(error) from error
+        except MergeError as error:
+            raise invalid(target.served, target.name, [Cause("", str(error))]) from error
+        except (StoreError, DecodeError) as error:
+            raise from_error(error, target.served, target.name) from error
+        return await self._written(target, stored, warnings, options, created=old is None)
+
+    async def _current(self, target: Target) -> Object | None:
+        try:
+            return as_served(await self.store.get(target.key), target.served)
         except NotFound:
-            return await self.create(target, change({}), options)
-        return await self.change(target, change, options)
+            return None
+        except StoreError as error:
+            raise from_error(error, target.served, target.name) from error
 
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
         """Delete an object. Returns it when it still waits for finalizers, None when it is gone."""
@@ -135,9 +169,18 @@ class Objects:
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
         """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
-        served = target.served
-        whole = _addressed(target, obj)
-        schema = crd.schema(served.group, served.version, served.kind.kind)
+        whole, warnings = self._known(target, _addressed(target, obj), old, options)
+        self._check(target, whole, _schema(target))
+        try:
+            return completed(to_hub(whole)), warnings
+        except DecodeError as error:
+            raise from_error(error, target.served, target.name) from error
+
+    def _known(
+        self, target: Target, whole: Object, old: Object | None, options: WriteOptions
+    ) -> tuple[Object, Sequence[str]]:
+        """Return an object without fields that its kind does not have, as far as they are dropped, and the warnings."""
+        served, schema = target.served, _schema(target)
         known = set(fields.unknown_fields(old, schema)) if old else set()
         unknown = [f'unknown field "{path}"' for path in fields.unknown_fields(whole, schema) if path not in known]
         if unknown and options.validation == "Strict":
@@ -146,12 +189,7 @@ class Objects:
             )
         if served.kind.group in CUSTOM_GROUPS:
             whole = fields.without_unknown(whole, schema)
-        self._check(target, whole, schema)
-        try:
-            hub = completed(to_hub(whole))
-        except DecodeError as error:
-            raise from_error(error, served, target.name) from error
-        return hub, unknown if options.validation == "Warn" else ()
+        return whole, unknown if options.validation == "Warn" else ()
 
     def _check(self, target: Target, obj: Object, schema: crd.Schema) -> None:
         causes = {cause.field: cause for cause in fields.type_causes(obj, schema)}
@@ -184,6 +222,24 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
             raise ApiError(400, f"the {field} of the object ({given}) does not match the {field} on the URL ({there})")
         metadata = {**metadata, field: given} if given else metadata
     return {**obj, "metadata": metadata}
+
+
+def _schema(target: Target) -> crd.Schema:
+    return crd.schema(target.served.group, target.served.version, target.served.kind.kind)
+
+
+def _write(
+    target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
+) -> Write:
+    """Return who writes, and when."""
+    served = target.served
+    manager = Manager(options.manager, operation, served.api_version, subresource)
+    return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)
+
+
+def _stored(subresource: Subresource) -> Literal["", "status"]:
+    """Return what is written of an object in the store: a scale is a part of its spec."""
+    return "status" if subresource == "status" else ""
 
 
 def _name(obj: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The four ways to patch: JSON patch, merge patch, strategic merge patch, and apply. Objects in, a new object out."""
+"""The three ways to patch: JSON patch, merge patch and strategic merge patch. Objects in, a new object out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -158,39 +158,3 @@ def _field_schema(schema: Schema, name: str) -> Schema:
         return resolved(fields[name])
     extra = schema.get("additionalProperties")
     return resolved(extra) if isinstance(extra, Mapping) else {}
-
-
-def applied(obj: Object, config: Any, schema: Schema) -> Object:
-    """Merge a server-side apply: what is given is set, nothing is removed (no field owners are kept)."""
-    return _as_object(_applied(obj, _as_object(config), schema))
-
-
-def _applied(value: Any, config: Any, schema: Schema) -> Any:
-    if isinstance(config, Mapping):
-        result = dict(value) if isinstance(value, Mapping) else {}
-        for name, part in config.items():
-            result[name] = _applied(result.get(name), part, _field_schema(schema, name))
-        return result
-    keys = _list_keys(schema)
-    if not isinstance(config, list) or not isinstance(value, list) or not keys:
-        return config
-    result_items = list(value)
-    items = resolved(schema.get("items", {}))
-    for item in config:
-        place = next((index for index, old in enumerate(result_items) if _same(old, item, keys)), None)
-        if place is None:
-            result_items.append(item)
-        else:
-            result_items[place] = _applied(result_items[place], item, items)
-    return result_items
-
-
-def _list_keys(schema: Schema) -> Sequence[str]:
-    if keys := schema.get("x-kubernetes-list-map-keys"):
-        return list(keys)
-    key = schema.get("x-kubernetes-patch-merge-key")
-    return [key] if key else ()
-
-
-def _same(old: Any, new: Any, keys: Sequence[str]) -> bool:
-    return isinstance(old, Mapping) and isinstance(new, Mapping) and all(old.get(key) == new.get(key) for key in keys)

@@ -12,6 +12,7 @@ from headgate.serve.objects import Target, WriteOptions
 from headgate.serve.selectors import Predicate, everything, field_selector, label_selector
 from headgate.serve.status import ApiError, no_such_path
 
+_LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 
 
@@ -36,12 +37,21 @@ def place(group: str, version: str, parts: list[str]) -> Place:
     return Place(Target(served, namespace, name), parts[2] if len(parts) > 2 else "")
 
 
-def write_options(query: Mapping[str, str]) -> WriteOptions:
-    """Read `dryRun` and `fieldValidation`. Raises ApiError 400."""
+def write_options(query: Mapping[str, str], user_agent: str = "") -> WriteOptions:
+    """Read `dryRun`, `fieldValidation`, `fieldManager` and `force`. Raises ApiError 400.
+
+    Without `fieldManager`, the client's program is the manager of what it writes.
+    """
     validation = query.get("fieldValidation") or "Warn"
     if validation not in _VALIDATIONS:
         raise ApiError(400, f"fieldValidation must be one of {', '.join(_VALIDATIONS)}, not {validation!r}")
-    return WriteOptions(dry_run(query.get("dryRun")), validation)
+    given = query.get("fieldManager") or ""
+    if len(given) > _LONGEST_MANAGER or not given.isprintable():
+        raise ApiError(400, f"fieldManager must be at most {_LONGEST_MANAGER} characters that can be printed")
+    manager = given or user_agent.partition("/")[0].strip()[:_LONGEST_MANAGER] or "unknown"
+    return WriteOptions(
+        dry_run=dry_run(query.get("dryRun")), validation=validation, manager=manager, force=flag(query, "force")
+    )
 
 
 def dry_run(value: object) -> bool:

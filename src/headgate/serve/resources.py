@@ -13,8 +13,8 @@ from headgate.resources.meta import Object
 from headgate.serve import media, paths, scale
 from headgate.serve.kinds import Served
 from headgate.serve.logs import LogSource, begun, log_options, until
-from headgate.serve.objects import CUSTOM_GROUPS, Objects, Subresource, Target, Written, as_served
-from headgate.serve.patch_types import APPLY, change_of, check_apply
+from headgate.serve.objects import CUSTOM_GROUPS, Objects, Subresource, Target, WriteOptions, Written, as_served
+from headgate.serve.patch_types import APPLY, apply_configuration, change_of
 from headgate.serve.paths import Continue, Place
 from headgate.serve.selectors import selected_name
 from headgate.serve.shapes import Shape, shape_of
@@ -116,29 +116,29 @@ class ResourceApi:
         return StreamingResponse(lines, media_type=media.JSON)
 
     async def _create(self, request: Request, target: Target) -> Response:
-        options = paths.write_options(request.query_params)
+        options = _write_options(request)
         obj = await media.read_object(request)
         if target.served.kind.namespaced and not target.namespace:
             raise ApiError(405, "name a namespace in the path to create an object: /namespaces/NAMESPACE/...")
         return self._written(request, target, await self._objects.create(target, obj, options))
 
     async def _replace(self, request: Request, target: Target, subresource: Subresource) -> Response:
-        options = paths.write_options(request.query_params)
+        options = _write_options(request)
         obj = await media.read_object(request)
         written = await self._objects.change(target, lambda _: obj, options, subresource=subresource)
         return self._written(request, target, written)
 
     async def _patch(self, request: Request, target: Target, subresource: Subresource) -> Response:
-        options = paths.write_options(request.query_params)
+        options = _write_options(request)
         media_type = media.media_type(request)
         body = await media.read_body(request)
         served = target.served
-        schema = crd.schema(served.group, served.version, served.kind.kind)
         if media_type == APPLY:
-            check_apply(request.query_params)
+            config = apply_configuration(request.query_params, body)
+            written = await self._objects.apply(target, config, options, subresource=subresource)
+            return self._written(request, target, written)
+        schema = crd.schema(served.group, served.version, served.kind.kind)
         change = change_of(media_type, body, schema, strategic=served.kind.group not in CUSTOM_GROUPS)
-        if media_type == APPLY and not subresource:
-            return self._written(request, target, await self._objects.apply(target, change, options))
         written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written)
 
@@ -165,20 +165,20 @@ class ResourceApi:
     async def _scale(self, request: Request, target: Target) -> Response:
         if request.method == "GET":
             return media.answer(scale.scale_of(await self._objects.get(target)))
-        options = paths.write_options(request.query_params)
+        options = _write_options(request)
         if request.method == "PUT":
-            wanted = await media.read_object(request)
-            change = scale.replaced(wanted)
+            change = scale.replaced(await media.read_object(request))
         elif request.method == "PATCH":
-            media_type = media.media_type(request)
-            change = scale.changed(
-                change_of(
-                    media_type, await media.read_body(request), crd.schema("autoscaling", "v1", "Scale"), strategic=True
-                )
-            )
+            media_type, body = media.media_type(request), await media.read_body(request)
+            if media_type == APPLY:
+                config = scale.applied(apply_configuration(request.query_params, body))
+                written = await self._objects.apply(target, config, options, subresource="scale")
+                return media.answer(scale.scale_of(written.object), warnings=written.warnings)
+            schema = crd.schema("autoscaling", "v1", "Scale")
+            change = scale.changed(change_of(media_type, body, schema, strategic=True))
         else:
             return _refuse(request, target)
-        written = await self._objects.change(target, change, options)
+        written = await self._objects.change(target, change, options, subresource="scale")
         return media.answer(scale.scale_of(written.object), warnings=written.warnings)
 
     async def _log(self, request: Request, target: Target) -> Response:
@@ -196,6 +196,10 @@ class ResourceApi:
     def _written(self, request: Request, target: Target, written: Written) -> Response:
         value = shape_of(request, target.served).one(written.object)
         return media.answer(value, code=201 if written.created else 200, warnings=written.warnings)
+
+
+def _write_options(request: Request) -> WriteOptions:
+    return paths.write_options(request.query_params, request.headers.get("user-agent", ""))
 
 
 def _place_of(obj: Object) -> tuple[str, str]:

@@ -34,6 +34,13 @@ def replaced(scale: Mapping[str, Any]) -> Callable[[Object], Object]:
     return lambda obj: _with_scale(obj, scale)
 
 
+def applied(scale: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a workload that an applied Scale sets."""
+    spec, metadata = scale.get("spec"), scale.get("metadata")
+    given = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, Mapping) and "replicas" in spec else {}
+    return {"metadata": metadata if isinstance(metadata, Mapping) else {}, **given}
+
+
 def _with_scale(obj: Object, scale: Mapping[str, Any]) -> Object:
     spec, metadata = scale.get("spec"), scale.get("metadata")
     replicas = spec.get("replicas", 0) if isinstance(spec, Mapping) else None

@@ -15,6 +15,7 @@ from headgate.errors import (
     StoreError,
     Unavailable,
 )
+from headgate.merge.managers import ApplyConflicts
 from headgate.serve.kinds import Served
 
 _REASONS = {
@@ -86,6 +87,25 @@ def invalid(served: Served, name: str, causes: Sequence[Cause]) -> ApiError:
             ],
         },
     )
+
+
+def conflicting(error: ApplyConflicts) -> ApiError:
+    """Answer for an apply that would change fields of other managers: 409 with each field and its manager."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {conflict.who}", "field": conflict.field}
+        for conflict in error.conflicts
+    ]
+    first, *more = error.conflicts
+    if not more:
+        text = f"Apply failed with 1 conflict: conflict with {first.who}: {first.field}"
+    else:
+        fields: dict[str, list[str]] = {}
+        for conflict in error.conflicts:
+            fields.setdefault(conflict.who, []).append(f"- {conflict.field}")
+        lines = [line for who, listed in fields.items() for line in (f"conflicts with {who}:", *listed)]
+        listing = "\n".join(lines)
+        text = f"Apply failed with {len(error.conflicts)} conflicts: {listing}"
+    return ApiError(409, text, details={"causes": causes})
 
 
 def from_error(error: StoreError | DecodeError, served: Served, name: str) -> ApiError:

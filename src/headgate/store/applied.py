@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
+from headgate.merge.managers import Manager, Write
+from headgate.merge.tracking import tracked_update, versions_of
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS
 from headgate.resources.versions import to_hub
+from headgate.store import rules
 from headgate.store.base import Store
 from headgate.store.files import Manifest, Manifests, Problem
 from headgate.store.rules import with_metadata
@@ -25,6 +28,7 @@ from headgate.store.rules import with_metadata
 APPLIED_FROM = "headgate.dev/applied-from"
 APPLIED_DIGEST = "headgate.dev/applied-digest"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+MANAGER = "headgate-files"
 _SET_BY_STORE = (
     "uid",
     "resourceVersion",
@@ -88,11 +92,11 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
             before = await store.get(manifest.key)
         except NotFound:
             owned = {APPLIED_FROM: _absolute(manifest.file)}
-            return None, await store.create(_recorded(_bare(manifest.object), manifest, owned))
+            return None, await store.create(_tracked(None, _recorded(_bare(manifest.object), manifest, owned)))
         if _annotations(before).get(APPLIED_DIGEST) == _digest(manifest):
             return before, await _moved(store, before, manifest)
         try:
-            return before, await store.update(_merged(before, manifest))
+            return before, await store.update(_tracked(before, _merged(before, manifest)))
         except Conflict:
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -105,6 +109,14 @@ async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
     if file in (None, _absolute(manifest.file)):
         return before
     return await store.update(_annotated(before, {APPLIED_FROM: _absolute(manifest.file)}))
+
+
+def _tracked(before: Object | None, after: Object) -> Object:
+    """Return the object with the files as the manager of what they set or change (`metadata.managedFields`)."""
+    kind = rules.kind_of(after)
+    manager = Manager(MANAGER, "Update", kind.hub)
+    write = Write(manager, rules.now(), versions_of(kind), has_status=kind.status)
+    return tracked_update(before, after, write)
 
 
 def _merged(before: Object, manifest: Manifest) -> Object:

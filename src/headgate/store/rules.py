@@ -86,13 +86,14 @@ def born(obj: Object, kind: Kind) -> Object:
         resourceVersion=None,
         deletionTimestamp=None,
         deletionGracePeriodSeconds=None,
+        managedFields=obj["metadata"].get("managedFields") or None,
     )
 
 
 def replaced(new: Object, old: Object, kind: Kind) -> Object:
     """Return what an update stores: the user's content with the fields that only the store sets. Raises Invalid."""
     _check_finalizers(new, old)
-    kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE}
+    kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE} | _managers(new, old)
     merged = dict(with_metadata(new, **kept))
     if kind.status:
         merged.pop("status", None)
@@ -107,8 +108,14 @@ def with_status(new: Object, old: Object, kind: Kind) -> Object:
     """Return what an update of the status stores: the old object with the new status. Raises NotFound."""
     if not kind.status:
         raise NotFound(f"{qualified(kind)} have no status of their own: update the object")
-    merged = {name: value for name, value in old.items() if name != "status"}
+    bare = {name: value for name, value in old.items() if name != "status"}
+    merged = with_metadata(bare, **_managers(new, old))
     return {**merged, "status": new["status"]} if "status" in new else merged
+
+
+def _managers(new: Object, old: Object) -> dict[str, Any]:
+    """Return the managers of fields: those of a writer that tracks them, else those from before."""
+    return {"managedFields": new["metadata"].get("managedFields", old["metadata"].get("managedFields")) or None}
 
 
 def _content(obj: Object) -> dict[str, Any]:

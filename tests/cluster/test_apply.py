@@ -1,0 +1,301 @@
+"""Server-side apply beside a real kube-apiserver: the same writes give the same objects, managers and conflicts."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from tests.serve.conftest import TOKEN, Client
+
+from headgate.resources import crd, decode
+from headgate.serve.apiserver import create_app
+from headgate.store.memory import MemoryStore
+
+from .conftest import Cluster
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+MAPS = "/api/v1/namespaces/default/configmaps"
+SERVICES = "/api/v1/namespaces/default/services"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
+
+
+class Step(NamedTuple):
+    """One write of one manager; `verb` is apply, force, create, merge, update or status."""
+
+    manager: str
+    verb: str
+    fields: Mapping[str, Any]
+
+
+def _content(**data: Any) -> dict[str, Any]:
+    return {"data": data}
+
+
+def _deployment(*containers: Any, **spec: Any) -> dict[str, Any]:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": list(containers)}}
+    return {"spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
+
+
+def _port(port: int, **more: Any) -> dict[str, Any]:
+    return {"port": port, "protocol": "TCP", "targetPort": port, **more}
+
+
+def _split(**weights: int) -> dict[str, Any]:
+    return {"spec": {"service": "web", "backends": [{"service": n, "weight": w} for n, w in weights.items()]}}
+
+
+def _gateway(**ports: int) -> dict[str, Any]:
+    listeners = [{"name": name, "port": port, "protocol": "HTTP"} for name, port in ports.items()]
+    return {"spec": {"gatewayClassName": "headgate", "listeners": listeners}}
+
+
+def _label(**labels: str) -> dict[str, Any]:
+    return {"metadata": {"labels": labels}}
+
+
+WEB = {"name": "web", "image": "web", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
+SEQUENCES = {
+    "a field that leaves the manifest leaves the object": (
+        MAPS,
+        [Step("one", "apply", _content(a="1", b="2")), Step("one", "apply", _content(b="2"))],
+    ),
+    "two managers of different fields": (
+        MAPS,
+        [Step("one", "apply", _content(a="1")), Step("two", "apply", _content(b="2")), Step("one", "apply", _label(x="y"))],
+    ),
+    "a field of two managers stays until both left it": (
+        MAPS,
+        [
+            Step("one", "apply", _content(a="1", b="1")),
+            Step("two", "apply", _content(a="1")),
+            Step("one", "apply", _content(b="1")),
+            Step("two", "apply", _label(x="y")),
+        ],
+    ),
+    "a conflict, then force": (
+        MAPS,
+        [
+            Step("one", "apply", _content(a="1", c="1")),
+            Step("two", "apply", _content(a="2", c="2")),
+            Step("two", "force", _content(a="2", c="2")),
+            Step("one", "apply", _content(a="1")),
+        ],
+    ),
+    "an update takes fields": (
+        MAPS,
+        [
+            Step("one", "apply", _content(a="1", b="1")),
+            Step("two", "merge", _content(a="2")),
+            Step("one", "apply", _content(a="1", b="1")),
+            Step("one", "apply", _content(b="1")),
+        ],
+    ),
+    "created, patched, applied": (
+        MAPS,
+        [
+            Step("one", "create", {**_content(a="1"), **_label(x="1", y="2")}),
+            Step("two", "merge", {"metadata": {"labels": {"x": "2", "z": "3"}, "annotations": {"n": "1"}}}),
+            Step("three", "apply", _content(b="1")),
+            Step("two", "merge", {"metadata": {"labels": {"x": None}}}),
+        ],
+    ),
+    "finalizers are a set": (
+        MAPS,
+        [
+            Step("one", "apply", {"metadata": {"finalizers": ["a.example/x"]}}),
+            Step("two", "apply", {"metadata": {"finalizers": ["b.example/x", "a.example/x"]}}),
+            Step("one", "apply", _content(a="1")),
+            Step("two", "apply", _content(b="1")),
+        ],
+    ),
+    "ports of a Service by port and protocol": (
+        SERVICES,
+        [
+            Step("one", "apply", {"spec": {"ports": [_port(80, name="http")]}}),
+            Step("two", "apply", {"spec": {"ports": [_port(81, name="more")]}}),
+            Step("two", "apply", {"spec": {"ports": [_port(81, name="other")]}}),
+            Step("one", "apply", {"spec": {"ports": [_port(80, name="web")]}}),
+            Step("two", "apply", _label(x="y")),
+        ],
+    ),
+    "containers and their environment by name": (
+        DEPLOYMENTS,
+        [
+            Step("one", "apply", _deployment(WEB, replicas=2)),
+            Step("two", "apply", _deployment({"name": "web", "env": [{"name": "C", "value": "3"}]})),
+            Step("three", "merge", {"spec": {"replicas": 5}}),
+            Step("one", "apply", _deployment({"name": "web", "image": "web", "env": [{"name": "B", "value": "2"}]})),
+            Step("one", "apply", _deployment({"name": "web", "image": "new"}, replicas=5)),
+        ],
+    ),
+    "backends of a split by service": (
+        SPLITS,
+        [
+            Step("one", "apply", _split(v1=90, v2=10)),
+            Step("two", "apply", _split(v3=5)),
+            Step("two", "apply", _split(v2=20, v3=5)),
+            Step("two", "force", _split(v2=20, v3=5)),
+            Step("one", "apply", _split(v1=80)),
+            Step("three", "merge", {"spec": {"backends": [{"service": "v1", "weight": 1}, {"service": "v3", "weight": 5}]}}),
+        ],
+    ),
+    "a split that is created, then applied": (
+        SPLITS,
+        [
+            Step("one", "create", _split(v1=90, v2=10)),
+            Step("two", "apply", _split(v1=90)),
+            Step("two", "apply", _split(v1=80)),
+            Step("two", "force", _split(v1=80)),
+            Step("two", "apply", {"spec": {"service": "web"}}),
+        ],
+    ),
+    "listeners of a Gateway by name": (
+        GATEWAYS,
+        [
+            Step("one", "apply", _gateway(http=80, other=81)),
+            Step("two", "apply", _gateway(more=82)),
+            Step("one", "apply", _gateway(http=8080)),
+            Step("two", "status", {"status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "x",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reference(cluster: Cluster) -> Cluster:
+    """Give the API server the kinds of the mesh, with the schemas that headgate publishes."""
+    for group, version, kind, plural in (
+        ("split.smi-spec.io", "v1alpha4", "TrafficSplit", "trafficsplits"),
+        ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
+    ):
+        names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+        served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+        served["schema"] = {"openAPIV3Schema": _structural(crd.schema(group, version, kind))}
+        spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
+        approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
+        metadata = {"name": f"{plural}.{group}", "annotations": approved}
+        cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {"metadata": metadata, "spec": spec})
+        collection = f"/apis/{group}/{version}/namespaces/default/{plural}"
+        _until_served(cluster, collection)
+    return cluster
+
+
+def _structural(schema: Mapping[str, Any]) -> Any:
+    """Return a schema as a CustomResourceDefinition takes it: whole, and without what only headgate reads."""
+    part = dict(crd.resolved(schema))
+    if "properties" in part:
+        part["properties"] = {
+            name: {"type": "object"} if name == "metadata" else _structural(field)
+            for name, field in part["properties"].items()
+        }
+    for name in ("items", "additionalProperties"):
+        if isinstance(part.get(name), Mapping):
+            part[name] = _structural(part[name])
+    unread = ("x-kubernetes-group-version-kind", "format", "enum", "minLength", "minItems", "minimum")
+    return {name: value for name, value in part.items() if name not in unread}
+
+
+def _until_served(cluster: Cluster, collection: str) -> None:
+    while cluster.call("GET", collection)[0] != 200:
+        pass  # each look is a call to the server; the test's own timeout ends it
+
+
+class Sides:
+    """Both servers, given the same writes."""
+
+    def __init__(self, reference: Cluster, collection: str, name: str) -> None:
+        store = MemoryStore(admit=decode.admit)
+        self._client = Client(create_app(store, token=TOKEN), store)
+        self._reference = reference
+        self._collection = collection
+        self._name = name
+
+    async def write(self, step: Step) -> tuple[Any, Any]:
+        """Write at the reference, then at headgate; return both answers."""
+        method, url, kind = self._request(step)
+        body = {"apiVersion": self._version, "kind": self._kind, **step.fields}
+        body["metadata"] = {"name": self._name, **step.fields.get("metadata", {})}
+        if step.verb in ("merge", "status"):
+            body = dict(step.fields)
+        _, theirs = self._reference.call(method, url, body, content_type=kind)
+        ours = await self._client.call(method, url, json.dumps(body).encode(), content_type=kind)
+        return theirs, ours.body
+
+    def _request(self, step: Step) -> tuple[str, str, str]:
+        query = f"?fieldManager={step.manager}"
+        place = f"{self._collection}/{self._name}"
+        match step.verb:
+            case "create":
+                return "POST", self._collection + query, "application/json"
+            case "apply":
+                return "PATCH", place + query, APPLY
+            case "force":
+                return "PATCH", f"{place}{query}&force=true", APPLY
+            case "status":
+                return "PATCH", f"{place}/status{query}", MERGE
+            case _:
+                return "PATCH", place + query, MERGE
+
+    @property
+    def _version(self) -> str:
+        parts = self._collection.split("/")
+        return parts[2] if parts[1] == "api" else f"{parts[2]}/{parts[3]}"
+
+    @property
+    def _kind(self) -> str:
+        return {
+            MAPS: "ConfigMap",
+            SERVICES: "Service",
+            DEPLOYMENTS: "Deployment",
+            SPLITS: "TrafficSplit",
+            GATEWAYS: "Gateway",
+        }[self._collection]
+
+
+def managers(answer: Any) -> Any:
+    """Return what each manager owns; the older server records no subresources."""
+    return {
+        (entry["manager"], entry["operation"], entry["apiVersion"]): entry["fieldsV1"]
+        for entry in answer["metadata"].get("managedFields", ())
+    }
+
+
+def content(answer: Any) -> Any:
+    """Return what users write: not what each server fills in for itself."""
+    labels = {name: answer["metadata"].get(name) for name in ("labels", "annotations")}
+    labels["finalizers"] = sorted(
+        answer["metadata"].get("finalizers", ())
+    )  # newer servers keep the order of what is applied
+    spec = answer.get("spec") or {}
+    if answer["kind"] == "Service":
+        return labels, spec.get("ports")
+    if answer["kind"] == "Deployment":
+        fields = ("name", "image", "env")
+        containers = [{n: c[n] for n in fields if n in c} for c in spec["template"]["spec"]["containers"]]
+        return labels, spec["replicas"], containers
+    return labels, answer.get("data"), spec, answer.get("status")
+
+
+def conflicts(answer: Any) -> Any:
+    causes = answer["details"]["causes"]
+    return sorted((cause["reason"], cause["message"].partition(" using ")[0], cause["field"]) for cause in causes)
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+async def test_both_servers_agree(reference: Cluster, name: str) -> None:
+    collection, steps = SEQUENCES[name]
+    sides = Sides(reference, collection, f"apply-{list(SEQUENCES).index(name)}")
+    for number, step in enumerate(steps):
+        theirs, ours = await sides.write(step)
+        where = f"{name}, step {number}: {step}"
+        assert ours.get("code") == theirs.get("code"), (where, ours, theirs)
+        if ours["kind"] == "Status":
+            assert ours["code"] == 422 or conflicts(ours) == conflicts(theirs), where
+            continue
+        assert content(ours) == content(theirs), where
+        assert managers(ours) == managers(theirs), where

@@ -1,0 +1,281 @@
+"""Sets of fields, comparison and merging by schema; the laws hold for any objects of a schema that has every kind of list."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.merge.managers import ApplyConflicts, Manager, Owners, Versions, Write, applied, updated
+from headgate.merge.paths import read, text_of, written
+from headgate.merge.shapes import MergeError
+from headgate.merge.values import compare, fields_of, merged, with_named_members, without
+from headgate.resources import crd
+
+TEXT = {"type": "string"}
+SERVER = {
+    "type": "object",
+    "properties": {
+        "name": TEXT,
+        "protocol": {"type": "string", "default": "TCP"},
+        "size": {"type": "integer"},
+        "tags": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "apiVersion": TEXT,
+        "kind": TEXT,
+        "metadata": {"type": "object", "properties": {"name": TEXT, "labels": {"additionalProperties": TEXT}}},
+        "spec": {
+            "type": "object",
+            "properties": {
+                "size": {"type": "integer"},
+                "labels": {"type": "object", "additionalProperties": TEXT},
+                "selector": {"type": "object", "additionalProperties": TEXT, "x-kubernetes-map-type": "atomic"},
+                "command": {"type": "array", "items": TEXT},
+                "tags": {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"},
+                "servers": {
+                    "type": "array",
+                    "items": SERVER,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name", "protocol"],
+                },
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+        },
+    },
+}
+VERSIONS = Versions(lambda obj, _version: obj, lambda _version: SCHEMA)
+
+words = st.sampled_from(["a", "b", "c"])
+sizes = st.integers(0, 3)
+tags = st.lists(words, unique=True, max_size=3)
+labels = st.dictionaries(words, words, max_size=3)
+servers = st.lists(
+    st.fixed_dictionaries({"name": words, "protocol": words}, optional={"size": sizes, "tags": tags}),
+    unique_by=lambda server: (server["name"], server["protocol"]),
+    max_size=3,
+)
+free = st.recursive(sizes | words, lambda inner: st.dictionaries(words, inner, max_size=2), max_leaves=3)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "size": sizes,
+        "labels": labels,
+        "selector": labels,
+        "command": st.lists(words, max_size=3),
+        "tags": tags,
+        "servers": servers,
+        "free": st.dictionaries(words, free, max_size=2),
+    },
+)
+objects = st.builds(lambda spec: {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec}, specs)
+EMPTY: dict[str, Any] = {"apiVersion": "v1", "kind": "Thing", "metadata": {}}
+
+
+def write(name: str, *, force: bool = True) -> Write:
+    return Write(Manager(name, "Apply", "v1"), "2026-01-01T00:00:00Z", VERSIONS, force=force)
+
+
+def update(name: str) -> Write:
+    return Write(Manager(name, "Update", "v1"), "2026-01-01T00:00:00Z", VERSIONS)
+
+
+def owned(owners: Owners, name: str) -> Any:
+    return next((one.paths for one in owners.values() if one.manager.name == name), frozenset())
+
+
+def unordered(value: Any) -> Any:
+    """Return a value in which the order of lists that are merged by item means nothing."""
+    if isinstance(value, Mapping):
+        return {
+            name: sorted(json.dumps(unordered(item), sort_keys=True) for item in part)
+            if name in ("servers", "tags")
+            else unordered(part)
+            for name, part in value.items()
+        }
+    return value
+
+
+def of_spec(paths: Any) -> set[Any]:
+    return {path for path in paths if path[0] == "f:spec"}
+
+
+@given(objects)
+def test_the_written_form_of_fields_is_read_as_the_same_fields(obj: Any) -> None:
+    fields = fields_of(obj, SCHEMA)
+    assert read(written(fields)) == fields
+
+
+@given(objects)
+def test_an_object_does_not_differ_from_itself(obj: Any) -> None:
+    assert not compare(obj, obj, SCHEMA).paths
+    assert merged(obj, obj, SCHEMA) == obj
+
+
+@given(objects, objects)
+def test_what_is_merged_has_all_that_was_given(live: Any, config: Any) -> None:
+    result = merged(live, config, SCHEMA)
+    difference = compare(result, config, SCHEMA)
+    assert not of_spec(difference.modified) - {("f:spec",)}
+    assert not of_spec(difference.added)
+    assert fields_of(config, SCHEMA) <= fields_of(result, SCHEMA) | with_named_members(
+        fields_of(config, SCHEMA), SCHEMA
+    )
+
+
+@given(objects)
+def test_without_all_its_fields_nothing_is_left_of_a_spec(obj: Any) -> None:
+    fields = with_named_members(of_spec(fields_of(obj, SCHEMA)), SCHEMA)
+    rest = without(obj, fields, SCHEMA)
+    assert not rest.get("spec")
+
+
+@given(objects)
+def test_a_manager_owns_exactly_the_fields_that_it_applies(config: Any) -> None:
+    obj, owners = applied(EMPTY, config, {}, write("one"))
+    assert owned(owners, "one") == of_spec(fields_of(config, SCHEMA))
+    assert obj == config
+
+
+@given(objects, objects)
+def test_to_apply_the_same_again_changes_nothing(before: Any, config: Any) -> None:
+    live, owners = applied(EMPTY, before, {}, write("other"))
+    once = applied(live, config, owners, write("one"))
+    again = applied(*[once[0], config, once[1]], write("one")._replace(time="2027-01-01T00:00:00Z"))
+    assert again == once
+
+
+@given(objects, objects)
+def test_what_leaves_the_only_managers_configuration_leaves_the_object(first: Any, second: Any) -> None:
+    live, owners = applied(EMPTY, first, {}, write("one"))
+    obj, after = applied(live, second, owners, write("one"))
+    assert unordered(obj["spec"] if obj.get("spec") else {}) == unordered(second["spec"])
+    assert owned(after, "one") == of_spec(fields_of(second, SCHEMA))
+
+
+@given(objects, objects)
+def test_managers_of_different_fields_may_apply_in_any_order(first: Any, second: Any) -> None:
+    apart = dict(second["spec"])
+    theirs = of_spec(with_named_members(fields_of(first, SCHEMA), SCHEMA))
+    for name in list(apart):
+        if any(path[:2] == ("f:spec", f"f:{name}") for path in theirs) and name != "labels":
+            del apart[name]
+    if "labels" in apart:
+        given_labels = first["spec"].get("labels", {})
+        apart["labels"] = {name: value for name, value in apart["labels"].items() if name not in given_labels}
+    other = {**second, "spec": apart}
+    results = []
+    for configs in ((("one", first), ("two", other)), (("two", other), ("one", first))):
+        live, owners = EMPTY, {}
+        for name, config in configs:
+            live, owners = applied(live, config, owners, write(name, force=False))
+        results.append((unordered(live), {name: owned(owners, name) for name in ("one", "two")}))
+    assert results[0] == results[1]
+
+
+@given(objects, objects)
+def test_an_update_owns_what_it_changes_and_takes_it_from_others(before: Any, after: Any) -> None:
+    live, owners = applied(EMPTY, before, {}, write("one"))
+    left = updated(live, after, owners, update("two"))
+    difference = compare(live, after, SCHEMA)
+    assert owned(left, "two") == of_spec(difference.touched)
+    assert owned(left, "one") == owned(owners, "one") - difference.paths
+
+
+def test_a_field_stays_while_another_manager_sets_it() -> None:
+    config = {**EMPTY, "spec": {"size": 1, "labels": {"a": "1"}}}
+    live, owners = applied(EMPTY, config, {}, write("one"))
+    live, owners = applied(live, config, owners, write("two"))
+    live, owners = applied(live, {**EMPTY, "spec": {"labels": {"b": "1"}}}, owners, write("one"))
+    assert live["spec"] == {"size": 1, "labels": {"a": "1", "b": "1"}}
+    live, owners = applied(live, EMPTY, owners, write("two"))
+    assert live["spec"] == {"labels": {"b": "1"}}
+    assert [one.manager.name for one in owners.values()] == ["one"]
+
+
+def test_a_conflict_names_manager_and_field_and_force_takes_it() -> None:
+    server = {"name": "a", "size": 1}
+    live, owners = applied(EMPTY, {**EMPTY, "spec": {"servers": [server], "size": 1}}, {}, write("one"))
+    wanted = {**EMPTY, "spec": {"servers": [{**server, "size": 2}], "size": 1}}
+    with pytest.raises(ApplyConflicts) as error:
+        applied(live, wanted, owners, write("two", force=False))
+    (conflict,) = error.value.conflicts
+    assert (conflict.who, conflict.field) == ('"one"', '.spec.servers[name="a",protocol="TCP"].size')
+    live, owners = applied(live, wanted, owners, write("two"))
+    assert live["spec"]["servers"] == [{**server, "size": 2}]
+    size = ("f:spec", "f:servers", 'k:{"name":"a","protocol":"TCP"}', "f:size")
+    assert size in owned(owners, "two")
+    assert size not in owned(owners, "one")
+
+
+def test_items_are_in_the_order_of_what_is_applied_and_foreign_ones_keep_their_place() -> None:
+    live = {"spec": {"tags": ["a", "x", "b"]}}
+    assert merged(live, {"spec": {"tags": ["b", "a", "c"]}}, SCHEMA)["spec"]["tags"] == ["b", "x", "a", "c"]
+
+
+def test_an_item_given_twice_is_refused_with_its_place() -> None:
+    config = {"spec": {"servers": [{"name": "a"}, {"name": "a", "protocol": "TCP"}]}}
+    with pytest.raises(MergeError, match=r'^\.spec\.servers\[name="a",protocol="TCP"\]: the item is in the list twice'):
+        fields_of(config, SCHEMA)
+
+
+def test_an_item_without_its_keys_is_refused_where_it_is_applied_and_compared_where_it_is() -> None:
+    config = {"metadata": {"ownerReferences": [{"name": "a"}]}}
+    schema = crd.schema("", "v1", "ConfigMap")
+    with pytest.raises(MergeError, match=r"ownerReferences\[0\]: must be an object with uid"):
+        fields_of(config, schema)
+    assert compare({"metadata": {}}, config, schema).added
+    assert not compare(config, config, schema).paths
+
+
+def test_ever_new_managers_do_not_fill_an_object() -> None:
+    live: Any = EMPTY
+    owners: Owners = {}
+    for number in range(30):
+        new = {**EMPTY, "spec": {"free": {f"f{index}": 1 for index in range(number + 1)}}}
+        owners = updated(live, new, owners, update(f"manager-{number}")._replace(time=f"2026-01-01T00:00:{number:02}Z"))
+        live = new
+    assert len(owners) <= 11
+    assert len(owned(owners, "ancient-changes")) >= 19
+
+
+@pytest.mark.parametrize(
+    ("element", "text"),
+    [
+        (("f:spec", "f:replicas"), ".spec.replicas"),
+        (("f:ports", 'k:{"port":80,"protocol":"TCP"}'), '.ports[port=80,protocol="TCP"]'),
+        (("f:finalizers", 'v:"a"'), '.finalizers[="a"]'),
+    ],
+)
+def test_paths_are_told_as_kubernetes_does(element: Any, text: str) -> None:
+    assert text_of(element) == text
+
+
+@pytest.mark.parametrize("fields", [{"spec": {}}, {"f:a": 1}, {"k:{": {}}, {"x:1": {}}, []])
+def test_what_is_no_set_of_fields_is_refused(fields: Any) -> None:
+    with pytest.raises(ValueError):
+        read(fields)
+
+
+def test_every_list_of_every_kind_has_keys_that_its_items_have() -> None:
+    def lists(schema: Any, seen: tuple[str, ...]) -> Any:
+        if "$ref" in schema:
+            if schema["$ref"] in seen:
+                return
+            yield from lists(crd.resolved(schema), (*seen, schema["$ref"]))
+            return
+        if schema.get("x-kubernetes-list-type") == "map":
+            yield schema
+        for part in (*schema.get("properties", {}).values(), schema.get("items")):
+            if isinstance(part, Mapping):
+                yield from lists(part, seen)
+
+    found = [one for name in crd.names().values() for one in lists(crd.definitions()[name], ())]
+    assert len(found) > 20
+    for one in found:
+        assert set(one["x-kubernetes-list-map-keys"]) <= set(crd.resolved(one["items"])["properties"])
