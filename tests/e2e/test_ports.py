@@ -70,6 +70,7 @@ def test_the_invalid_example_and_its_mending(world: World, namespace: str) -> No
     described = until(lambda: _described(world, namespace, "PortMismatchResolved"))
     answer = next(line for line in described.splitlines() if "PortMismatchResolved" in line)
     assert answer.split()[0] == "Normal"
+    assert "(blue-birds): the Service offers the root's port now; it gets its share of the traffic" in answer
     world.conditions("birds", namespace, ResolvedRefs="True")
 
 

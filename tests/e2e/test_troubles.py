@@ -4,9 +4,11 @@ import json
 import os
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.manifests import service, split
 from tests.e2e.world import World, until
 
 New = Callable[..., World]
@@ -78,6 +80,32 @@ def test_an_end_names_what_it_waits_for_and_a_second_signal_hurries_it(new_world
     assert world.stop() == 0
     assert world.started() == {}
     assert len([line for line in world.lines[mark:] if "waiting" in line]) < 10
+
+
+@pytest.mark.parametrize("example", ["canary", "bookstore", "ab-test"])
+def test_a_healthy_start_has_no_warnings_and_nothing_to_take_back(new_world: New, example: str) -> None:
+    """Neither the first start nor one that finds its objects again."""
+    files = (Path(__file__).parents[2] / "examples" / example).iterdir()
+    world = new_world(manifests={file.name: file.read_text() for file in files})
+    for _ in range(2):
+        for found in world.get("trafficsplits")["items"]:
+            world.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
+            world.event("Programmed", found["metadata"]["name"])
+        world.stop()
+        assert world.stderr == ""
+        assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
+        world.start()
+        events = world.get("events")["items"]
+        said = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
+        assert not [text for text in said if not text.startswith("Normal ") or "Resolved" in text]
+
+
+def test_a_service_without_pods_is_a_warning_as_soon_as_that_is_sure(new_world: New) -> None:
+    world = new_world(manifests={"web.json": service("web", {"http": 8080}, selector={"app": "web"})})
+    world.write("none.json", service("none", {"http": 8080}, selector={"app": "none"}))
+    world.write("split.json", split("web", "web", {"none": 1}))
+    assert world.event("NoReadyEndpoints", "web")[0] == "Warning"
+    world.event("Programmed", "web")
 
 
 def test_an_envoy_that_dies_is_told_in_one_sentence_with_its_signal(new_world: New) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from headgate.cli.voice import Voice
-from headgate.compiler.report import Compiled
+from headgate.compiler.report import Compiled, Finding
 from headgate.control.app import Running
 from headgate.control.gateway import death
+from headgate.control.recoveries import recovered
 from headgate.latest import Latest, until
 from headgate.local.pod_troubles import PodTroubles
 from headgate.resources.meta import Key
@@ -110,10 +111,14 @@ class Following:
             await machine.in_force(compiled.revision)
             now = frozenset(machine.findings())
             if compiled is not before or now != known:
-                self._voice.change(
-                    compiled.revision, new=sorted(now - known, key=str), gone=sorted(known - now, key=str)
-                )
+                gone = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
+                self._voice.change(compiled.revision, new=sorted(now - known, key=str), gone=gone)
             known = now
+
+
+def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, after: Compiled) -> str:
+    seen = before.report.seen if before else {}
+    return recovered(gone, now, edited=seen.get(gone.about) != after.report.seen.get(gone.about))
 
 
 def _lacking(deployment: Any) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from rich.text import Text
@@ -18,6 +18,9 @@ from headgate.store.applied import Applied
 from headgate.store.files import Problem
 
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+Gone: TypeAlias = tuple[Finding, str]
+"""A finding that no longer holds, and what is said about that; empty when another finding says it."""
 
 
 class Voice(Protocol):
@@ -47,7 +50,7 @@ class Voice(Protocol):
     def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Say that everything applied is in force, where it is, and which Deployments are not available yet."""
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:
         """Say that a change of the objects is in force, and which findings came and went with it."""
 
 
@@ -113,12 +116,13 @@ class TextVoice:
         for finding in current.machine.findings():
             _print(finding)
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:  # noqa: ARG002  # a person does not count revisions
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:  # noqa: ARG002  # a person does not count revisions
         """Print findings that came and went."""
         for finding in () if self._quiet else new:
             _print(finding)
-        for finding in () if self._quiet else gone:
-            stdout().print(Text(f"{finding.about}: no longer {finding.reason.value}", style="green"), soft_wrap=True)
+        for finding, message in () if self._quiet else gone:
+            if message:
+                stdout().print(Text(f"{finding.about}: {message}", style="green"), soft_wrap=True)
 
 
 class JsonVoice:
@@ -174,9 +178,10 @@ class JsonVoice:
             }
         )
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Finding]) -> None:
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:
         """Print the revision that is in force, and the findings that came and went."""
-        _line({"revision": revision, "findings": [*map(_told, new)], "resolved": [*map(_told, gone)]})
+        resolved = [_told(finding) for finding, _ in gone]
+        _line({"revision": revision, "findings": [*map(_told, new)], "resolved": resolved})
 
 
 def described(trouble: PodTrouble) -> str:

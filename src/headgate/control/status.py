@@ -8,10 +8,11 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
+from headgate.control.announcements import Announcements
 from headgate.control.conditions import Present, Said, few, split_status, summary
 from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.loop import Loop
@@ -36,12 +37,6 @@ from headgate.xds.session import IN_USE, Rejected
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
 COMPONENT = "headgate"
 PROXY = "Proxy"  # the kind of what a gateway has for itself
-_LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
-    Severity.ERROR: "Warning",
-    Severity.WARNING: "Warning",
-    Severity.NOTE: "Normal",
-}
-
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _Judge] = {
     (SPLIT, "TrafficSplit"): split_status,
@@ -130,8 +125,9 @@ class StatusWriter:
         self._staging = loop.staging
         self._fleet = fleet
         self._events = EventRecorder(store, COMPONENT)
-        self._told: dict[Key, frozenset[Finding]] = {}
+        self._announcements = Announcements(store, self._events)
         self._shares: dict[Key, str] = {}
+        self._withheld: set[Key] = set()
 
     async def run(self) -> None:
         """Write for ever. A write that fails is repeated with the next look, a second later at most."""
@@ -161,11 +157,12 @@ class StatusWriter:
         told = (*refusals(compiled, self._fleet), *faults(self._faults.get()))
         said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
         written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
-        for key in self._told.keys() - compiled.report.seen.keys():
-            del self._told[key]
+        for key in self._announcements.keys() - compiled.report.seen.keys():
+            self._announcements.forget(key)
             self._shares.pop(key, None)
+            self._withheld.discard(key)
         done = True
-        for key in dict.fromkeys((*written, *said, *self._told)):
+        for key in dict.fromkeys((*written, *said, *self._announcements.keys())):
             known = said.get(key) or Said(generation=compiled.report.seen.get(key, 0))
             done &= await self._tell(key, known, present)
         return done
@@ -180,8 +177,10 @@ class StatusWriter:
     async def _tell(self, key: Key, said: Said, present: Present) -> bool:
         try:
             obj = await self._store.get(key)
-            fresh = await self._write(key, obj, said, present)
-            await self._announce(key, obj, said.findings, fresh=fresh)
+            held = await self._announcements.held(key, obj, said.findings)
+            fresh = await self._write(key, obj, said, present, announce=not held)
+            findings = [finding for finding in said.findings if finding not in held]
+            await self._announcements.announce(key, obj, findings, fresh=fresh)
         except NotFound:
             return True
         except Conflict:
@@ -189,10 +188,10 @@ class StatusWriter:
         except StoreError as error:
             log.warning("the status of %s can't be written: %s", key, error)
             return False
-        return True
+        return not held
 
-    async def _write(self, key: Key, obj: Object, said: Said, present: Present) -> bool:
-        """Write an object's status where it differs; say whether what there is to tell is news, as far as that shows."""
+    async def _write(self, key: Key, obj: Object, said: Said, present: Present, *, announce: bool) -> bool:
+        """Write an object's status where it differs, and an Event about its shares; return whether it differs."""
         judge = STATUSES.get((key.group, key.kind))
         status = judge(obj, said, present) if judge else None
         if status is None:
@@ -200,8 +199,11 @@ class StatusWriter:
         fresh = status != obj.get("status")
         if fresh:
             await self._store.update({**obj, "status": status}, subresource="status")
-        if said.outcomes and _is_programmed(status):
-            await self._announce_shares(key, obj, summary(said.outcomes), fresh=fresh)
+        if not announce:
+            self._withheld.add(key)
+        elif said.outcomes and _is_programmed(status):
+            await self._announce_shares(key, obj, summary(said.outcomes), fresh=fresh or key in self._withheld)
+            self._withheld.discard(key)
         return fresh
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
@@ -211,21 +213,6 @@ class StatusWriter:
         if known != text and (known or fresh):
             reason = "WeightsChanged" if known else "Programmed"
             await self._events.record(obj, type="Normal", reason=reason, message=f"every proxy holds {text}")
-
-    async def _announce(self, key: Key, obj: Object, about: tuple[Finding, ...], *, fresh: bool) -> None:
-        """Write an Event for each finding that is new, and a Normal one for each that is gone."""
-        now = frozenset(about)
-        known = self._told.get(key)
-        self._told[key] = now
-        if known is None and not fresh:
-            return  # said before headgate was started anew
-        for finding in sorted(now - (known or frozenset()), key=str):
-            await self._events.record(
-                obj, type=_LEVELS[finding.reason.severity], reason=finding.reason.value, message=finding.message
-            )
-        for finding in sorted((known or frozenset()) - now, key=str):
-            message = f"no longer so: {finding.message}"
-            await self._events.record(obj, type="Normal", reason=f"{finding.reason.value}Resolved", message=message)
 
 
 def said_of(

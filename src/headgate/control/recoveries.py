@@ -1,0 +1,79 @@
+"""What is said when a finding no longer holds: a message of its own for each reason."""
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.resources.meta import Object
+
+_GETS_SHARE = "it gets its share of the traffic"
+
+RECOVERIES = {
+    Reason.CONFLICTED: "this object applies now; the older one with the same claim is gone or has changed",
+    Reason.SERVICE_NOT_FOUND: "the Service exists now",
+    Reason.BACKEND_NOT_FOUND: f"the Service exists now; {_GETS_SHARE}",
+    Reason.PORT_MISMATCH: f"the Service offers the root's port now; {_GETS_SHARE}",
+    Reason.PROTOCOL_MISMATCH: f"the protocols agree now; {_GETS_SHARE}",
+    Reason.MATCH_NOT_FOUND: "the HTTPRouteGroup exists now",
+    Reason.REF_NOT_PERMITTED: "a ReferenceGrant allows the reference now",
+    Reason.NO_READY_ENDPOINTS: f"the Service has ready endpoints; {_GETS_SHARE}",
+    Reason.ALL_WEIGHTS_ZERO: "a backend takes the requests now",
+    Reason.STICKY_NOT_APPLICABLE: "the port carries requests now; users stay on their side",
+    Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
+    Reason.NOT_ROUTED: "headgate routes it now",
+    Reason.SHADOWED: "requests reach the match now",
+    Reason.NEVER_MATCHES: "requests reach the match now",
+    Reason.NO_EFFECT: "requests reach the split now",
+    Reason.MATCH_NOT_APPLICABLE: "the port carries requests now; the split decides there",
+    Reason.ENVOY_REJECTED: "every proxy accepts the configuration now",
+    Reason.NO_MATCHING_PARENT: "the parent exists now",
+    Reason.NOT_ALLOWED_BY_LISTENERS: "the listeners take the route now",
+    Reason.NO_MATCHING_LISTENER_HOSTNAME: "a listener serves the hostname now",
+    Reason.INVALID_CERTIFICATE_REF: "the certificate is valid; the listener is served",
+    Reason.PROTOCOL_CONFLICT: "the protocols agree now",
+    Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has its address",
+    Reason.NO_PODS: "it selects pods now",
+    Reason.NOT_ENFORCED: "it is enforced on every pod that it selects",
+    Reason.RULE_NOT_FOUND: "the route that the rule names exists now",
+    Reason.RULE_NOT_APPLICABLE: "a port of the destination speaks what the rule is about now",
+    Reason.IDENTITY_UNAVAILABLE: "the sidecar has its certificate",
+}
+"""For a change elsewhere in the mesh; an edit of the object itself has one message for all reasons."""
+
+
+def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: Object | None = None) -> str:
+    """Say that a finding is gone; empty when one of `now`, all that hold, is about the same fault.
+
+    `edited` says that the object itself has changed since. `obj` lets the message show the value of the field.
+    """
+    if any(_is_same(finding, other) for other in now if other.about == finding.about):
+        return ""
+    text = f"the edit resolved {finding.reason.value}"
+    if not edited:
+        text = RECOVERIES.get(finding.reason, f"{finding.reason.value} is resolved")
+    if not finding.field:
+        return text
+    value = _value(obj, finding.field) if obj else None
+    return f"{finding.field} ({value}): {text}" if isinstance(value, str | int) else f"{finding.field}: {text}"
+
+
+def _is_same(one: Finding, other: Finding) -> bool:
+    """Say whether two findings about one object are about the same field, or name no field and have one reason."""
+    return one.field == other.field and (bool(one.field) or one.reason is other.reason)
+
+
+def _value(obj: Any, field: str) -> Any:
+    for step in _steps(field):
+        try:
+            obj = obj[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return obj
+
+
+def _steps(field: str) -> Iterator[str | int]:
+    """Yield the steps of a path such as `spec.backends[1].service`."""
+    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
+        yield name or int(index)
