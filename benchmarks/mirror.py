@@ -19,9 +19,8 @@ from benchmarks.load import Backend, connect, cpu_seconds
 from msgspec import structs
 
 from headgate.latest import until
-from headgate.model.filters import Mirror
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Mesh
+from headgate.model.routing import Endpoint, Endpoints, Mesh, Mirror, Target
 
 ROUNDS = 7
 SECONDS = 1.5
@@ -53,7 +52,7 @@ def mirrored(plain: Mesh, case: Case) -> Mesh:
     if not case.percent:
         return plain
     (table,) = plain.tables
-    mirror = Mirror(ref=COPIES, numerator=case.percent, denominator=100)
+    mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=case.percent, denominator=100)
     routes = tuple(structs.replace(route, mirrors=(mirror,)) for route in table.routes)
     place = Endpoints(ref=COPIES, ready=(Endpoint(address="127.0.0.1", port=case.port),))
     return structs.replace(plain, tables=(structs.replace(table, routes=routes),), endpoints=(*plain.endpoints, place))

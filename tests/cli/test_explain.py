@@ -117,6 +117,7 @@ def test_the_first_condition_that_failed_is_named(
     assert found["candidates"][0] == {
         "object": "TrafficSplit default/website",
         "name": "g/m",
+        "matches": [],
         "result": "failed",
         "condition": condition,
     }

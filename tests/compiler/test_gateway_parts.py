@@ -71,7 +71,8 @@ def test_the_most_specific_listener_takes_a_host():
 
 def ranked(match, *, name="r", created="2026-01-01T00:00:00Z", rule=0):
     route = Route(split=Split(targets=()), match=match, name=f"{name}/{rule}")
-    return Ranked(route=route, origin=Key("", "HTTPRoute", "default", name), created=created, rule=rule, match=0)
+    origin = Key("", "HTTPRoute", "default", name)
+    return Ranked(routes=(route,), wanted=match, origin=origin, created=created, rule=rule, match=0)
 
 
 def prefix(value):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Target
 from headgate.resources import gateway as gw
@@ -144,11 +145,40 @@ def test_a_mirror_follows_its_grant():
         assert verdict(result, SHOP, "ResolvedRefs").reason == ("ResolvedRefs" if allowed else "RefNotPermitted")
 
 
-def test_a_mirror_goes_to_the_services_own_endpoints_even_if_it_is_the_root_of_a_split():
-    found = only_route(compiled(WORLD | edge() | route(ref("a"), ref("b"), filters=(mirror("root"),))))
-    assert [(item.ref.service, item.numerator, item.denominator) for item in found.mirrors] == [
-        ("default/root", 100, 100)
-    ]
+def test_a_mirror_to_the_root_of_a_split_goes_to_the_backends_by_weight():
+    """D13: as a backendRef does."""
+    (found,) = only_route(compiled(WORLD | edge() | route(ref("a"), filters=(mirror("root"),)))).mirrors
+    assert {target.ref.service: target.weight for target in found.targets} == {
+        "default/v1": 3,
+        "default/v2": 1,
+        "default/nested": 1,
+    }
+    assert (found.ref.service, Fraction(found.numerator, found.denominator)) == ("default/root", 1)
+
+
+@pytest.mark.parametrize("name", ["dead", "halted"])
+def test_a_mirror_whose_copies_arrive_nowhere_is_named(name):
+    result = compiled(WORLD | edge() | route(ref("a"), filters=(mirror(name),)))
+    (finding,) = (item for item in result.report.findings if item.about == SHOP)
+    assert (finding.reason, finding.field) == (
+        Reason.NO_READY_ENDPOINTS,
+        "spec.rules[0].filters[0].requestMirror.backendRef.name",
+    )
+    assert finding.message.startswith("its copies are dropped: ")
+    assert "copies are dropped" in verdict(result, SHOP, "Accepted").message
+    assert shares(only_route(result)) == {"a": 1}
+
+
+def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
+    """R54 of a port that speaks no HTTP: a copy is a request."""
+    key = SERVICE.key("default", "db")
+    world = WORLD | services("db")
+    world[key] = Service(spec=ServiceSpec(ports=(ServicePort(port=80, app_protocol="tcp"),)))
+    result = compiled(world | edge() | route(ref("a"), filters=(mirror("db"),)))
+    found = verdict(result, SHOP, "ResolvedRefs")
+    assert (found.status, found.reason) == (False, "UnsupportedProtocol")
+    assert "nothing is mirrored: port 80 of Service default/db speaks tcp" in found.message
+    assert only_route(result).mirrors == ()
 
 
 @pytest.mark.parametrize(

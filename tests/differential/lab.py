@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from urllib.parse import quote
 
 from tests.differential.envoy_lab import SETTLED_S, EnvoyLab
 from tests.differential.pool import Member, ask
@@ -53,14 +54,14 @@ class Lab(EnvoyLab):
         routes = [route for route in host.routes if not route.match.HasField("connect_matcher")]  # no part of the model
         return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
 
-    def copies(self, refs):
-        """Return how many copies the proxy has sent to each Service port, ever."""
-        return {ref: self.network.run(self._copies(ref)) for ref in refs}
+    def copies(self, mirrors):
+        """Return how many copies the proxy has sent for each mirror, ever; one may have a cluster for each backend."""
+        return {mirror: self.network.run(self._copies(mirror)) for mirror in mirrors}
 
-    async def _copies(self, ref):
-        name = f"cluster.{names.mirror(ref)}.upstream_rq_total"
-        page = await self.envoy.admin.get_json(f"/stats?format=json&filter=^{name}$")
-        return next((item["value"] for item in page["stats"] if item.get("name") == name), 0)
+    async def _copies(self, mirror):
+        pattern = f"^cluster.{mirror}(/to/[^.]*)?.upstream_rq_total$"
+        page = await self.envoy.admin.get_json(f"/stats?format=json&filter={quote(pattern)}")
+        return sum(item["value"] for item in page["stats"] if "name" in item)
 
     def extra(self, counted, copies):
         """Return what members got beside what they answered, when that many copies have arrived."""

@@ -49,12 +49,12 @@ def check(lab, mesh, sent):
     if where is None:
         return
     wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
-    drawn = len(wanted.shares) > 1 or any(fraction < 1 for fraction in wanted.copies.values())
+    drawn = len(wanted.shares) > 1 or any(part < 1 for parts in wanted.copied.values() for part in parts)
     for count, sigmas in LOOKS if drawn else ((1, 0),):
         lab.forget()
         before = lab.copies(wanted.copies)
         counted = lab.send(where, head(sent), count, each_connects=not wanted.http)
-        issued = {ref: number - before[ref] for ref, number in lab.copies(wanted.copies).items()}
+        issued = {name: number - before[name] for name, number in lab.copies(wanted.copies).items()}
         extra = lab.extra(counted, sum(issued.values())) if wanted.http else Counter()
         found = disagreement(wanted, counted, sigmas=sigmas) or misplaced_copies(
             wanted, count, issued, extra, sigmas=sigmas

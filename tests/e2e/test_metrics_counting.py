@@ -21,11 +21,11 @@ from headgate.envoy.names import parse
 from headgate.envoy.reporting import BOUNDS
 from headgate.envoy.telemetry import parse_code
 from headgate.envoy.view import Node
-from headgate.model.filters import Mirror, Redirect
+from headgate.model.filters import Redirect
 from headgate.model.latency import BOUNDS_US
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
 from headgate.telemetry import lanes
 from headgate.telemetry.histogram import bucket_of
 from headgate.telemetry.otlp import read_report
@@ -251,7 +251,7 @@ def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
 
 def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
     """D22: they are nobody's successes and failures, and the application sees no difference."""
-    mirror = Mirror(ref=rig.ref("two"), numerator=1, denominator=1)
+    mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
     pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
     ready(rig, rig.route("one", mirrors=(mirror,)))
     rig.offer(named(rig, mirror, pod))

@@ -10,10 +10,11 @@ from tests.draws import fits
 from tests.e2e.rig import Rig
 from tests.e2e.world import until
 
-from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Rewrite, Timeouts
+from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite, Timeouts
 from headgate.model.matching import Header, Match, Query, Text
 from headgate.model.matching import Path as Where
-from headgate.model.routing import Broken, Route, Split
+from headgate.model.refs import PortRef
+from headgate.model.routing import Broken, Mirror, Route, Split, Step, Target
 from headgate.resources.meta import Key
 
 
@@ -29,6 +30,11 @@ def rig(envoy: Rig) -> Rig:
     for name in ("one", "two", "other"):
         envoy.echo(name)
     return envoy
+
+
+def copied(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:
+    """Return a mirror to a plain Service."""
+    return Mirror(ref=ref, targets=(Target(ref=ref, weight=1),), numerator=numerator, denominator=denominator)
 
 
 def rule(number: int = 0) -> dict[str, object]:
@@ -63,6 +69,33 @@ def test_a_path_and_a_query_match(rig, match, fitting, others):
     rig.apply(rig.route("one", match=match, **rule()), rig.route("other"))
     assert {path: rig.ask(path).who for path in fitting} == dict.fromkeys(fitting, "one")
     assert {path: rig.ask(path).who for path in others} == dict.fromkeys(others, "other")
+
+
+def regex(value: str) -> Where:
+    return Where(kind="regex", value=value)
+
+
+@pytest.mark.parametrize(
+    ("paths", "fitting", "beside", "outside"),
+    [
+        ((regex("/.*b"), regex("/a.*")), ["/ab", "/a/b", "/ab?x"], ["/b", "/cb?a"], ["/a?b", "/a", "/ac?/b"]),
+        ((regex("/a/?.*"), regex("/.*/$")), ["/a/", "/a/b/", "/a/?q"], ["/a", "/a?/", "/ab?/x/"], ["/", "/b/"]),
+        ((Where(kind="prefix", value="/a"), regex("/.*x")), ["/a/x", "/a/x?q"], ["/a", "/a/y?x"], ["/ax", "/x"]),
+        ((regex("/a.*"), Where(kind="prefix", value="/a/b")), ["/a/b", "/a/b/c?d"], ["/a", "/a/bc?/"], ["/b"]),
+        ((regex("/.*a.*"), regex("/.*b.*"), regex("/.*c.*")), ["/abc", "/cab?x"], ["/ab", "/ac?b"], ["/bc?a"]),
+    ],
+)
+def test_a_path_fits_several_conditions_whatever_the_query(rig, paths, fitting, beside, outside):
+    """A rule of a route for one path, in which a split's matches for another one decide (D13)."""
+    step = Step(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
+    rig.apply(
+        rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), steps=(step,), **rule()),
+        rig.route("two", match=Match(path=paths[0]), **rule()),
+        rig.route("other"),
+    )
+    asked = {target: rig.ask(target).who for target in (*fitting, *beside, *outside)}
+    wanted = dict.fromkeys(fitting, "one") | dict.fromkeys(beside, "two") | dict.fromkeys(outside, "other")
+    assert asked == wanted
 
 
 def test_headers_and_methods_match_and_what_matches_nothing_is_not_found(rig):
@@ -223,7 +256,7 @@ def test_a_route_with_nothing_but_broken_shares_is_that_error(rig, status):
 def test_a_percentage_of_the_requests_is_copied(rig, percent):
     """R45, R47, R50, R59: exact for 0 and 100 %, else a draw; Host unchanged."""
     copies = rig.echo("two")
-    mirror = Mirror(ref=rig.ref("two"), numerator=percent, denominator=100)
+    mirror = copied(rig.ref("two"), numerator=percent, denominator=100)
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     sent = "mirror/default/two/80.upstream_rq_total"
     before = rig.count(sent)
@@ -235,14 +268,14 @@ def test_a_percentage_of_the_requests_is_copied(rig, percent):
 
 def test_half_a_percent_is_programmed_exactly(rig):
     """R46: 5/1000 is 50 of 10000 in Envoy."""
-    rig.apply(rig.route("one", mirrors=(Mirror(ref=rig.ref("two"), numerator=5, denominator=1000),), **rule()))
+    rig.apply(rig.route("one", mirrors=(copied(rig.ref("two"), numerator=5, denominator=1000),), **rule()))
     assert '{"numerator": 50, "denominator": "TEN_THOUSAND"}' in rig.configured("RoutesConfigDump")
 
 
 def test_one_endpoint_gets_the_copy_of_a_request(rig):
     """R53, R60: one copy for each request, whatever the number of endpoints and of backends."""
     copies = [rig.echo(f"copy{number}") for number in range(3)]
-    mirror = Mirror(ref=rig.ref("copies"), numerator=1, denominator=1)
+    mirror = copied(rig.ref("copies"))
     rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), places={"copies": copies})
     assert rig.load(300) == {"one": 150, "other": 150}
     until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies arrive")
@@ -251,7 +284,7 @@ def test_one_endpoint_gets_the_copy_of_a_request(rig):
 
 def test_a_route_has_several_mirrors_and_its_neighbour_none(rig):
     """R58."""
-    mirrors = tuple(Mirror(ref=rig.ref(name), numerator=1, denominator=1) for name in ("two", "other"))
+    mirrors = tuple(copied(rig.ref(name)) for name in ("two", "other"))
     rig.apply(rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule(0)), rig.route("one", **rule(1)))
     two, other = rig.echo("two"), rig.echo("other")
     assert rig.load(40, path="/b") == {"one": 40}
@@ -267,7 +300,7 @@ def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
     copies.status = "500 Internal Server Error"
     if fault == "dead":
         copies.close()
-    mirror = Mirror(ref=rig.ref(fault), numerator=1, denominator=1)
+    mirror = copied(rig.ref(fault))
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     assert rig.load(600) == {"one": 600}
     if fault != "dead":
@@ -276,14 +309,14 @@ def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
 
 def test_a_mirror_without_endpoints_changes_nothing_for_the_caller(rig):
     """D14."""
-    mirror = Mirror(ref=rig.ref("nobody"), numerator=1, denominator=1)
+    mirror = copied(rig.ref("nobody"))
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()), places={"nobody": ()})
     assert rig.load(200) == {"one": 200}
 
 
 def test_a_mirror_that_is_taken_away_gets_nothing_more(rig):
     """R55."""
-    rig.apply(rig.route("one", mirrors=(Mirror(ref=rig.ref("two"), numerator=1, denominator=1),), **rule()))
+    rig.apply(rig.route("one", mirrors=(copied(rig.ref("two")),), **rule()))
     two = rig.echo("two")
     rig.load(10)
     until(lambda: len(two.seen) == 10)

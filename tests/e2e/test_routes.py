@@ -7,6 +7,7 @@ import ssl
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -204,6 +205,82 @@ def test_shares_that_can_not_be_served_are_errors_and_a_split_is_what_its_backen
     assert all(fits(counts[who], share, of=MANY) for who, share in shares.items()), counts
     assert world.send(20, Request(place, "/zero", HOST)) == {"500": 20}
     assert world.send(40, Request(place, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
+
+
+def groups(name: str, **matches: Mapping[str, Any]) -> str:
+    spec = {"matches": [{"name": key, **match} for key, match in matches.items()]}
+    return json.dumps(
+        {
+            "apiVersion": "specs.smi-spec.io/v1alpha4",
+            "kind": "HTTPRouteGroup",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+
+
+def matched_split(root: str, group: str, weights: Mapping[str, int]) -> str:
+    obj = json.loads(split(f"{root}-{group}", root, weights))
+    obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": group}]
+    return json.dumps(obj)
+
+
+def test_clients_of_a_gateway_take_part_in_an_ab_test(world: World, namespace: str) -> None:
+    """R30, D13: a backendRef to a root is its whole route table; so is a mirror to it, and weights of 0 get nothing."""
+    v1, v2, root = world.backend("v1"), world.backend("v2"), world.backend("root")
+    world.apply(
+        external("web", root),
+        external("web-v1", v1),
+        external("web-v2", v2),
+        external("shop", world.backend("shop")),
+        groups("testers", firefox={"headers": {"user-agent": ".*Firefox.*"}}, images={"pathRegex": ".*[.]png$"}),
+        matched_split("web", "testers", {"web-v1": 0, "web-v2": 1}),
+        split("web", "web", {"web-v1": 1, "web-v2": 0}),
+        gateway(),
+        route(
+            to("web"),
+            to("web", "shop", path="/half"),
+            to("shop", path="/copied", filters=[mirror("web")]),
+        ),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+    firefox = {"user-agent": "Firefox"}
+
+    def send(target: str, headers: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, int]:
+        return world.send(40, Request(place, target, HOST, headers))
+
+    assert send("/") == {"v1": 40}
+    assert send("/", firefox) == {"v2": 40}
+    assert send("/a.png?x") == {"v2": 40}
+    assert send("/a?b.png") == {"v1": 40}
+    assert send("/half") == {"v1": 20, "shop": 20}
+    assert send("/half", firefox) == {"v2": 20, "shop": 20}
+    assert send("/half/a.png?x") == {"v2": 20, "shop": 20}
+    for backend in (v1, v2, root):
+        backend.take()
+    assert send("/copied") == {"shop": 40}
+    assert counted(v1, 40)
+    assert send("/copied/a.png", firefox) == {"shop": 40}
+    assert counted(v2, 40)
+    assert (v1.requests, root.requests) == (40, 0)
+
+
+def test_copies_for_the_root_of_a_split_go_by_the_weights(world: World, namespace: str) -> None:
+    """D13 for mirrors: exactly, and none for a backend with weight 0 or for the root's own endpoints."""
+    who = ("web", "web-v1", "web-v2", "web-v3", "main")
+    backends = {name: world.backend(name) for name in who}
+    world.apply(
+        *(external(name, backend) for name, backend in backends.items()),
+        split("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
+        gateway(),
+        route(to("main", filters=[mirror("web")])),
+        namespace=namespace,
+    )
+    assert world.send(80, Request(entry(world, namespace), "/", HOST)) == {"main": 80}
+    assert counted(backends["web-v1"], 60)
+    assert counted(backends["web-v2"], 20)
+    assert (backends["web"].requests, backends["web-v3"].requests) == (0, 0)
 
 
 def test_the_most_specific_listener_and_the_best_match_decide(world: World, namespace: str) -> None:

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from headgate.envoy.filters import Entrance, complete, followed_by, header_fields, host
 from headgate.envoy.mirrors import FINEST, fraction
-from headgate.model.filters import Filters, HeaderEdit, Mirror, Redirect, Rewrite
-from headgate.model.refs import PortRef
+from headgate.envoy.plan import Copied
+from headgate.model.filters import Filters, HeaderEdit, Redirect, Rewrite
 
-COPIES = PortRef("default/copies", 80)
 PLAIN = Entrance(scheme="http", port=80)
 ODD = Entrance(scheme="http", port=8080, host="shop.example")
 SECURE = Entrance(scheme="https", port=443)
@@ -63,13 +62,13 @@ def test_the_host_is_rewritten_and_never_edited_as_a_header():
 )
 def test_a_fraction_is_told_in_the_coarsest_parts_that_are_exact(numerator, denominator, told):
     """R45, R46, R48."""
-    assert fraction(Mirror(ref=COPIES, numerator=numerator, denominator=denominator)) == told
+    assert fraction(Copied(cluster="copies", numerator=numerator, denominator=denominator)) == told
 
 
 @given(st.data())
 def test_a_fraction_is_off_by_half_a_millionth_at_most(data):
     denominator = data.draw(st.integers(1, 2**31))
     numerator = data.draw(st.integers(0, denominator))
-    told, parts = fraction(Mirror(ref=COPIES, numerator=numerator, denominator=denominator))
+    told, parts = fraction(Copied(cluster="copies", numerator=numerator, denominator=denominator))
     assert 0 <= told <= parts
     assert abs(told * denominator - numerator * parts) * 2 * FINEST <= parts * denominator

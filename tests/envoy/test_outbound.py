@@ -11,11 +11,10 @@ from headgate.envoy.plan import LARGEST_SUM, plan
 from headgate.envoy.reach import callers
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.access import Access, Grant
-from headgate.model.filters import Mirror
 from headgate.model.identities import Credential
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
 from headgate.model.secrets import PrivateText
 from headgate.model.workloads import InboundPort, Spoken, Workload
 from headgate.resources.meta import Key
@@ -142,7 +141,10 @@ def test_without_identities_a_credential_changes_nothing():
 
 def test_a_mirror_is_called_by_tls_too():
     routes = [
-        Route(split=Split(targets=(Target(ref=ONE, weight=1),)), mirrors=(Mirror(ref=TWO, numerator=1, denominator=1),))
+        Route(
+            split=Split(targets=(Target(ref=ONE, weight=1),)),
+            mirrors=(Mirror(ref=TWO, targets=(Target(ref=TWO, weight=1),), numerator=1, denominator=1),),
+        )
     ]
     config = rendered(small(one=[place(1)], two=[place(2, GREEN)], routes=routes))
     assert [item.name for item in cluster(config, "mirror/default/two/80").transport_socket_matches] == [

@@ -6,11 +6,11 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ROUTES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
-from headgate.model.filters import Mirror, Redirect
+from headgate.model.filters import Redirect
 from headgate.model.matching import Match, Path, Query, Text
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
 from headgate.resources.meta import Key
 
 WEB, COPIES = PortRef("default/web", 80), PortRef("default/copies", 80)
@@ -85,7 +85,7 @@ def test_a_redirect_needs_no_cluster():
 @pytest.mark.parametrize(("numerator", "clusters"), [(1, {"mirror/default/copies/80"}), (0, set())])
 def test_a_mirror_has_a_cluster_of_its_own_that_is_there_before_the_route(numerator, clusters):
     """R47: no copies, no cluster."""
-    mirror = Mirror(ref=COPIES, numerator=numerator, denominator=100)
+    mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=numerator, denominator=100)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)))
     assert made[ROUTES][names.outbound(WEB)].needs == {names.outbound(WEB)} | clusters
     assert {name for name in made[CLUSTER] if names.is_mirror(name)} == clusters
@@ -93,7 +93,7 @@ def test_a_mirror_has_a_cluster_of_its_own_that_is_there_before_the_route(numera
 
 @pytest.mark.parametrize(("protocol", "http2"), [(Protocol.HTTP, False), (Protocol.HTTP2, True)])
 def test_a_mirror_is_called_as_its_port_says_and_has_limits_of_its_own(protocol, http2):
-    mirror = Mirror(ref=COPIES, numerator=1, denominator=1)
+    mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=1, denominator=1)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)), protocol=protocol)
     cluster = decoded(made[CLUSTER]["mirror/default/copies/80"], pb.Cluster)
     (packed,) = cluster.typed_extension_protocol_options.values()

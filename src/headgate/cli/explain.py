@@ -154,18 +154,17 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         return
     yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
     status = found.backends[0].status
-    yield (
-        "Route",
-        f"{found.object}{_named(found.route)}" if found.object else f"none matches: the proxy answers {status}",
-    )
+    named = f"{found.object}{_named(found.route, found.matches)}"
+    yield "Route", named if found.object else f"none matches: the proxy answers {status}"
     if found.sticky:
         yield "Users", found.sticky
     if found.user:
         yield "This user", found.user
 
 
-def _named(route: str) -> str:
-    return f", {'match' if '/' in route else 'rule'} {route}" if route else ""
+def _named(route: str, matches: Iterable[str]) -> str:
+    first = f", {'match' if '/' in route else 'rule'} {route}" if route else ""
+    return first + "".join(f", match {match}" for match in matches)
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
@@ -215,7 +214,7 @@ def _told(item: Arrival) -> Iterator[str]:
 
 
 def _candidate(item: Tried) -> Iterator[str]:
-    yield f"{item.result:<10} {item.object}{_named(item.name)}"
+    yield f"{item.result:<10} {item.object}{_named(item.name, item.matches)}"
     if item.condition:
         yield f"{'':<10} {item.condition}"
 

@@ -1,6 +1,7 @@
 """Whether one match takes every request of another, where that can be decided by simple means; else the answer is no."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from headgate.compiler.samples import always_begins, beginning, matches_everything
 from headgate.model.evaluate import path_fits, text_fits
@@ -12,14 +13,20 @@ ALWAYS_THERE = ":authority"
 def contains(wide: Match, narrow: Match) -> bool:
     """Say whether it is certain that every request of `narrow` fits `wide`."""
     return (
-        _path_contains(wide.path, narrow.path)
+        _paths_contain((wide.path, *wide.other_paths), (narrow.path, *narrow.other_paths))
         and (not wide.methods or (bool(narrow.methods) and set(narrow.methods) <= set(wide.methods)))
         and _texts_contain(wide.headers, narrow.headers)
         and _texts_contain(wide.query, narrow.query)
     )
 
 
-def _path_contains(wide: Path | None, narrow: Path | None) -> bool:
+def _paths_contain(wide: Sequence[Path | None], narrow: Sequence[Path | None]) -> bool:
+    """Say whether each condition of `wide` follows from one of `narrow`."""
+    return all(any(path_contains(condition, path) for path in narrow) for condition in wide)
+
+
+def path_contains(wide: Path | None, narrow: Path | None) -> bool:
+    """Say whether it is certain that every path that fits `narrow` fits `wide`; None is every path."""
     if wide is None or wide == narrow or _is_any_path(wide):
         return True
     if narrow is None:
@@ -53,8 +60,12 @@ def _takes_regex(wide: Path, pattern: str) -> bool:
 
 def _texts_contain(wide: Iterable[Header | Query], narrow: Iterable[Header | Query]) -> bool:
     """Say whether each condition of `wide` follows from the one of the same name in `narrow`."""
-    known: Mapping[str, Text] = {item.name: item.text for item in narrow}
-    return all(_follows(item.text, known.get(item.name), there=item.name == ALWAYS_THERE) for item in wide)
+    known: defaultdict[str, list[Text | None]] = defaultdict(lambda: [None])
+    for item in narrow:
+        known[item.name].append(item.text)
+    return all(
+        any(_follows(item.text, text, there=item.name == ALWAYS_THERE) for text in known[item.name]) for item in wide
+    )
 
 
 def _follows(wide: Text, narrow: Text | None, *, there: bool) -> bool:

@@ -9,15 +9,30 @@ from headgate.compiler.report import Finding
 from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
+from headgate.model.matching import ANY, Match
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, RouteTable, Split
+from headgate.model.routing import Endpoint, Route, RouteTable, Split, Step
 from headgate.resources.core import Service
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 from headgate.resources.routes import BackendReference
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
+
+
+class Choice(Value, frozen=True, kw_only=True):
+    """What becomes of requests at a Service port that fit `match`, and none of the matches before it.
+
+    `split` decides; without one they go to the Service's own endpoints. `by` is the TrafficSplit, and `step` the match of
+    it where it has matches.
+    """
+
+    ref: PortRef
+    match: Match = ANY
+    split: Split | None = None
+    by: Key | None = None
+    step: Step | None = None
 
 
 class Destinations:
@@ -27,7 +42,7 @@ class Destinations:
         self._snapshot = snapshot
         self._ready = ready
         self._protocols = {table.ref: table.protocol for table in tables}
-        self._splits = {table.ref: table.routes[-1].split for table in tables if table.routes[-1].origin}
+        self._tables = {table.ref: table for table in tables}
 
     def find(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
         """Return the Service port that a reference means, or why it means none."""
@@ -62,7 +77,7 @@ class Destinations:
     def taken_for_http(self, about: Key, ref: BackendReference, field: str) -> Finding | None:
         """Return what to tell when connections go to a port that declares nothing and whose pods have sidecars."""
         place = self.find(about, ref, field)
-        if isinstance(place, Finding) or self._splits.get(place) or is_declared(ports(self._snapshot)[place]):
+        if isinstance(place, Finding) or self.choices(place)[-1].split or is_declared(ports(self._snapshot)[place]):
             return None
         pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[place])
         if not any(pod and has_sidecar(pod) for pod in pods):
@@ -80,14 +95,14 @@ class Destinations:
         """Return what is spoken on a Service port."""
         return self._protocols.get(place, Protocol.HTTP)
 
-    def split(self, place: PortRef) -> Split | None:
-        """Return the split that decides for all requests to a Service port, if there is one (D13)."""
-        return self._splits.get(place)
+    def choices(self, place: PortRef) -> tuple[Choice, ...]:
+        """Return what becomes of requests to a Service port, first match first; the last choice is for all others (D13)."""
+        table = self._tables.get(place)
+        return tuple(_choice(place, route) for route in table.routes) if table else (Choice(ref=place),)
 
-    def is_empty(self, place: PortRef) -> bool:
-        """Say whether nobody would answer there."""
-        split = self.split(place)
-        return not self._ready[place] if split is None else not (split.targets or split.broken)
+    def is_empty(self, choice: Choice) -> bool:
+        """Say whether no endpoint would answer there."""
+        return not (choice.split.targets or choice.split.broken) if choice.split else not self._ready[choice.ref]
 
     def _without_port(self, about: Key, place: PortRef, field: str) -> Finding:
         _, service = self._snapshot.services[place.service]
@@ -106,6 +121,13 @@ def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
         return Reason.UNSUPPORTED_PROTOCOL, message
     offered = ", ".join(str(item.port) for item in service.spec.ports) or "no port"
     return Reason.BACKEND_NOT_FOUND, f"Service {place.service} has no port {place.port}; it offers {offered}"
+
+
+def _choice(place: PortRef, route: Route) -> Choice:
+    if route.origin is None:
+        return Choice(ref=place)
+    step = Step(ref=place, split=route.origin, match=route.name) if route.name else None
+    return Choice(ref=place, match=route.match, split=route.split, by=route.origin, step=step)
 
 
 def service_key(name: str) -> Key:

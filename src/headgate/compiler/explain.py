@@ -14,12 +14,12 @@ from headgate.compiler.references import service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving
-from headgate.model.evaluate import Candidate, Decision, Portion, decide, host_fits, without_port
-from headgate.model.filters import Filters, HeaderEdit, Mirror, PathEdit, Redirect, Sticky
+from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
+from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Sticky
 from headgate.model.hashing import side_of
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
-from headgate.model.routing import GatewayPort, Mesh, Route
+from headgate.model.routing import GatewayPort, Mesh, Mirror, Route
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
@@ -57,10 +57,14 @@ class Copy(Value, frozen=True, kw_only=True):
 
 
 class Tried(Value, frozen=True, kw_only=True):
-    """A route, and what came of it: `matched`, `failed` with the first condition, or `not tried` after a match."""
+    """A route, and what came of it: `matched`, `failed` with the first condition, or `not tried` after a match.
+
+    `matches` are those of splits that the route is for: a rule that names roots of splits is one route for each.
+    """
 
     object: str
     name: str
+    matches: tuple[str, ...]
     result: str
     condition: str
 
@@ -95,6 +99,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     sanitized: tuple[str, ...]
     object: str
     route: str
+    matches: tuple[str, ...]
     backends: tuple[Backend, ...]
     mirrors: tuple[Copy, ...]
     filters: tuple[str, ...]
@@ -140,8 +145,11 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         sanitized=tuple(_sanitized(decision)),
         object=_object(route),
         route=route.name if route else "",
+        matches=_matches(route),
         backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
-        mirrors=tuple(_copy(mirror, arrivals.at(mirror.ref, seen)) for mirror in decision.mirrors if mirror.numerator),
+        mirrors=tuple(
+            copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
+        ),
         filters=tuple(_route_filters(route)) if route else (),
         sticky=_sticky(route.split.sticky) if route else "",
         user=_user(decision),
@@ -187,9 +195,17 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
     )
 
 
-def _copy(mirror: Mirror, arrivals: tuple[Arrival, ...]) -> Copy:
-    share, (service, port) = Fraction(mirror.numerator, mirror.denominator), mirror.ref
-    return Copy(service=service, port=port, share=str(share), percent=_percent(share), arrivals=arrivals)
+def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Copy]:
+    total = sum(target.weight for target in mirror.targets)
+    for target in mirror.targets:
+        share = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
+        service, port = target.ref
+        found = arrivals.at(target.ref, request)
+        yield Copy(service=service, port=port, share=str(share), percent=_percent(share), arrivals=found)
+
+
+def _matches(route: Route | None) -> tuple[str, ...]:
+    return tuple(f"{step.match} of {step.split}" for step in route.steps) if route else ()
 
 
 def _percent(share: Fraction) -> float:
@@ -283,26 +299,27 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
                 routes = entry.routes
             else:
                 yield _other_host(entry.host, decision.host, without_port(request.authority).lower())
-    yield from (_tried(candidate) for candidate in decision.trail)
+    for candidate in decision.trail:
+        yield _tried(candidate.route, "failed" if candidate.unmet else "matched", str(candidate.unmet or ""))
     for route in routes[len(decision.trail) :]:
-        yield Tried(object=_object(route), name=route.name, result="not tried", condition="")
+        yield _tried(route, "not tried")
 
 
 def _other_host(host: str, chosen: str, asked: str) -> Tried:
     fits = host_fits(host.lower(), asked)
     condition = f"host {chosen} is more specific" if fits else f"host is {asked!r}, wanted {host}"
-    return Tried(object=f"host {host}", name="", result="failed", condition=condition)
+    return Tried(object=f"host {host}", name="", matches=(), result="failed", condition=condition)
 
 
-def _tried(candidate: Candidate) -> Tried:
-    result = "failed" if candidate.unmet else "matched"
-    condition = str(candidate.unmet or "")
-    return Tried(object=_object(candidate.route), name=candidate.route.name, result=result, condition=condition)
+def _tried(route: Route, result: str, condition: str = "") -> Tried:
+    return Tried(object=_object(route), name=route.name, matches=_matches(route), result=result, condition=condition)
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
     """Yield what is said about the objects that decide here, splits that would like to, and objects about the pods."""
-    about = {candidate.route.origin for candidate in decision.trail} | set(_claimants(compiled, snapshot, decision))
+    about = {candidate.route.origin for candidate in decision.trail}
+    about |= {step.split for candidate in decision.trail for step in candidate.route.steps}
+    about |= set(_claimants(compiled, snapshot, decision))
     about |= set(_selecting(compiled, decision))
     for finding in compiled.report.findings:
         if finding.about in about:

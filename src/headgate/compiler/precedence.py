@@ -13,9 +13,13 @@ from headgate.resources.meta import Key, Value
 
 
 class Ranked(Value, frozen=True, kw_only=True):
-    """A route and what decides between it and others with the same match; `rule` and `match` are positions."""
+    """The routes of one match of a rule, in their order, and what decides between them and others.
 
-    route: Route
+    `wanted` is the match as the rule has it; `rule` and `match` are positions.
+    """
+
+    routes: tuple[Route, ...]
+    wanted: Match
     origin: Key
     created: str
     rule: int
@@ -23,14 +27,14 @@ class Ranked(Value, frozen=True, kw_only=True):
 
 
 def order(ranked: Ranked) -> tuple[object, ...]:
-    """Return a key: of two routes for the same request, the one with the smaller key takes it."""
+    """Return a key: of two matches for the same request, the one with the smaller key takes it."""
     origin = ranked.origin
-    return (*_match(ranked.route.match), ranked.created, origin.namespace, origin.name, ranked.rule, ranked.match)
+    return (*_match(ranked.wanted), ranked.created, origin.namespace, origin.name, ranked.rule, ranked.match)
 
 
 def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
     """Return the routes in the order in which they are tried."""
-    return tuple(ranked.route for ranked in sorted(routes, key=order))
+    return tuple(route for ranked in sorted(routes, key=order) for route in ranked.routes)
 
 
 def _match(match: Match) -> tuple[tuple[int, int], bool, int, int]:

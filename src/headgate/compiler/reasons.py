@@ -69,6 +69,7 @@ class Reason(enum.Enum):
     PERCENT_IGNORED = "PercentIgnored"
     FRACTION_ROUNDED = "FractionRounded"
     FIELD_IGNORED = "FieldIgnored"
+    TOO_MANY_MATCHES = "TooManyMatches"
     NO_PODS = "NoPods"
     NOT_ENFORCED = "NotEnforced"
     RULE_NOT_FOUND = "RuleNotFound"
@@ -190,6 +191,11 @@ EXPLAINED = {
     Reason.PERCENT_IGNORED: Explained(_WARNING, _ACCEPTED, "A mirror has percent and fraction; the fraction counts."),
     Reason.FIELD_IGNORED: Explained(
         _WARNING, _PROGRAMMED, "The rule has a field that headgate does not read; the rest of it holds."
+    ),
+    Reason.TOO_MANY_MATCHES: Explained(
+        _WARNING,
+        _PROGRAMMED,
+        "Splits behind one rule have matches in too many combinations; the matches of some of them are not asked.",
     ),
     Reason.NO_PODS: Explained(_NOTE, _REFS, "No pod is selected; there is nothing to do until one is."),
     Reason.NOT_ENFORCED: Explained(

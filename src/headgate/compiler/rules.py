@@ -6,14 +6,17 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.compiler import filters
-from headgate.compiler.destinations import Destinations
-from headgate.compiler.mirrors import mirrors
+from headgate.compiler.destinations import Destinations, service_key
+from headgate.compiler.expansion import MOST_ROWS, Expansion, expand, narrowed
+from headgate.compiler.mirrors import expanded, mirrors
 from headgate.compiler.precedence import Ranked
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.compiler.shares import Backend, failing, split
+from headgate.compiler.shares import Backend, failing, place, split
+from headgate.compiler.shares import findings as backend_findings
 from headgate.model.filters import Filters, Rewrite, Timeouts
 from headgate.model.matching import Match
+from headgate.model.refs import PortRef
 from headgate.model.routing import Route, Split
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference, RouteBackend, RouteFilter
@@ -72,9 +75,9 @@ class Rule(Value, frozen=True, kw_only=True):
 
 
 class CompiledRule(Value, frozen=True, kw_only=True):
-    """A rule's route for each of its matches."""
+    """A rule's matches, each with its routes in their order."""
 
-    routes: tuple[Route, ...]
+    matches: tuple[tuple[Match, tuple[Route, ...]], ...]
     fault: Finding | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -87,9 +90,9 @@ def compiled_rules(places: Destinations, key: Key, rules: Sequence[Rule], *, cre
         created=created,
         parents=(),
         requests=tuple(
-            Ranked(route=route, origin=key, created=created, rule=number, match=index)
+            Ranked(routes=routes, wanted=match, origin=key, created=created, rule=number, match=index)
             for number, rule in enumerate(done)
-            for index, route in enumerate(rule.routes)
+            for index, (match, routes) in enumerate(rule.matches)
         ),
         rules=len(rules),
         faults=tuple(rule.fault for rule in done if rule.fault),
@@ -99,33 +102,46 @@ def compiled_rules(places: Destinations, key: Key, rules: Sequence[Rule], *, cre
 
 def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
     """Compile a rule. One that can't be done fails its requests: they must not reach another rule."""
-    name = str(rule.number)
+    route = Route(name=str(rule.number), origin=key, split=Split(targets=()))
     if fault := _fault(key, rule):
-        answer = failing(key, fault.reason)
-        return CompiledRule(
-            routes=tuple(Route(match=match, name=name, split=answer, origin=key) for match in rule.matches), fault=fault
+        failed = structs.replace(route, split=failing(key, fault.reason))
+        return CompiledRule(matches=_by_match(rule, [failed]), fault=fault)
+    wanted, findings = mirrors(places, key, filters.copies(rule.filters, f"{rule.field}.filters"))
+    findings += tuple(_ignored(key, rule))
+    route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts)
+    if redirect := filters.redirect(rule.filters):
+        return CompiledRule(matches=_by_match(rule, [structs.replace(route, redirect=redirect)]), findings=findings)
+    field = f"{rule.field}.backendRefs"
+    placed = place(places, key, _backends(rule.backends, field), http=True)
+    used = [where for backend, where in placed if backend.weight and isinstance(where, PortRef)]
+    expansion = expand(places, [*used, *(mirror.ref for mirror in wanted)])
+    findings += (*backend_findings(places, key, field, placed=placed), *_left_out(key, field, expansion))
+    routes = [
+        structs.replace(
+            route,
+            match=row.match,
+            split=split(places, key, placed, row.chosen),
+            steps=row.steps,
+            mirrors=tuple(found for found in (expanded(mirror, row.chosen) for mirror in wanted) if found),
         )
-    copies, findings = mirrors(places, key, filters.copies(rule.filters, f"{rule.field}.filters"))
-    redirect = filters.redirect(rule.filters)
-    answer = Split(targets=())
-    if redirect is None:
-        backends = _backends(rule.backends, f"{rule.field}.backendRefs")
-        answer, problems = split(places, key, f"{rule.field}.backendRefs", backends=backends, http=True)
-        findings += problems
-    routes = tuple(
-        Route(
-            split=answer,
-            match=match,
-            name=name,
-            origin=key,
-            redirect=redirect,
-            filters=_changes(rule),
-            mirrors=copies,
-            timeouts=rule.timeouts,
+        for row in expansion.rows
+    ]
+    return CompiledRule(matches=_by_match(rule, routes), findings=findings)
+
+
+def _by_match(rule: Rule, routes: Sequence[Route]) -> tuple[tuple[Match, tuple[Route, ...]], ...]:
+    """Return the routes of a rule for each of its matches."""
+    return tuple((match, tuple(narrowed(routes, match))) for match in rule.matches)
+
+
+def _left_out(key: Key, field: str, expansion: Expansion) -> Iterator[Finding]:
+    for ref in expansion.left_out:
+        message = (
+            f"the splits of the Services of this rule have matches in more than {MOST_ROWS} combinations, so those of "
+            f"{ref} are not asked: its share goes where requests go that fit none of them. Name it in a rule of its own"
         )
-        for match in rule.matches
-    )
-    return CompiledRule(routes=routes, findings=(*findings, *_ignored(key, rule)))
+        related = (service_key(ref.service),)
+        yield Finding(about=key, reason=Reason.TOO_MANY_MATCHES, field=field, message=message, related=related)
 
 
 def _ignored(key: Key, rule: Rule) -> Iterator[Finding]:

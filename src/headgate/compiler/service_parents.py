@@ -64,12 +64,17 @@ def free_ports(
 
 
 def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
-    """Tell the splits with matches of a Service port that routes decide there now: these ask no split with matches."""
+    """Report the splits with matches of a Service port where routes decide now and no rule names that port."""
     route = attached[0].key
+    asked = {
+        step.split for item in attached for ranked in item.requests for found in ranked.routes for step in found.steps
+    }
     for split in dict.fromkeys(item.origin for item in table.routes if item.origin and item.match != ANY):
+        if split in asked:
+            continue
         message = (
-            f"{route} decides for {table.ref} and asks no split with matches; write the matches as rules of the route, or "
-            "delete one of the two"
+            f"{route} decides for {table.ref}, and no request gets from its rules to the matches of this split; name "
+            f"{table.ref.service} in a rule's backendRefs, or delete one of the two"
         )
         yield Finding(about=split, reason=Reason.NO_EFFECT, field="spec.matches", message=message, related=(route,))
 

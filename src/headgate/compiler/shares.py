@@ -7,9 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from headgate.compiler.destinations import Destinations, service_key
+from headgate.compiler.destinations import Choice, Destinations, service_key
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.model.evaluate import total_weight
 from headgate.model.filters import NO_FILTERS, Filters
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Split, Target
@@ -51,35 +52,50 @@ class Backend(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
 
 
-def split(
-    places: Destinations, about: Key, field: str, *, backends: Sequence[Backend], http: bool
-) -> tuple[Split, tuple[Finding, ...]]:
-    """Return where the requests (or connections) of a rule go, and what is wrong with its backends.
+Placed: TypeAlias = tuple[Backend, PortRef | Finding]
+Chosen: TypeAlias = Mapping[PortRef, Choice]
+"""What becomes of some requests at each root of splits, and at every other Service port."""
+
+
+def place(places: Destinations, about: Key, backends: Sequence[Backend], *, http: bool) -> tuple[Placed, ...]:
+    """Return each backend with the Service port that it names, or with why it names none."""
+    find = places.find_http if http else places.find
+    return tuple((backend, find(about, backend.ref, backend.field)) for backend in backends)
+
+
+def findings(places: Destinations, about: Key, field: str, *, placed: Sequence[Placed]) -> tuple[Finding, ...]:
+    """Return what is wrong with the backends of a rule."""
+    found = tuple(finding for pair in placed for finding in _findings(places, about, *pair))
+    if any(backend.weight for backend, _ in placed):
+        return found
+    return (*found, _nothing(about, field, written=bool(placed)))
+
+
+def split(places: Destinations, about: Key, placed: Sequence[Placed], chosen: Chosen) -> Split:
+    """Return where the requests (or connections) of a rule go that are `chosen` so at the Service ports.
 
     An invalid reference keeps its share, answered with 500; one without ready endpoints with 503 (D11). The root of a
     split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500. Calls of gRPC are
     answered with UNAVAILABLE instead, and connections are closed.
     """
-    find = places.find_http if http else places.find
-    placed = [(backend, find(about, backend.ref, backend.field)) for backend in backends]
-    findings = tuple(finding for pair in placed for finding in _findings(places, about, *pair))
     found: dict[Share, Fraction] = defaultdict(Fraction)
-    for backend, place in placed:
-        for share, part in _parts(places, place, backend.filters, status=failure(about).status):
+    for backend, where in placed:
+        choice = where if isinstance(where, Finding) else chosen.get(where, Choice(ref=where))
+        for share, part in _parts(places, choice, backend.filters, status=failure(about).status):
             found[share] += part * backend.weight
     shares = {share: weight for share, weight in found.items() if weight}
-    if shares:
-        return _sticky(places, placed) or _weighed(shares), findings
-    return failing(about, Reason.ALL_WEIGHTS_ZERO), (*findings, _nothing(about, field, written=bool(backends)))
+    if not shares:
+        return failing(about, Reason.ALL_WEIGHTS_ZERO)
+    return _sticky(placed, chosen) or _weighed(shares)
 
 
-def _sticky(places: Destinations, placed: Iterable[tuple[Backend, PortRef | Finding]]) -> Split | None:
+def _sticky(placed: Iterable[Placed], chosen: Chosen) -> Split | None:
     """Return the split of the only backend as it is, if its users stay on their side: then they do here too."""
-    used = [(backend, place) for backend, place in placed if backend.weight]
-    (backend, place), *others = used
-    if others or isinstance(place, Finding) or backend.filters != NO_FILTERS:
+    used = [(backend, where) for backend, where in placed if backend.weight]
+    (backend, where), *others = used
+    if others or isinstance(where, Finding) or backend.filters != NO_FILTERS:
         return None
-    decided = places.split(place)
+    decided = chosen[where].split
     return decided if decided and decided.sticky else None
 
 
@@ -89,22 +105,22 @@ def failing(about: Key, reason: Reason) -> Split:
 
 
 def _parts(
-    places: Destinations, place: PortRef | Finding, filters: Filters, *, status: int
+    places: Destinations, choice: Choice | Finding, filters: Filters, *, status: int
 ) -> Iterator[tuple[Share, Fraction]]:
     """Yield what one backend stands for, as parts of 1, each share with the weight 1: itself, a split, an error."""
     whole = Fraction(1)
-    if isinstance(place, Finding):
-        yield Broken(weight=1, reason=place.reason.value, status=status), whole
-    elif places.is_empty(place):
+    if isinstance(choice, Finding):
+        yield Broken(weight=1, reason=choice.reason.value, status=status), whole
+    elif places.is_empty(choice):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
-    elif (decided := places.split(place)) is not None:
-        total = sum(target.weight for target in decided.targets) + sum(share.weight for share in decided.broken)
-        for target in decided.targets:
+    elif choice.split is not None:
+        total = total_weight(choice.split)
+        for target in choice.split.targets:
             yield structs.replace(target, weight=1, filters=filters), Fraction(target.weight, total)
-        for share in decided.broken:
+        for share in choice.split.broken:
             yield structs.replace(share, weight=1), Fraction(share.weight, total)
     else:
-        yield Target(ref=place, weight=1, filters=filters), whole
+        yield Target(ref=choice.ref, weight=1, filters=filters), whole
 
 
 def _weighed(shares: Mapping[Share, Fraction]) -> Split:
@@ -123,18 +139,29 @@ def fitting(weights: Sequence[int]) -> tuple[int, ...]:
     return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
 
 
-def _findings(places: Destinations, about: Key, backend: Backend, place: PortRef | Finding) -> Iterator[Finding]:
-    if isinstance(place, Finding):
-        yield structs.replace(place, message=f"its share is {failure(about).mistake}: {place.message}")
-    elif backend.weight and places.is_empty(place):
-        what = f"Service {place.service} has no ready endpoint on port {place.port}"
+def _findings(places: Destinations, about: Key, backend: Backend, where: PortRef | Finding) -> Iterator[Finding]:
+    if isinstance(where, Finding):
+        yield structs.replace(where, message=f"its share is {failure(about).mistake}: {where.message}")
+        return
+    for what in dict.fromkeys(lacking(places, where) if backend.weight else ()):
         yield Finding(
             about=about,
             reason=Reason.NO_READY_ENDPOINTS,
             field=f"{backend.field}.name",
             message=f"its share is {failure(about).outage}: {what}",
-            related=(service_key(place.service),),
+            related=(service_key(where.service),),
         )
+
+
+def lacking(places: Destinations, where: PortRef) -> Iterator[str]:
+    """Yield what lacks endpoints at a Service port: the Service itself, or the splits whose root it is."""
+    for choice in places.choices(where):
+        if places.is_empty(choice):
+            port = f"port {where.port}"
+            if choice.by is None:
+                yield f"Service {where.service} has no ready endpoint on {port}"
+            else:
+                yield f"{choice.by} leaves no backend with a ready endpoint and a weight for {where.service} on {port}"
 
 
 def _nothing(about: Key, field: str, *, written: bool) -> Finding:

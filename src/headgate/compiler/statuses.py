@@ -15,7 +15,13 @@ _WORDS = {  # the Gateway API's words, where it has other ones
     Reason.LISTENER_PROTOCOL_CONFLICT: "ProtocolConflict",
 }
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
-_TOLD = {Reason.PERCENT_IGNORED, Reason.FRACTION_ROUNDED, Reason.FIELD_IGNORED}
+_TOLD = {
+    Reason.PERCENT_IGNORED,
+    Reason.FRACTION_ROUNDED,
+    Reason.FIELD_IGNORED,
+    Reason.TOO_MANY_MATCHES,
+    Reason.NO_READY_ENDPOINTS,
+}
 
 
 def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence[Finding]) -> tuple[Verdict, ...]:

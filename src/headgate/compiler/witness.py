@@ -85,7 +85,7 @@ def _unreached(routes: Sequence[Route]) -> Iterator[Unreached]:
     for index, route in enumerate(routes):
         never = never_matches(route.match)
         wide = next((other for other in routes[:index] if contains(other.match, route.match)), None)
-        if not never and (wide is None or _same(wide, route)):
+        if route.steps or (not never and (wide is None or _same(wide, route))):
             continue
         witness = suggestive(route.match) if never else witness_of(route.match)
         winner = chosen(routes, witness) if witness else None
@@ -94,8 +94,11 @@ def _unreached(routes: Sequence[Route]) -> Iterator[Unreached]:
 
 
 def _same(one: Route, other: Route) -> bool:
-    """Say whether it makes no difference which of two routes has a request."""
-    return one.origin == other.origin and one.split == other.split
+    """Say whether it makes no difference to a route's object which of two routes has a request.
+
+    Where a split's matches take all requests of a rule, that is the split's doing.
+    """
+    return one.origin == other.origin and (one.split == other.split or bool(one.steps))
 
 
 def chosen(routes: Sequence[Route], request: Request) -> Route | None:
@@ -130,7 +133,7 @@ def suggestive(match: Match) -> Request | None:
 
 
 def _request(match: Match, *, exact: bool) -> Request | None:
-    path = _path(match.path, exact=exact)
+    path = _path(match.path, exact=exact) if not match.other_paths else None
     texts = [_text(item.text, exact=exact) for item in match.headers]
     query = [_text(item.text, exact=exact) for item in match.query]
     if path is None or not all(_is_value(text) for text in texts) or not all(_is_path(text) for text in query):

@@ -93,7 +93,7 @@ def plan(
 def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
     one = "" if item.host.startswith("*") else item.host
     entrance = Entrance(scheme="https" if port.tls else "http", port=port.port, host=one)
-    return HostPlan(host=item.host, draws=tuple(planner.draw(route, entrance) for route in item.routes))
+    return HostPlan(host=item.host, draws=tuple(planner.draws(item.routes, entrance)))
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[WeightedName, ...]:

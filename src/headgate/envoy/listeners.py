@@ -2,9 +2,9 @@
 
 from headgate.envoy import names, pb, telemetry
 from headgate.envoy.clusters import METADATA, address
+from headgate.envoy.filter_state import state_filter
 from headgate.envoy.host_case import lower_case_filter
 from headgate.envoy.sources import ads
-from headgate.envoy.sticky import identity_filter
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
 BACKEND_HEADER = "x-headgate-backend"
@@ -117,7 +117,7 @@ def _http(
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, identity_filter(), router],
+        http_filters=[*first, state_filter(), router],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,

@@ -2,15 +2,15 @@
 
 from typing import NamedTuple
 
-from headgate.envoy import clusters, names, pb
+from headgate.envoy import clusters, pb
 from headgate.envoy.peers import Peer
-from headgate.model.filters import Mirror
+from headgate.envoy.plan import Copied
 from headgate.model.protocols import Protocol
 
 CONNECTIONS = 100
 WAITING = 100
 REQUESTS = 200
-"""At once, for one mirrored Service port: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
+"""At once, in one cluster of copies: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
 COPY_SECONDS = 10  # a copy has no caller that would give up on it
 CONNECT_SECONDS = 1
 FINEST = 1_000_000
@@ -23,7 +23,7 @@ class Fraction(NamedTuple):
     denominator: int
 
 
-def fraction(mirror: Mirror) -> Fraction:
+def fraction(mirror: Copied) -> Fraction:
     """Return what Envoy is told (R45, R46): exact hundredths, ten thousandths or millionths, else the nearest of these."""
     for denominator in (100, 10_000):
         if mirror.numerator * denominator % mirror.denominator == 0:
@@ -31,13 +31,13 @@ def fraction(mirror: Mirror) -> Fraction:
     return Fraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
 
 
-def policy(mirror: Mirror) -> pb.RouteAction.RequestMirrorPolicy:
+def policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
     """Return what copies requests to a mirror; their Host is the one of the request."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
     kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
     return pb.RouteAction.RequestMirrorPolicy(
-        cluster=names.mirror(mirror.ref),
+        cluster=mirror.cluster,
         runtime_fraction=pb.RuntimeFractionalPercent(
             default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
         ),

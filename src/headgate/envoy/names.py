@@ -6,7 +6,10 @@ match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests 
 route/<namespace>/<service>/<port>/<rule>              cluster of a rule of an HTTPRoute or the like on a Service port
 gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule there; a rule is <kind>/<namespace>/<name>/<number>
+.../via/<namespace>/<name>/<port>                      the same for requests that groups of a split match, behind <rule>
 mirror/<namespace>/<service>/<port>                    cluster for copies of requests
+mirror/<namespace>/<service>/<port>/<namespace>/<name> the same for requests that groups of a split match
+mirror/.../to/<namespace>/<service>                    cluster for the copies of one backend, where each needs one
 secret/<namespace>/<name>                              certificate that listeners of Gateways show
 none/<namespace>/<service>/<port>                      cluster that never has endpoints: a share that must fail
 missing                                                cluster that never exists: a share that is answered with 500
@@ -25,6 +28,7 @@ probes, probes/<port>                                  listener and clusters of 
 identity, roots                                        certificate of the proxy itself, and the authorities that it believes
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # names are looked up here
@@ -112,15 +116,21 @@ def place(ref: Place) -> str:
     return gateway(ref) if isinstance(ref, GatewayRef) else outbound(ref)
 
 
-def of_rule(ref: Place, origin: Key, number: str) -> str:
-    """Name the cluster of one rule of a route object."""
+def of_rule(ref: Place, origin: Key, number: str, through: Iterable[tuple[Key, int]] = ()) -> str:
+    """Name the cluster of one rule of a route object, for requests that fit the groups of splits on some ports too."""
     first = gateway(ref) if isinstance(ref, GatewayRef) else f"route/{ref.service}/{ref.port}"
-    return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}"
+    more = "".join(f"/via/{split.namespace}/{split.name}/{port}" for split, port in through)
+    return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}{more}"
 
 
-def mirror(ref: PortRef) -> str:
-    """Name the cluster for the copies of requests that go to a Service port."""
-    return f"mirror/{ref.service}/{ref.port}"
+def mirror(ref: PortRef, split: Key | None = None) -> str:
+    """Name the cluster for copies that go to a Service port, of requests that fit the groups of a split there."""
+    return f"mirror/{ref.service}/{ref.port}" + (f"/{split.namespace}/{split.name}" if split else "")
+
+
+def mirror_of(name: str, target: str) -> str:
+    """Name the cluster for the copies that one backend (`namespace/name`) gets, where each needs one."""
+    return f"{name}/to/{target}"
 
 
 def pod(ref: PortRef, address: str, port: int) -> str:

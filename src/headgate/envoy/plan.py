@@ -7,6 +7,7 @@ the route draws between them. Where users stay on their side, the route does not
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
 from math import lcm
 from types import MappingProxyType
 
@@ -16,13 +17,13 @@ from headgate.envoy import names
 from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
 from headgate.envoy.peers import Peer
-from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
+from headgate.model.filters import NO_FILTERS, Filters, Redirect, Sticky, Timeouts
 from headgate.model.matching import Match
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Route, RouteTable, Split, Target
 from headgate.model.workloads import server_name
-from headgate.resources.meta import Value
+from headgate.resources.meta import Key, Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 Protocols = Mapping[PortRef, Protocol]
@@ -104,11 +105,20 @@ class WeightedName(Value, frozen=True, kw_only=True):
     filters: Filters = NO_FILTERS
 
 
+class Copied(Value, frozen=True, kw_only=True):
+    """A cluster and the fraction of a route's requests that it gets copies of."""
+
+    cluster: str
+    numerator: int
+    denominator: int
+
+
 class Draw(Value, frozen=True, kw_only=True):
     """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer.
 
     With `sticky`, the clusters are the slots of users in their order, and one cluster may stand there several times.
-    With `issues_cookie` they are users who have no cookie yet.
+    With `issues_cookie` they are users who have no cookie yet. With `reads_path` the route is looked up again, with the
+    path as a state of the request.
     """
 
     match: Match
@@ -116,16 +126,17 @@ class Draw(Value, frozen=True, kw_only=True):
     status: int = 0
     redirect: Redirect | None = None
     filters: Filters = NO_FILTERS
-    mirrors: tuple[Mirror, ...] = ()
+    mirrors: tuple[Copied, ...] = ()
     timeouts: Timeouts = Timeouts()
     sticky: Sticky | None = None
     issues_cookie: bool = False
+    reads_path: bool = False
 
     @property
     def needs(self) -> Iterator[str]:
         """Yield every cluster that a proxy must hold before it gets the route."""
         yield from (item.cluster for item in self.clusters if item.cluster != names.MISSING)
-        yield from (names.mirror(item.ref) for item in self.mirrors)
+        yield from (item.cluster for item in self.mirrors)
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):
@@ -167,6 +178,18 @@ class Planner:
         self._protocols = protocols
         self._domain = domain
         self._opaque = opaque
+
+    def draws(self, routes: Iterable[Route], entrance: Entrance) -> Iterator[Draw]:
+        """Plan the routes of a Service port or a host, for requests that come in there.
+
+        A request that may fit several conditions on the path is first looked up without them: it gets the next route of
+        the same rule, which lets it be looked up again.
+        """
+        asking: tuple[Key | None, str] | None = None
+        for route in routes:
+            rule, found = (route.origin, route.name), self.draw(route, entrance)
+            yield structs.replace(found, reads_path=True) if rule == asking else found
+            asking = rule if route.match.other_paths else asking
 
     def draw(self, route: Route, entrance: Entrance) -> Draw:
         """Plan one route for requests that come in there."""
@@ -228,17 +251,29 @@ class Planner:
                 failing = names.none(self._place) if side.status == UNAVAILABLE else names.MISSING
                 yield WeightedName(cluster=failing, weight=side.slots)
 
-    def _mirrors(self, route: Route) -> Iterator[Mirror]:
-        for mirror in route.mirrors:
-            if mirror.numerator:
-                cluster = ClusterPlan(
-                    name=names.mirror(mirror.ref),
-                    localities=tuple(self._localities([Target(ref=mirror.ref, weight=1)])),
-                    protocol=self._protocols.get(mirror.ref, Protocol.HTTP),
-                    copies=True,
-                )
-                self._need(cluster)
-                yield mirror
+    def _mirrors(self, route: Route) -> Iterator[Copied]:
+        """Yield a cluster for each mirror, whose copies go to its localities by weight.
+
+        Where the backends of a split can't be in one cluster, each gets its fraction for itself: as proxies draw once for
+        all mirrors of a request, one request may then be copied twice, and another not at all.
+        """
+        for mirror in (item for item in route.mirrors if item.numerator):
+            name, split = names.mirror(mirror.ref, mirror.split), Split(targets=mirror.targets)
+            spoken = {self._protocol(target) for target in mirror.targets}
+            if len(spoken) == 1 and not self._overlap(split):
+                self._need_copies(name, mirror.targets, spoken.pop())
+                yield Copied(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator)
+                continue
+            total = sum(target.weight for target in mirror.targets)
+            for target in mirror.targets:
+                one = names.mirror_of(name, target.ref.service)
+                self._need_copies(one, [target], self._protocol(target))
+                part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
+                yield Copied(cluster=one, numerator=part.numerator, denominator=part.denominator)
+
+    def _need_copies(self, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
+        localities = tuple(self._localities(targets))
+        self._need(ClusterPlan(name=name, localities=localities, protocol=protocol, copies=True))
 
     def _need(self, cluster: ClusterPlan) -> str:
         self.clusters[cluster.name] = cluster
@@ -281,7 +316,7 @@ def plan(
     """
     planner = Planner(table.ref, ready, protocols, domain=domain, opaque=opaque)
     entrance = Entrance(scheme="http", port=table.ref.port)
-    draws = tuple(planner.draw(route, entrance) for route in table.routes)
+    draws = tuple(planner.draws(table.routes, entrance))
     return RoutePlan(name=names.outbound(table.ref), draws=draws), tuple(planner.clusters.values())
 
 
@@ -292,7 +327,7 @@ def _filtered(split: Split) -> bool:
 def _name(place: Place, route: Route) -> str:
     """Name the cluster of a whole split: the routes that share one share its connections and its turns."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
-        return names.of_rule(place, route.origin, route.name)
+        return names.of_rule(place, route.origin, route.name, [(step.split, step.ref.port) for step in route.steps])
     if isinstance(place, PortRef) and route.name:  # a group may match everything, and is no less apart then
         return names.matched(place, route.origin)
     return names.place(place)

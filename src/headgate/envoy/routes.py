@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from headgate.envoy import pb
+from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
 from headgate.envoy.mirrors import policy
 from headgate.envoy.names import MISSING
@@ -54,6 +55,8 @@ def _route(draw: Draw, place: str) -> pb.Route:
     found = pb.Route(match=_match(draw.match), **header_fields(_whole(draw)))
     if not draw.clusters or any(item.cluster == MISSING for item in draw.clusters):
         found.name = where_no_cluster(place)
+    if draw.reads_path:
+        enable(found)
     if draw.redirect:
         found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
     elif draw.clusters:
@@ -71,14 +74,19 @@ def _match(match: Match) -> pb.RouteMatch:
         methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
         headers.insert(0, _header(Header(name=":method", text=methods)))
     query = [pb.QueryParameterMatcher(name=item.name, string_match=_text(item.text)) for item in match.query]
+    found = pb.RouteMatch(
+        headers=headers, query_parameters=query, filter_state=[path_matcher(path) for path in match.other_paths]
+    )
     kind, value = (match.path.kind, match.path.value) if match.path else ("prefix", "/")
     if kind == "exact":
-        return pb.RouteMatch(path=value, headers=headers, query_parameters=query)
-    if kind == "regex":
-        return pb.RouteMatch(safe_regex=_regex(value), headers=headers, query_parameters=query)
-    if segments := value.rstrip("/"):
-        return pb.RouteMatch(path_separated_prefix=segments, headers=headers, query_parameters=query)
-    return pb.RouteMatch(prefix="/", headers=headers, query_parameters=query)
+        found.path = value
+    elif kind == "regex":
+        found.safe_regex.CopyFrom(_regex(value))
+    elif segments := value.rstrip("/"):
+        found.path_separated_prefix = segments
+    else:
+        found.prefix = "/"
+    return found
 
 
 def _header(header: Header) -> pb.HeaderMatcher:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from headgate.envoy import pb
+from headgate.envoy.filter_state import IDENTITY, enable
 from headgate.envoy.plan import Draw
 from headgate.model.filters import Sticky
 from headgate.model.matching import Header, Text
 
 COOKIE_DAYS = 30  # longer than a rollout takes; a browser that is closed in between stays on its side
-IDENTITY = "headgate.user"  # the filter's name, and that of what it makes up
 _DAY = 24 * 60 * 60
 
 
@@ -55,15 +55,4 @@ def issue_cookie(route: pb.Route, sticky: Sticky) -> None:
             append_action=pb.HeaderValueOption.HeaderAppendAction.APPEND_IF_EXISTS_OR_ADD,
         )
     )
-    route.typed_per_filter_config[IDENTITY].CopyFrom(pb.pack(pb.RouteFilterConfig(config=pb.Any())))
-
-
-def identity_filter() -> pb.HttpFilter:
-    """Return the filter that makes up identities; it does nothing but on routes that ask for it."""
-    identity = pb.FilterStateValue(
-        object_key=IDENTITY,
-        factory_key="envoy.hashable_string",
-        format_string=pb.SubstitutionFormatString(text_format_source=pb.DataSource(inline_string="%UNIQUE_ID%")),
-    )
-    config = pb.HttpSetFilterState(on_request_headers=[identity], clear_route_cache=True)
-    return pb.HttpFilter(name=IDENTITY, typed_config=pb.pack(config), disabled=True)
+    enable(route)

@@ -1,7 +1,8 @@
 """What must hold in every mesh, whatever the input was. A violation is a bug of the compiler, never of the user."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from headgate.model.access import Access
 from headgate.model.identities import parse_id
@@ -20,10 +21,12 @@ def check(mesh: Mesh) -> tuple[str, ...]:
     places += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
     for place, routes in places:
         targets = [target for route in routes for target in route.split.targets]
-        refs = [*(target.ref for target in targets), *(mirror.ref for route in routes for mirror in route.mirrors)]
+        targets += [target for route in routes for mirror in route.mirrors for target in mirror.targets]
+        refs = [target.ref for target in targets]
         wrong += [f"{place} sends to {ref}, whose endpoints are not listed" for ref in refs if ref not in known]
         wrong += [f"{place} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
         wrong += [f"{place} {fault}" for route in routes for fault in _slot_faults(route.split)]
+        wrong += [f"{place} {fault}" for fault in _group_faults(routes)]
     wrong += [f"{place} is listened on twice" for place, count in Counter(_bound(mesh)).items() if count > 1]
     return (*wrong, *_workload_faults(mesh))
 
@@ -81,6 +84,13 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
         yield from host.routes
     if port.connections:
         yield port.connections
+
+
+def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
+    """Yield routes whose requests a proxy could not tell apart: it looks at the path once more on the rule's next route."""
+    for route, after in zip_longest(routes, routes[1:]):
+        if route.match.other_paths and (after is None or (route.origin, route.name) != (after.origin, after.name)):
+            yield f"has several conditions on the path, and no other route of {route.origin} ({route.name}) after it"
 
 
 def _slot_faults(split: Split) -> Iterator[str]:

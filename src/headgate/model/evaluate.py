@@ -12,13 +12,13 @@ from typing import Literal
 from msgspec import structs
 
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, resolve
-from headgate.model.filters import Filters, Mirror, Sticky
+from headgate.model.filters import Filters, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
-from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Route, Split, Target
+from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Mirror, Route, Split, Target
 from headgate.model.sanitizing import Entrance, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
@@ -266,7 +266,7 @@ def total_weight(split: Split) -> int:
 
 def first_unmet(match: Match, asked: Asked) -> Unmet | None:
     """Return the first condition that a request does not fit: path, method, headers, query; none when it fits all."""
-    found = _path_unmet(match.path, asked.path)
+    found = next(filter(None, (_path_unmet(path, asked.path) for path in (match.path, *match.other_paths))), None)
     if found is None and match.methods and asked.request.method not in match.methods:
         found = Unmet(part="method", wanted=" or ".join(match.methods), found=asked.request.method)
     if found is None:

@@ -38,14 +38,6 @@ class Redirect(Value, frozen=True, kw_only=True):
     path: PathEdit | None = None
 
 
-class Mirror(Value, frozen=True, kw_only=True):
-    """A copy of a fraction of the requests; what the copy's backend answers is dropped (002)."""
-
-    ref: PortRef
-    numerator: int
-    denominator: int
-
-
 class Filters(Value, frozen=True, kw_only=True):
     """Changes that a route, or one of its backends, makes."""
 

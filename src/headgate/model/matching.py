@@ -34,9 +34,10 @@ class Path(Value, frozen=True, kw_only=True, order=True):
 
 
 class Match(Value, frozen=True, kw_only=True, order=True):
-    """Requests. No methods are all methods."""
+    """Requests. No methods are all methods; `other_paths` are conditions on the path besides `path`."""
 
     path: Path | None = None
+    other_paths: tuple[Path, ...] = ()
     methods: tuple[str, ...] = ()
     headers: tuple[Header, ...] = ()
     query: tuple[Query, ...] = ()

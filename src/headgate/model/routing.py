@@ -5,7 +5,7 @@ A service is named `namespace/name`; a port is its number. Everything is sorted,
 
 from collections.abc import Iterable
 
-from headgate.model.filters import NO_FILTERS, Filters, Mirror, Redirect, Sticky, Timeouts
+from headgate.model.filters import NO_FILTERS, Filters, Redirect, Sticky, Timeouts
 from headgate.model.matching import ANY, Match
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
@@ -66,10 +66,33 @@ class Split(Value, frozen=True, kw_only=True):
     sticky: Sticky | None = None
 
 
+class Mirror(Value, frozen=True, kw_only=True):
+    """A copy of a fraction of the requests, for one of `targets` by weight; the answers to copies are dropped (002).
+
+    `ref` is the Service port that the mirror names. Where that is the root of splits, `split` is the one with matches that
+    the requests fit; None where they fit no match.
+    """
+
+    ref: PortRef
+    targets: tuple[Target, ...]
+    numerator: int
+    denominator: int
+    split: Key | None = None
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """A match of a split that the requests of a route fit besides: `match` (`group/match`) of `split`, whose root is `ref`."""
+
+    ref: PortRef
+    split: Key
+    match: str
+
+
 class Route(Value, frozen=True, kw_only=True):
     """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour.
 
     `name` tells the routes of one origin apart: `group/match` of an HTTPRouteGroup, the rule's number of an HTTPRoute.
+    A rule that names roots of splits with matches becomes several routes; `steps` are the matches that each is for.
     With `redirect` the request gets no backend.
     """
 
@@ -77,6 +100,7 @@ class Route(Value, frozen=True, kw_only=True):
     match: Match = ANY
     name: str = ""
     origin: Key | None = None
+    steps: tuple[Step, ...] = ()
     redirect: Redirect | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()
