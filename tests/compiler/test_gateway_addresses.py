@@ -12,13 +12,18 @@ from headgate.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("spec", "field", "words"),
+    ("spec", "reason", "field", "words"),
     [
-        ({}, "status.addresses", "has no address yet"),
-        ({"addresses": [{"value": "10.0.0.1"}]}, "spec.addresses", "can't have 10.0.0.1: .* leave addresses out"),
+        ({}, "AddressNotAssigned", "status.addresses", "has no address yet"),
+        (
+            {"addresses": [{"value": "10.0.0.1"}]},
+            "AddressNotUsable",
+            "spec.addresses[0].value",
+            "can't have 10.0.0.1: .* remove addresses",
+        ),
     ],
 )
-def test_a_gateway_without_an_address(spec: dict[str, Any], field: str, words: str) -> None:
+def test_a_gateway_without_an_address(spec: dict[str, Any], reason: str, field: str, words: str) -> None:
     listeners = [{"name": "http", "port": 8080, "protocol": "HTTP"}]
     gateway = {
         "apiVersion": f"{GATEWAY}/v1",
@@ -28,5 +33,5 @@ def test_a_gateway_without_an_address(spec: dict[str, Any], field: str, words: s
     }
     compiled = compile_mesh(snapshot_of({key_of(gateway): gateway}), Settings())
     (finding,) = compiled.report.findings
-    assert (finding.reason.value, finding.field) == ("AddressNotAssigned", field)
+    assert (finding.reason.value, finding.field) == (reason, field)
     assert re.search(words, finding.message)

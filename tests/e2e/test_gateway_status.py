@@ -1,5 +1,6 @@
 """Gateways and routes through kubectl: what is wrong is refused by field, what is right gets an address and a status."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,58 @@ def test_a_gateway_and_its_route_are_programmed_and_say_so(world: World, namespa
     row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
     assert row[:4] == ["one", "<none>", "True", "True"]
     assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
+
+
+def test_addresses_that_a_gateway_asks_for(world: World, namespace: str) -> None:
+    """The released API's UnsupportedAddress and AddressNotUsable, one after the other, as its conformance tests have it."""
+    world.apply(gateway(HTTP), namespace=namespace)
+
+    def given() -> Any:
+        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
+
+    own = until(given, "the gateway's address")
+    unknown, usable = {"type": "example.com/strange", "value": "a"}, {"type": "IPAddress", "value": own}
+    unusable = {"type": "IPAddress", "value": "192.0.2.1"}
+
+    def ask(*addresses: dict[str, str]) -> None:
+        patch = json.dumps({"spec": {"addresses": addresses}})
+        world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", patch)
+
+    def comes_to(accepted: tuple[str, str], programmed: tuple[str, str]) -> None:
+        def same() -> bool:
+            found = world.get("gateway/edge", namespace)
+            current = all(
+                item["observedGeneration"] == found["metadata"]["generation"] for item in found["status"]["conditions"]
+            )
+            both = {"Accepted": accepted, "Programmed": programmed}
+            return current and conditions(found["status"]) == both
+
+        until(same, f"{accepted} and {programmed}")
+
+    ask(unknown, unusable, usable)
+    comes_to(("False", "UnsupportedAddress"), ("False", "Invalid"))
+    ask(unusable, usable)
+    comes_to(("True", "Accepted"), ("False", "AddressNotUsable"))
+    assert given() == own
+    assert world.ask(Request(Where(own, HTTP["port"]))).status == 404  # served at the address that it has
+    ask(usable)
+    comes_to(("True", "Accepted"), ("True", "Programmed"))
+    assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]
+
+
+def test_parameters_are_refused_as_long_as_they_are_named(world: World, namespace: str) -> None:
+    def patch(reference: object) -> None:
+        spec = json.dumps({"spec": {"infrastructure": {"parametersRef": reference}}})
+        world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", spec)
+
+    def accepted() -> tuple[str, str]:
+        return conditions(world.get("gateway/edge", namespace)["status"])["Accepted"]
+
+    world.apply(gateway(HTTP), namespace=namespace)
+    patch({"group": "example.com", "kind": "Settings", "name": "none"})
+    until(lambda: accepted() == ("False", "InvalidParameters"), "the refusal")
+    patch(None)
+    until(lambda: accepted() == ("True", "Accepted"), "the acceptance")
 
 
 def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> None:

@@ -19,8 +19,10 @@ from headgate.errors import HeadgateError, Invalid
 from headgate.local.addresses import FIRST_RANGE, Addresses
 from headgate.local.services import complete_service, service_user
 from headgate.resources.gateway import GROUP as GATEWAY_GROUP
+from headgate.resources.gateway import IP_ADDRESS
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE
+from headgate.resources.schema_checks import part, rows
 from headgate.settings import Settings
 from headgate.store.files import Manifests, read
 
@@ -63,7 +65,10 @@ def completed(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
 
 def _with_gateway_address(gateway: Object, address: str) -> Object:
     status = gateway.get("status") or {}
-    return {**gateway, "status": {"addresses": [{"type": "IPAddress", "value": address}], **status}}
+    asked = part(gateway, "spec").get("addresses")
+    values = (item.get("value") for _, item in rows(asked) if item.get("type", IP_ADDRESS) == IP_ADDRESS)
+    given = next((value for value in values if value), address)
+    return {**gateway, "status": {"addresses": [{"type": IP_ADDRESS, "value": given}], **status}}
 
 
 def _sliced(objects: Mapping[Key, Object]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from msgspec import structs
 from headgate.compiler.attachments import Attachment, Refusal, attach
 from headgate.compiler.destinations import Destinations, Ready, service_key
 from headgate.compiler.gateway_ports import gateway_ports
-from headgate.compiler.gateways import gateway_addresses, own_gateways
+from headgate.compiler.gateways import class_findings, own_gateways, standings
 from headgate.compiler.grpc_routes import compile_grpc_route
 from headgate.compiler.http_routes import compile_http_route
 from headgate.compiler.listeners import ListenerPlan, plan_listeners
@@ -47,7 +47,11 @@ class GatewayApi:
         self._snapshot = snapshot
         self._tables = tables
         self._gateways = own_gateways(snapshot)
-        self._addresses, self.findings = gateway_addresses(snapshot, self._gateways)
+        self._standings = standings(snapshot, self._gateways)
+        self.findings = [
+            *class_findings(snapshot),
+            *(item for own in self._standings.values() for item in own.findings),
+        ]
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
         self._attached: dict[Key, dict[tuple[str, str], list[Attachment]]] = {
             key: defaultdict(list) for key in self._gateways
@@ -74,7 +78,8 @@ class GatewayApi:
         return tuple(
             port
             for key, plans in self._plans.items()
-            for port in gateway_ports(_name(key), self._addresses[key], plans, self._at(key))
+            if not self._standings[key].refusals
+            for port in gateway_ports(_name(key), self._standings[key].address, plans, self._at(key))
         )
 
     def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
@@ -82,7 +87,7 @@ class GatewayApi:
         for key, plans in self._plans.items():
             yield gateway_outcome(
                 key,
-                self._addresses[key],
+                self._standings[key],
                 plans,
                 attached=[(item.listener, item.route.key) for item in self._at(key)],
                 ports=tuple(port.port for port in ports if port.gateway == _name(key)),

@@ -64,6 +64,9 @@ class Reason(enum.Enum):
     INVALID_ROUTE_KINDS = "InvalidRouteKinds"
     INVALID_CERTIFICATE_REF = "InvalidCertificateRef"
     LISTENER_PROTOCOL_CONFLICT = "ListenerProtocolConflict"
+    INVALID_PARAMETERS = "InvalidParameters"
+    UNSUPPORTED_ADDRESS = "UnsupportedAddress"
+    ADDRESS_NOT_USABLE = "AddressNotUsable"
     ADDRESS_NOT_ASSIGNED = "AddressNotAssigned"
     NAME_REPEATED = "NameRepeated"
     PERCENT_IGNORED = "PercentIgnored"
@@ -181,6 +184,15 @@ EXPLAINED = {
     ),
     Reason.LISTENER_PROTOCOL_CONFLICT: Explained(
         _ERROR, _ACCEPTED, "Listeners ask for different protocols on one port; none of them is served."
+    ),
+    Reason.INVALID_PARAMETERS: Explained(
+        _ERROR, _ACCEPTED, "The Gateway or its class names an object with parameters; headgate has none."
+    ),
+    Reason.UNSUPPORTED_ADDRESS: Explained(
+        _ERROR, _ACCEPTED, "The Gateway asks for an address of a type that headgate does not know; it is not served."
+    ),
+    Reason.ADDRESS_NOT_USABLE: Explained(
+        _WARNING, _PROGRAMMED, "The Gateway does not get an address that it asks for; it is served at the others."
     ),
     Reason.ADDRESS_NOT_ASSIGNED: Explained(
         _WARNING, _PROGRAMMED, "The Gateway has no address yet, so nobody can reach it."

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from headgate.compiler.gateways import Standing
 from headgate.compiler.listeners import ListenerPlan
 from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, Verdict
@@ -40,7 +41,7 @@ def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence
 
 def gateway_outcome(
     key: Key,
-    address: str,
+    standing: Standing,
     plans: Sequence[ListenerPlan],
     *,
     attached: Sequence[tuple[str, Key]],
@@ -57,11 +58,15 @@ def gateway_outcome(
         )
         for plan in plans
     )
-    verdicts = tuple(_gateway_verdicts(address, plans))
-    return GatewayOutcome(about=key, address=address, ports=ports, listeners=listeners, verdicts=verdicts)
+    verdicts = tuple(_gateway_verdicts(standing, plans))
+    return GatewayOutcome(about=key, address=standing.address, ports=ports, listeners=listeners, verdicts=verdicts)
 
 
-def _gateway_verdicts(address: str, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
+def _gateway_verdicts(standing: Standing, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
+    if standing.refusals:
+        yield _first("Accepted", standing.refusals, fine="")
+        yield Verdict(type="Programmed", status=False, reason="Invalid", message="the Gateway is not accepted")
+        return
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
@@ -70,7 +75,9 @@ def _gateway_verdicts(address: str, plans: Sequence[ListenerPlan]) -> Iterable[V
         yield Verdict(type="Accepted", status=served, reason="ListenersNotValid", message=joined(faults))
     if not served:
         yield Verdict(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
-    elif not address:
+    elif lacking := [item for item in standing.lacking if item.reason is Reason.ADDRESS_NOT_USABLE]:
+        yield _first("Programmed", lacking, fine="")
+    elif not standing.address:
         message = "the Gateway has no address of its own"
         yield Verdict(type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message)
 

@@ -3,7 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import ListenerOutcome, Verdict
+from headgate.compiler.statuses import joined
 from headgate.control.conditions import Present, Said, programmed, progress_at, status_of, timed
 from headgate.envoy.names import GatewayRef
 from headgate.resources.gateway import CONTROLLER
@@ -18,7 +22,13 @@ def class_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]
     if (obj.get("spec") or {}).get("controllerName") != CONTROLLER or not said.generation:
         return None
     before = status_of(obj)
-    conditions = timed([_CLASS_ACCEPTED], before.get("conditions"), generation=said.generation, now=present.time)
+    faults = [item for item in said.findings if item.reason is Reason.INVALID_PARAMETERS]
+    accepted = (
+        structs.replace(_CLASS_ACCEPTED, status=False, reason=faults[0].reason.value, message=joined(faults))
+        if faults
+        else _CLASS_ACCEPTED
+    )
+    conditions = timed([accepted], before.get("conditions"), generation=said.generation, now=present.time)
     return {**before, "conditions": conditions}
 
 

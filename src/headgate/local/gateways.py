@@ -9,7 +9,7 @@ from typing import Any
 from headgate.errors import Conflict, DecodeError, Gone, NotFound
 from headgate.local.addresses import Addresses, NoAddress
 from headgate.resources.decode import read
-from headgate.resources.gateway import CONTROLLER, GROUP, Gateway, GatewayClass
+from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import api_version, key_of
 from headgate.store.base import Store
@@ -75,13 +75,13 @@ class GatewayAddresses:
 
     def _address(self, user: str, gateway: Gateway) -> str:
         """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
-        asked = [address for address in gateway.spec.addresses if address.value]
-        wanted = [address.value for address in asked if address.type == "IPAddress"] if asked else [gateway.address]
-        usable = [address for address in wanted if self._addresses.covers(address, "services")]
+        asked = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
+        usable = [item for item in asked or [gateway.address] if self._addresses.covers(item, "services")]
+        free = [item for item in usable if self._addresses.user(item) in ("", user)]
         try:
-            if usable and self._addresses.user(usable[0]) in ("", user):
+            if free:
                 self._addresses.release(user)
-                return self._addresses.hold(user, usable[0])
+                return self._addresses.hold(user, free[0])
             return "" if asked else self._addresses.take(user, "services")
         except NoAddress:
             return ""
@@ -89,7 +89,7 @@ class GatewayAddresses:
     async def _tell(self, obj: Object, address: str) -> None:
         """Write `status.addresses` where it differs. One that changed meanwhile is looked at again with its change."""
         status: Mapping[str, Any] = obj.get("status") or {}
-        given = [{"type": "IPAddress", "value": address}] if address else []
+        given = [{"type": IP_ADDRESS, "value": address}] if address else []
         if status.get("addresses", []) == given:
             return
         try:

@@ -77,6 +77,13 @@ _ADDRESS = record(
     type=text("IPAddress (when absent) or Hostname.", minLength=1, maxLength=253),
     value=text("The address itself.", maxLength=253),
 )
+_PARAMETERS = record(
+    "Names an object with settings; headgate has none, so nothing that names one is accepted.",
+    "group kind name",
+    group=text("The API group of the kind.", "group"),
+    kind=text("The kind.", "kind", minLength=1, maxLength=63),
+    name=text("The name.", minLength=1, maxLength=253),
+)
 _LISTENER_STATUS = record(
     "What became of one listener.",
     "name attachedRoutes conditions",
@@ -97,7 +104,12 @@ def gateway_class() -> Schema:
             controllerName=text(
                 "Who makes Gateways of this class real: headgate.dev/gateway-controller is headgate.", "controller"
             ),
-            parametersRef=anything("Settings of the class; headgate has none."),
+            parametersRef=record(
+                _PARAMETERS["description"],
+                "group kind name",
+                **_PARAMETERS["properties"],
+                namespace=text("The namespace, for a kind that has one.", "label"),
+            ),
             description=text("What the class is for.", maxLength=64),
         ),
         status=record(
@@ -122,7 +134,12 @@ def gateway() -> Schema:
             gatewayClassName=text("The class: headgate for a Gateway of headgate's.", minLength=1, maxLength=253),
             listeners=listing("The ports.", _LISTENER, key="name", minItems=1, maxItems=64),
             addresses=listing("Addresses to ask for; one is chosen when absent.", _ADDRESS, maxItems=16),
-            infrastructure=anything("Labels and annotations for what is made; headgate does not read it."),
+            infrastructure=record(
+                "Settings of what serves the Gateway.",
+                labels=words("Labels for what is made; headgate does not read them."),
+                annotations=words("Annotations for what is made; headgate does not read them."),
+                parametersRef=_PARAMETERS,
+            ),
             allowedListeners=anything("Where ListenerSets may be; headgate does not read it."),
             tls=anything("TLS towards backends and clients; headgate does not read it."),
         ),

@@ -9,6 +9,7 @@ from headgate.resources.workloads import LabelSelector
 
 GROUP = "gateway.networking.k8s.io"
 CONTROLLER = "headgate.dev/gateway-controller"
+IP_ADDRESS = "IPAddress"
 
 
 class GrantFrom(Input, frozen=True, kw_only=True):
@@ -40,10 +41,19 @@ class ReferenceGrant(Resource, frozen=True, kw_only=True):
     spec: ReferenceGrantSpec
 
 
+class ParametersReference(Input, frozen=True, kw_only=True):
+    """Names an object with settings of an implementation."""
+
+    group: str
+    kind: str
+    name: str
+
+
 class GatewayClassSpec(Input, frozen=True, kw_only=True):
     """Who makes Gateways of this class real."""
 
     controller_name: str
+    parameters_ref: ParametersReference | None = None
 
 
 class GatewayClass(Resource, frozen=True, kw_only=True):
@@ -101,10 +111,16 @@ class Listener(Input, frozen=True, kw_only=True):
 
 
 class GatewayAddress(Input, frozen=True, kw_only=True):
-    """An address that a Gateway asks for, or has."""
+    """An address that a Gateway asks for, or has; without a value, any address of the type."""
 
     value: str = ""
-    type: str = "IPAddress"
+    type: str = IP_ADDRESS
+
+
+class Infrastructure(Input, frozen=True, kw_only=True):
+    """Settings of what serves a Gateway."""
+
+    parameters_ref: ParametersReference | None = None
 
 
 class GatewaySpec(Input, frozen=True, kw_only=True):
@@ -113,6 +129,7 @@ class GatewaySpec(Input, frozen=True, kw_only=True):
     gateway_class_name: str
     listeners: tuple[Listener, ...] = ()
     addresses: tuple[GatewayAddress, ...] = ()
+    infrastructure: Infrastructure = Infrastructure()
 
 
 class GatewayStatus(Input, frozen=True, kw_only=True):
@@ -130,4 +147,4 @@ class Gateway(Resource, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         """The address that its listeners bind; empty while it has none."""
-        return next((given.value for given in self.status.addresses if given.type == "IPAddress"), "")
+        return next((given.value for given in self.status.addresses if given.type == IP_ADDRESS), "")
