@@ -38,5 +38,10 @@ def age(seconds: float) -> str:
     return f"{found // 86400:.0f}d"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Count a word: `1 pod`, `2 pods`; `many` is its plural where that is irregular."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def _plain(value: float, unit: str) -> str:
     return f"{value:.0f}{unit}" if value >= 10**_DIGITS else f"{value:.{_DIGITS}g}{unit}"

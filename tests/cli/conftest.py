@@ -1,7 +1,6 @@
 """The command as a user runs it: in this process for what reads files, as a program against an API that listens."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import socket
@@ -12,15 +11,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.identity.world import Signs, Time
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
+from headgate.control.feed import Feed
 from headgate.control.instance import Instance, write_instance
+from headgate.control.loop import Loop
+from headgate.control.machine import Machine
+from headgate.control.questions import Questions
+from headgate.envoy.view import Node
+from headgate.identity.credentials import Credentials
 from headgate.local.runtime_directory import runtime_directory
 from headgate.resources import decode
-from headgate.serve.apiserver import create_app, serve, write_kubeconfig
+from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
 from headgate.serve.certificate import Certificate, certificate_in
+from headgate.settings import Settings
 from headgate.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
 
 TOKEN = "a-token-for-tests"
 
@@ -119,6 +128,23 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return certificate_in(tmp_path_factory.mktemp("certificate"))
 
 
+class NoHost:
+    """A host that runs no proxies and no pods."""
+
+    def processes(self) -> Mapping[str, ProxyProcess]:
+        return {}
+
+    def pods(self) -> PodCounts | None:
+        return None
+
+
+def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
+    """Return what compiles a store's objects; no proxy comes."""
+    feed, fleet = Feed(store), Fleet()
+    credentials = Credentials(Signs(Time()), Time().schedule())
+    return feed, Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials), fleet
+
+
 @pytest.fixture
 async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World]:
     store = MemoryStore(admit=decode.admit)
@@ -131,10 +157,18 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         if options.follow:
             await asyncio.Event().wait()
 
+    machine = Machine(store, *plane(store))
+    working = [asyncio.create_task(part.run()) for part in (machine.feed, machine.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(state / "kubeconfig", url, TOKEN, certificate)
-        serving = asyncio.create_task(serve(create_app(store, token=TOKEN, logs=logs), listener, certificate))
+        serving = asyncio.create_task(
+            serve(
+                create_app(store, token=TOKEN, logs=logs, computed=Computed(questions=Questions(machine, NoHost()))),
+                listener,
+                certificate,
+            )
+        )
         world = World(store, state)
         instance = Instance(
             api=url,
@@ -146,7 +180,7 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         )
         write_instance(state, instance)
         yield world
-        serving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+        for task in (serving, *working):
+            task.cancel()
+        await asyncio.gather(serving, *working, return_exceptions=True)
         shutil.rmtree(world.probe.parent)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.cli.conftest import make_split, service
+from tests.cli.conftest import World, make_split, service
 
 Run = Callable[..., Any]
 VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
@@ -187,3 +187,17 @@ def test_a_mistake_does_not_hide_what_is_sound(run: Run, tmp_path: Path) -> None
     assert ended.code == 1
     assert len(json.loads(ended.out)["frontends"]) == 3
     assert "b.yaml:2: error" in ended.err
+
+
+async def test_without_files_the_running_mesh_is_checked(world: World) -> None:
+    for item in (*VERSIONS[:2], make_split({"website-v1": 90, "website-v2": 10})):
+        await world.store.create(item)
+    ended = await world.run("check")
+    lines = ended.out.splitlines()
+    missing = next(line for line in lines if "BackendNotFound" in line)
+    assert missing.startswith("warning BackendNotFound TrafficSplit default/website: spec.backends[1].service: ")
+    assert any("NoReadyEndpoints" in line for line in lines)  # files don't know which pods are ready
+    assert ended.code == 0
+    assert (await world.run("check", "--strict")).code == 1
+    found = json.loads((await world.run("check", "-o", "json")).out)
+    assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))

@@ -204,7 +204,7 @@ def test_connections_are_told_as_such(run: Run) -> None:
         (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
-        (("GET", "http://website/", "--from", "website"), "write pod/NAME or serviceaccount/NAME"),
+        (("GET", "http://website/", "--from", "website"), "write pod/NAME, deployment/NAME or serviceaccount/NAME"),
     ],
 )
 def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -240,3 +240,24 @@ async def test_a_running_headgate_is_asked_for_its_objects(world: World) -> None
     assert found["service"] == "default/website"
     assert [item["result"] for item in found["candidates"]] == ["matched", "not tried"]
     assert {item["status"] for item in found["backends"]} == {503}
+
+
+async def test_a_running_headgate_says_the_same_of_mistakes_as_files_do(world: World) -> None:
+    await put(world.store, *objects())
+    for arguments, code, words in (
+        (("http://website:8080/", "--from", "pod/nobody"), 1, "there is no Pod default/nobody"),
+        (("http://website:8080/", "--via", "gateway/none"), 1, "no Gateway default/none serves anything"),
+        (("http://website:8080/", "--from", "website"), 2, "'website' is no client; write pod/NAME, deployment/NAME"),
+        (("ftp://website/",), 2, "'ftp://website/' is not a URL to call"),
+    ):
+        ended = await world.run("explain", *arguments)
+        assert (ended.code, words in " ".join(ended.err.split())) == (code, True), ended.err
+
+
+async def test_each_header_of_the_request_reaches_a_running_headgate(world: World) -> None:
+    await put(world.store, *objects())
+    sent = ("-H", "x-a: one & two", "-H", "x-a: three", "-H", "a: b")
+    ended = await world.run("explain", "POST", "http://website:8080/x?q=1&r=%20", *sent, "-o", "json")
+    found = json.loads(ended.out)
+    assert found["url"] == "http://website:8080/x?q=1&r=%20"
+    assert found["candidates"][0]["result"] == "matched"

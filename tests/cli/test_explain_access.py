@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec import structs
-from tests.cli.conftest import World
 from tests.compiler.pods import config, obj, pod, service, target
-
-from headgate.control.instance import read_instance, write_instance
-from headgate.settings import Settings
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -205,21 +200,21 @@ def test_pods_of_one_service_are_told_apart_when_they_answer_differently(run: Ru
     assert "  refused    pod default/two, by mutual TLS\n" in ended.out
 
 
+def test_a_deployment_calls_as_its_pods_do(run: Run) -> None:
+    ended = run("explain", "http://bookstore:8080/books", "--from", "deployment/thief", "-f", EXAMPLE, "-o", "json")
+    found = json.loads(ended.out) | {"code": ended.code}
+    assert (found["caller"], found["identity"]) == (
+        "Deployment default/thief",
+        "spiffe://cluster.local/ns/default/sa/thief",
+    )
+    assert found["caller_note"] == "as its pod thief"
+    assert found["code"] == 1
+    missing = run("explain", "http://bookstore:8080/", "--from", "deploy/nobody", "-f", EXAMPLE)
+    assert (missing.code, "no pod of a Deployment default/nobody runs" in missing.err) == (1, True)
+
+
 def test_a_service_account_that_nobody_runs_as_is_told_so(explain: Callable[..., Any]) -> None:
     assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it (yet)"
-
-
-async def test_a_running_headgate_is_asked_with_its_own_settings(world: World) -> None:
-    """D21: a headgate with `--access deny` refuses what no TrafficTarget allows."""
-    instance = read_instance(world.state)
-    assert instance
-    write_instance(world.state, structs.replace(instance, settings=Settings(access="deny")))
-    server = pod("server", "10.1.0.1")
-    for item in (*service("web", ("server", "10.1.0.1")), server):
-        await world.store.create(item)
-    await world.status(server, server["status"])
-    ended = await world.run("explain", "GET", "http://web:8080/", "-o", "json")
-    assert not arrival(json.loads(ended.out))["allowed"]
 
 
 @pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])

@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.manifests import deployment, external, service
+from tests.e2e.manifests import deployment, external, service, split
 from tests.e2e.test_refusals import occupied
 from tests.e2e.wire import ask_unix
 from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
@@ -164,6 +164,54 @@ def test_a_refused_resource_is_shown_with_envoys_words_and_the_object_to_blame(w
         assert "Address already in use" in refusal["message"]
         assert refusal["time"]
         assert rows(headgate(world, "proxies").stdout)["gateway"][1] == "Refused"
+        state = headgate(world, "status")
+        assert state.returncode == 1
+        assert f"gateway refused 1 resource: outbound/{namespace}/taken/{port}" in state.stdout
     until(lambda: proxies(world)["gateway"]["state"] == "InSync")
     after = headgate(world, "proxies", "gateway").stdout
     assert "an earlier refusal, now resolved: listeners" in after
+
+
+def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
+    done = headgate(meshed, "status")
+    assert done.returncode == 0, done.stdout
+    lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
+    assert lines["objects"] == "all compiled"
+    assert lines["proxies"] == "2: 2 in sync"
+    assert lines["certificates"].startswith("2: the oldest is of")
+    assert lines["findings"] == "none"
+    assert lines["earlier run"] == "nothing is left of one"
+    found = json.loads(headgate(meshed, "status", "-o", "json").stdout)["status"]
+    assert (found["healthy"], found["problems"], found["pods"]) == (True, [], {"total": 1, "adopted": 0})
+    assert meshed.kubectl("get", "meshstatuses").splitlines()[1].split()[:3] == ["mesh", "yes", "2/2"]
+    away = subprocess.run([HEADGATE, "status", "--state", str(meshed.root / "none")], capture_output=True, check=False)
+    assert away.returncode == 3
+
+
+def test_check_without_files_and_explain_ask_the_running_mesh(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """D21: with `--access deny` nobody is let in whom no TrafficTarget allows, and explain knows the option."""
+    manifests = [
+        service("web", {"http": 8080}, selector={"app": "web"}),
+        deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
+    ]
+    world = new_world("--access", "deny", manifests={"site.yaml": "\n---\n".join(manifests)})
+    explained = headgate(world, "explain", "http://web:8080/", "-o", "json")
+    found = json.loads(explained.stdout)
+    assert [item["allowed"] for item in found["backends"][0]["arrivals"]] == [False]
+    assert explained.returncode == 1
+    caller = json.loads(headgate(world, "explain", "http://web:8080/", "--from", "deploy/web", "-o", "json").stdout)
+    assert (caller["caller"], caller["identity"].partition("/sa/")[2]) == ("Deployment default/web", "default")
+    assert headgate(world, "check").returncode == 0
+    world.apply(split("web", "web", {"nothing": 1}))
+    checked = headgate(world, "check")
+    assert "warning BackendNotFound TrafficSplit default/web: spec.backends[0].service" in checked.stdout
+    assert headgate(world, "check", "--strict").returncode == 1
+
+
+def test_what_survives_a_killed_headgate_is_shown(new_world: Callable[..., World], tmp_path: Path) -> None:
+    manifests = [deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
+    world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
+    world.kill()
+    world.start()
+    until(lambda: "earlier run   2 proxies and 1 pod" in headgate(world, "status").stdout)
+    assert {status["process"]["adopted"] for status in proxies(world).values()} == {True}

@@ -5,7 +5,24 @@ from typing import Any
 
 import pytest
 
-from headgate.resources.inspect import ObjectName, Proxy, ProxyConfig, ProxyStatus, ResourceType
+from headgate.compiler.requests import Asked, check
+from headgate.errors import NotFound
+from headgate.resources.inspect import (
+    About,
+    CertificateCounts,
+    Finding,
+    FindingCounts,
+    FindingList,
+    MeshState,
+    MeshStatus,
+    ObjectName,
+    Proxy,
+    ProxyConfig,
+    ProxyCounts,
+    ProxyStatus,
+    ResourceType,
+    Revisions,
+)
 from headgate.serve.apiserver import Computed, create_app
 from headgate.serve.inspect import ConfigAsked
 from headgate.store.memory import MemoryStore
@@ -37,6 +54,35 @@ class Answers:
     async def config(self, asked: ConfigAsked) -> Any:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
+
+    async def explain(self, sent: Asked) -> Any:
+        check(sent)
+        raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
+
+    async def findings(self) -> FindingList:
+        about = About(group="", kind="Service", namespace="b", name="web")
+        one = Finding(
+            metadata=ObjectName(namespace="b", name="web.1"),
+            object=about,
+            severity="error",
+            reason="Invalid",
+            field="spec",
+            message="is wrong",
+        )
+        return FindingList(objects=3, items=(one,))
+
+    def status(self) -> MeshStatus:
+        state = MeshState(
+            healthy=False,
+            problems=("one",),
+            started="2026-01-01T00:00:00Z",
+            headgate="1",
+            revisions=Revisions(stored=3, compiled=2),
+            proxies=ProxyCounts(total=3, in_sync=2, lagging=1),
+            certificates=CertificateCounts(total=3),
+            findings=FindingCounts(errors=1),
+        )
+        return MeshStatus(metadata=ObjectName(name="mesh"), status=state)
 
 
 @pytest.fixture
@@ -78,12 +124,44 @@ async def test_kubectl_gets_a_table(asker: Client) -> None:
     assert found["rows"][0]["object"]["metadata"] == {"name": "one", "namespace": "b"}
 
 
+async def cells(client: Client, path: str) -> dict[str, str]:
+    """Return the first row of a table, by titles."""
+    found = (await client.call("GET", f"{GROUP}/{path}", accept=TABLE)).body
+    return dict(zip((column["name"] for column in found["columnDefinitions"]), found["rows"][0]["cells"], strict=True))
+
+
+async def test_findings_and_the_meshs_status_have_tables_and_fields(asker: Client) -> None:
+    row = await cells(asker, "findings")
+    assert (row["Severity"], row["Object"], row["Message"]) == ("error", "Service/web", "spec: is wrong")
+    found = (await asker.call("GET", f"{GROUP}/namespaces/b/findings")).body
+    assert (found["kind"], found["objects"], found["items"][0]["object"]["name"]) == ("FindingList", 3, "web")
+    assert (await asker.call("GET", f"{GROUP}/namespaces/a/findings")).body["items"] == []
+    row = await cells(asker, "meshstatuses")
+    assert (row["Name"], row["Healthy"], row["Proxies"], row["Errors"]) == ("mesh", "no", "2/3", "1")
+    mesh = (await asker.call("GET", f"{GROUP}/meshstatuses/mesh")).body
+    assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "failures": 0}
+
+
+async def test_an_explanation_takes_the_request_from_the_query(asker: Client) -> None:
+    query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
+    answer = await asker.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
+    assert answer.code == 404
+    assert answer.body["message"] == "b POST http://web/ pod/x gateway/g (('a', 'b'), ('c', 'd'))"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "code"),
     [
         ("GET", "namespaces/b/proxies/three", 404),
         ("GET", "proxies/one", 404),
         ("GET", "nothing", 404),
+        ("GET", "meshstatuses/other", 404),
+        ("GET", "namespaces/b/findings/web.1", 404),
+        ("GET", "namespaces/b/explanations", 400),
+        ("GET", "explanations?url=http://web/", 400),
+        ("GET", "namespaces/b/explanations?url=ftp://web/", 400),
+        ("GET", "namespaces/b/explanations?url=http://web/&from=web", 400),
+        ("GET", "namespaces/b/explanations?url=http://web/&header=a", 400),
         ("GET", "namespaces/b/proxies/three/config", 404),
         ("GET", "namespaces/b/proxies/two/config?type=clutsers", 400),
         ("GET", "namespaces/b/proxies/two/nothing", 404),

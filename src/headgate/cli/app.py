@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Command] = {
     "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
     "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),
     "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
+    "status": Command("status:status", "Show the running mesh on one screen."),
     "proxies": Command("proxies:proxies", "Show what each proxy holds, acknowledged and refused."),
     "config": Command("config:config", "Show what a proxy was sent, and what it acknowledged."),
     "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),

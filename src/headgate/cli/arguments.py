@@ -1,5 +1,6 @@
 """Options that several commands share, and the kubectl way to name an object."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,7 @@ Manifests = Annotated[
 ]
 
 
-def existing(paths: list[Path]) -> list[Path]:
+def existing(paths: Sequence[Path]) -> Sequence[Path]:
     """Return the paths when all exist; a path that does not is wrong usage."""
     for path in paths:
         if path != STANDARD_INPUT and not path.exists():

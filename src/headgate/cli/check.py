@@ -1,28 +1,42 @@
-"""`headgate check`: every finding on manifests, with file and line, without a cluster."""
+"""`headgate check`: every finding on manifests with file and line, offline, or on the running mesh."""
 
+import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headgate.cli.arguments import Manifests, Output, existing
+from headgate.cli.arguments import Kubeconfig, Output, State, existing
+from headgate.cli.inspection import Inspection
+from headgate.cli.kubeconfig import find_access
 from headgate.cli.offline import Offline, compile_files
 from headgate.cli.output import NO, Format, note, print_document, stdout
 from headgate.cli.workload_findings import WorkloadFinding, workload_findings
 from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Finding
-from headgate.resources.meta import Value
+from headgate.figures import counted
+from headgate.resources.meta import Key, Value
 from headgate.store.files import Manifest
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
+SomeManifests = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[DIR|FILE...]", help="Manifests, YAML or JSON; - reads standard input.", show_default=False
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")]
 
 
 class Row(Value, frozen=True, kw_only=True):
-    """One finding and where it stands; `object` is empty for mistakes that leave no object to speak of."""
+    """One finding and where it stands; `object` is empty for mistakes that leave no object to speak of.
+
+    A finding on the running mesh has no file.
+    """
 
     file: str
     line: int
@@ -36,7 +50,8 @@ class Row(Value, frozen=True, kw_only=True):
     def text(self) -> str:
         """Write it in one line, as compilers do: `FILE:LINE: ` and what is wrong."""
         about = ": ".join(part for part in (self.object, self.field, self.message) if part)
-        return f"{self.file}:{self.line}: {self.severity.value} {self.reason} {about}"
+        place = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{place}{self.severity.value} {self.reason} {about}"
 
 
 class Verdict(Value, frozen=True, kw_only=True):
@@ -49,13 +64,19 @@ class Verdict(Value, frozen=True, kw_only=True):
     findings: tuple[Row, ...]
 
 
-def check(paths: Manifests, output: Output = Format.TABLE, strict: Strict = False) -> None:
-    """Find what is wrong with manifests, without running anything.
+def check(
+    paths: SomeManifests = None,
+    output: Output = Format.TABLE,
+    strict: Strict = False,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Find what is wrong with manifests, without running anything; without manifests, with the running mesh.
 
     Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say whether pods are ready,
-    so a Service with a selector counts as served.
+    so a Service with a selector counts as served. The running mesh has no files and lines, but knows its pods and proxies.
     """
-    verdict = judge(compile_files(existing(paths)))
+    verdict = judge(compile_files(existing(paths))) if paths else live(kubeconfig, state)
     if output is Format.TABLE:
         _print(verdict)
     else:
@@ -64,12 +85,35 @@ def check(paths: Manifests, output: Output = Format.TABLE, strict: Strict = Fals
         raise typer.Exit(NO)
 
 
+def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
+    """Return all findings on the running mesh, by object."""
+    found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).findings())
+    rows = [
+        Row(
+            file="",
+            line=0,
+            column=0,
+            severity=Severity(item.severity),
+            reason=item.reason,
+            object=str(Key(item.object.group, item.object.kind, item.object.namespace, item.object.name)),
+            field=item.field,
+            message=item.message,
+        )
+        for item in found.items
+    ]
+    return _verdict(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
+
+
 def judge(offline: Offline) -> Verdict:
     """Return all findings on a reading, in the order of files and lines."""
     rows = sorted({*_mistakes(offline), *_findings(offline), *_workload_findings(offline)}, key=_place)
+    return _verdict(len(offline.manifests.objects), rows)
+
+
+def _verdict(objects: int, rows: Sequence[Row]) -> Verdict:
     count = Counter(row.severity for row in rows)
     return Verdict(
-        objects=len(offline.manifests.objects),
+        objects=objects,
         errors=count[Severity.ERROR],
         warnings=count[Severity.WARNING],
         notes=count[Severity.NOTE],
@@ -133,11 +177,6 @@ def _print(verdict: Verdict) -> None:
 
 def summary(verdict: Verdict) -> str:
     """Say in a line how it went."""
-    counted = (("error", verdict.errors), ("warning", verdict.warnings), ("note", verdict.notes))
-    found = ", ".join(plural(number, word) for word, number in counted if number)
-    return f"{found or 'nothing wrong'} in {plural(verdict.objects, 'object')}"
-
-
-def plural(number: int, word: str) -> str:
-    """Count a word."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    counts = (("error", verdict.errors), ("warning", verdict.warnings), ("note", verdict.notes))
+    found = ", ".join(counted(number, word) for word, number in counts if number)
+    return f"{found or 'nothing wrong'} in {counted(verdict.objects, 'object')}"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -37,7 +37,7 @@ class Client:
         self._access = access
         self._url = urlsplit(access.server)
 
-    async def get(self, path: str, **query: str) -> Object:
+    async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
         async with self._answer(path, query) as response:
             return _object(await self._call(response.read()))
@@ -85,10 +85,10 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def _answer(
-        self, path: str, query: Mapping[str, str], *, method: str = "GET", body: bytes = b""
+        self, path: str, query: Mapping[str, str | Sequence[str]], *, method: str = "GET", body: bytes = b""
     ) -> AsyncIterator[Response]:
         """Ask, and give the answer when it is a good one."""
-        target = self._url.path + path + (f"?{urlencode(query)}" if query else "")
+        target = self._url.path + path + (f"?{urlencode(query, doseq=True)}" if query else "")
         connection = await self._call(self._connect())
         try:
             response = await self._call(_in_time(connection.ask(method, target, self._headers(method), body)))

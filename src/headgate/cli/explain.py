@@ -1,32 +1,27 @@
 """`headgate explain`: where a request would go, who lets it in, and why; from files, or from what a running headgate has."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
-from headgate.cli.offline import Access, Mtls
+from headgate.cli.inspection import Inspection
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.offline import Access, Mtls, offline
 from headgate.cli.output import NO, Format, print_document, stdout, usage_error
 from headgate.cli.trial import CONNECTION, FIXED, read_headers, read_method
-from headgate.cli.worlds import World, live, offline
-from headgate.compiler import arrivals
-from headgate.compiler.arrivals import MUTUAL_TLS, Arrival, Caller
-from headgate.compiler.explain import Backend, Copy, Explanation, Question, Tried, explain
-from headgate.errors import NotFound
-from headgate.model.request import Request
-from headgate.model.routing import GatewayPort
-from headgate.resources.registry import POD
+from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
+from headgate.compiler.explain import Backend, Copy, Explanation, Tried
+from headgate.compiler.requests import Asked, BadRequest, check, explain_request
 from headgate.settings import Settings
 
-PORTS = {"http": 80, "https": 443}
 ERROR_STATUSES = 400
-_PODS = {POD.kind.lower(), POD.plural, *POD.short}
-_ACCOUNTS = {"serviceaccount", "serviceaccounts", "sa"}
+OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
 What = Annotated[
     list[str],
@@ -44,8 +39,8 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="pod/NAME|serviceaccount/NAME",
-        help="Who calls; without it the gateway, and all who come through it.",
+        metavar="KIND/NAME",
+        help="Who calls: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
         show_default=False,
     ),
 ]
@@ -73,57 +68,29 @@ def explain_(
     *before, url = what
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
-    method = before[0] if before else "GET"
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in PORTS or not parts.hostname:
-        raise usage_error(f"{url!r} is not a URL to call; write for example http://website:8080/", option="URL")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = read_headers(header or (), fixed=FIXED - {CONNECTION})
-    request = Request(authority=parts.netloc, method=read_method(method), target=target, headers=headers)
-    settings = Settings(mtls=mtls, access=access)
-    world = offline(filename, settings) if filename else asyncio.run(live(kubeconfig, state))
-    port = parts.port or PORTS[parts.scheme]
-    caller = _caller(world, from_, namespace)
-    where: GatewayPort | str = parts.netloc
-    if via:
-        where = _gateway(world, via, namespace, port=port)
-        note = f"{caller.name} comes in through the Gateway" if from_ else ""
-        caller = arrivals.gateway(world.compiled.mesh.trust_domain, note)
-    question = Question(request=request, url=parts.geturl(), caller=caller)
-    found = explain(world.compiled, world.snapshot, where, question)
+    asked = Asked(
+        url=url,
+        method=read_method(before[0] if before else "GET"),
+        headers=read_headers(header or (), fixed=FIXED - {CONNECTION}),
+        caller=from_,
+        via=via,
+        namespace=namespace,
+    )
+    try:
+        check(asked)
+    except BadRequest as error:
+        raise usage_error(str(error), option=OPTIONS[error.part]) from None
+    if filename:
+        world = offline(filename, Settings(mtls=mtls, access=access))
+        found = explain_request(world.compiled, world.snapshot, asked)
+    else:
+        found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).explain(asked))
     if output is Format.TABLE:
         show(found)
     else:
         print_document(found, output)
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(NO)
-
-
-def _caller(world: World, text: str, namespace: str) -> Caller:
-    kind, _, name = text.partition("/")
-    if not text:
-        return arrivals.gateway(world.compiled.mesh.trust_domain)
-    if kind.lower() in _ACCOUNTS and name:
-        return arrivals.account(world.compiled, world.snapshot, namespace, name)
-    if kind.lower() not in _PODS or not name:
-        raise usage_error(f"{text!r} is no client; write pod/NAME or serviceaccount/NAME", option="--from")
-    if f"{namespace}/{name}" not in world.snapshot.pods:
-        raise NotFound(f"there is no Pod {namespace}/{name}; name its namespace with -n")
-    return arrivals.pod(world.compiled, world.snapshot, f"{namespace}/{name}")
-
-
-def _gateway(world: World, text: str, namespace: str, *, port: int) -> GatewayPort:
-    kind, _, name = text.partition("/")
-    if kind.lower() not in {"gateway", "gateways", "gtw"} or not name:
-        raise usage_error(f"{text!r} is no Gateway; write gateway/NAME", option="--via")
-    served = [item for item in world.compiled.mesh.gateways if item.gateway == f"{namespace}/{name}"]
-    for item in served:
-        if item.port == port:
-            return item
-    if served:
-        ports = ", ".join(str(item.port) for item in served)
-        raise NotFound(f"the Gateway {namespace}/{name} serves nothing on port {port}; it serves {ports}")
-    raise NotFound(f"no Gateway {namespace}/{name} serves anything; `headgate check` says why, -n names its namespace")
 
 
 def show(found: Explanation) -> None:

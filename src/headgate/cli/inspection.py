@@ -9,11 +9,15 @@ import msgspec
 
 from headgate.cli.client import Client
 from headgate.cli.kubeconfig import Access
+from headgate.compiler.explain import Explanation
+from headgate.compiler.requests import Asked
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.resources.inspect import API_VERSION, GROUP, Proxy, ProxyConfig
+from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
+
+NO_GROUP = f"this API has no {GROUP}: no headgate runs behind it, or an older one"
 
 T = TypeVar("T")
 
@@ -40,6 +44,35 @@ class Inspection:
         """Return the resources of a proxy. Raises NotFound that names the proxies that exist."""
         return self._read(await self._of_proxy(text, namespace, "/config", query), ProxyConfig)
 
+    async def explain(self, asked: Asked) -> Explanation:
+        """Say where a request would go. Raises NotFound for a client or a Gateway that does not exist."""
+        query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
+        headers = [f"{name}: {value}" for name, value in asked.headers]
+        try:
+            found = await self.client.get(_path("explanations", asked.namespace), **query, header=headers)
+        except NotFound as error:
+            raise await self._meant(error) from None
+        return self._read(found, Explanation)
+
+    async def findings(self) -> FindingList:
+        """Return what there is to say about the objects."""
+        return self._read(await self._list("findings"), FindingList)
+
+    async def status(self) -> MeshStatus:
+        """Return how the mesh is."""
+        try:
+            return self._read(await self.client.get(f"{_path('meshstatuses')}/{MESH}"), MeshStatus)
+        except NotFound as error:
+            raise await self._meant(error) from None
+
+    async def _meant(self, error: NotFound) -> HeadgateError:
+        """Return what a 404 is about: the group itself, or an object."""
+        try:
+            await self.client.get(f"/apis/{API_VERSION}")
+        except NotFound:
+            return HeadgateError(NO_GROUP)
+        return error
+
     async def _of_proxy(
         self, text: str, namespace: str, part: str = "", query: Mapping[str, str] = MappingProxyType({})
     ) -> Object:
@@ -54,7 +87,7 @@ class Inspection:
         try:
             return await self.client.get(_path(plural, namespace), **query)
         except NotFound:
-            raise HeadgateError(f"this API has no {GROUP}: no headgate runs behind it, or an older one") from None
+            raise HeadgateError(NO_GROUP) from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
         try:
@@ -65,7 +98,7 @@ class Inspection:
             ) from error
 
 
-def _path(plural: str, namespace: str) -> str:
+def _path(plural: str, namespace: str = "") -> str:
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{API_VERSION}{inside}/{plural}"
 

@@ -10,10 +10,11 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from headgate.cli import stand_ins
+from headgate.cli.arguments import existing
 from headgate.cli.stand_ins import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
-from headgate.compiler.snapshot import SERVICE_NAME_LABEL
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.control.feed import snapshot_of
 from headgate.errors import HeadgateError, Invalid
 from headgate.local.addresses import FIRST_RANGE, Addresses
@@ -32,6 +33,13 @@ Mtls = Annotated[
 Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: as `headgate up` is to be given it.")]
 
 
+class World(NamedTuple):
+    """Objects of files, and what they compile to."""
+
+    snapshot: Snapshot
+    compiled: Compiled
+
+
 class Offline(NamedTuple):
     """A reading of files, and what became of it."""
 
@@ -47,6 +55,16 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Off
         raise HeadgateError(f"there are no objects in {named}; manifests are files that end in .yaml, .yml or .json")
     objects = {manifest.key: manifest.object for manifest in manifests.objects}
     return Offline(manifests, compile_mesh(snapshot_of(completed(objects)), settings))
+
+
+def offline(paths: Sequence[Path], settings: Settings) -> World:
+    """Compile files for a question. Raises HeadgateError that names the first mistake which keeps a file from being read."""
+    manifests = read(existing(paths))
+    if not manifests.objects:
+        first = "; ".join(f"{item.file}:{item.line}: {item.message}" for item in manifests.problems[:1])
+        raise HeadgateError(first or f"there are no objects in {', '.join(map(str, paths))}")
+    snapshot = snapshot_of(completed({manifest.key: manifest.object for manifest in manifests.objects}))
+    return World(snapshot, compile_mesh(snapshot, settings))
 
 
 def completed(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:

@@ -64,7 +64,9 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     for key, obj in objects.items():
         template = (obj.get("spec") or {}).get("template") if key.kind in _TEMPLATED else None
         if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
-            metadata = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
+            owner = {"apiVersion": "apps/v1", "kind": key.kind, "name": key.name, "uid": "", "controller": True}
+            written = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
+            metadata = {**written, "ownerReferences": [owner]}
             pod = {"apiVersion": POD.hub, "kind": POD.kind, "metadata": metadata, "spec": template.get("spec") or {}}
             found[POD.key(key.namespace, key.name)] = pod
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}

@@ -103,7 +103,6 @@ async def running(options: Options) -> AsyncIterator[Running]:
             admin=str(sockets / "admin.sock"),
             pid=os.getpid(),
             metrics=exposed.url if exposed else "",
-            settings=ground.settings,
         )
         tasks = await stack.enter_async_context(background())
         parts = _Parts(

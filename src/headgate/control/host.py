@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headgate.control.gateway import GATEWAY
 from headgate.local.envoy import EnvoyProcess, EnvoyState
 from headgate.local.runtime import LocalRuntime
-from headgate.resources.inspect import ProxyProcess
+from headgate.resources.inspect import PodCounts, ProxyProcess
 
 
 class LocalHost:
@@ -19,6 +19,11 @@ class LocalHost:
         """Return the Envoy processes by node id."""
         states = {GATEWAY: self._envoy.state.get(), **self._runtime.sidecars()}
         return {node_id: _process(state) for node_id, state in states.items()}
+
+    def pods(self) -> PodCounts:
+        """Return how many pods run, and in how many a process of an earlier headgate goes on."""
+        adopted = self._runtime.pods()
+        return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
 
 def _process(state: EnvoyState) -> ProxyProcess:

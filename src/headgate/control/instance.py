@@ -13,7 +13,6 @@ import msgspec
 from headgate.errors import HeadgateError
 from headgate.private import write_private
 from headgate.resources.meta import Value
-from headgate.settings import Settings
 
 LOOPBACK = "127.0.0.1"
 INSTANCE = "instance.json"
@@ -25,8 +24,7 @@ _USUAL_LOWEST = 1024
 class Instance(Value, frozen=True, kw_only=True):
     """A running headgate; kept in the state directory as `instance.json` (0600). Addresses are `host:port`.
 
-    `metrics` is the URL that Prometheus is to read, if there is one. `settings` are what it compiles by: whoever compiles
-    its objects again (`headgate explain`) needs the same.
+    `metrics` is the URL that Prometheus is to read, if there is one.
     """
 
     api: str
@@ -36,7 +34,6 @@ class Instance(Value, frozen=True, kw_only=True):
     admin: str
     pid: int
     metrics: str = ""
-    settings: Settings = Settings()
 
 
 def read_instance(state: Path) -> Instance | None:

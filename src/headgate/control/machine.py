@@ -79,7 +79,7 @@ class Machine:
 
     async def compiled(self, revision: int) -> Compiled:
         """Wait until everything up to a revision of the store is compiled; return the result."""
-        await until(lambda: self._is_compiled(revision), *self._cells)
+        await until(lambda: self.is_compiled(revision), *self._cells)
         current = self.loop.compiled.get()
         if current is None:
             raise AssertionError("nothing is compiled after the wait for it")
@@ -97,7 +97,7 @@ class Machine:
 
         Not those that can't be told anything, because nobody signs their certificate: that is a finding.
         """
-        await until(lambda: self._is_compiled(revision) and self._is_settled(self._faults.get()), *self._cells)
+        await until(lambda: self.is_compiled(revision) and self._is_settled(self._faults.get()), *self._cells)
         return await self.compiled(revision)
 
     async def expected(self, node_id: str) -> None:
@@ -124,7 +124,8 @@ class Machine:
         proxy = self.fleet.proxies.get(node_id)
         return proxy is not None and proxy.settled()
 
-    def _is_compiled(self, revision: int) -> bool:
+    def is_compiled(self, revision: int) -> bool:
+        """Return whether everything up to a revision of the store is compiled."""
         snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
         if snapshot is None or compiled is None:
             return False

@@ -13,15 +13,29 @@ from typing import Protocol
 from cryptography import x509
 from msgspec import structs
 
+from headgate.compiler.explain import Explanation
+from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.requests import Asked, explain_request
 from headgate.control.machine import Machine
+from headgate.control.mesh_state import Observed, mesh_state
 from headgate.control.status import PROXY, Origin, origins
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, TypeUrl
 from headgate.envoy.readable import content
 from headgate.envoy.view import SIDECAR
+from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
+from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.resources import inspect
-from headgate.resources.inspect import Certificate, ObjectName, ProxyProcess, ProxyStatus, Refusal, ResourceType
+from headgate.resources.inspect import (
+    Certificate,
+    ObjectName,
+    PodCounts,
+    ProxyProcess,
+    ProxyStatus,
+    Refusal,
+    ResourceType,
+)
 from headgate.resources.meta import Key
 from headgate.resources.times import timestamp
 from headgate.serve.inspect import ConfigAsked
@@ -33,6 +47,8 @@ _TYPES: Mapping[str, TypeUrl] = dict(
 )
 _NAMES = {type_url: name for name, type_url in _TYPES.items()}
 _VERSION_BYTES = 6
+_NAME_BYTES = 4
+PATIENCE_S = 5.0  # for a build that is under way
 
 
 class Host(Protocol):
@@ -40,6 +56,9 @@ class Host(Protocol):
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node id; none of proxies that other machines run."""
+
+    def pods(self) -> PodCounts | None:
+        """Return how many pods it runs; none when it runs no pods itself."""
 
 
 class Questions:
@@ -49,6 +68,7 @@ class Questions:
         self.machine = machine
         self._host = host
         self._clock = clock
+        self._started = clock()
 
     def proxies(self) -> Sequence[inspect.Proxy]:
         """Return every proxy that the mesh has, by namespace and name."""
@@ -79,6 +99,45 @@ class Questions:
         if asked.content:  # seconds for a large mesh, so not on the loop that serves the proxies
             resources = await asyncio.to_thread(_with_content, found)
         return inspect.ProxyConfig(metadata=asked.proxy, node=proxy.id, resources=resources)
+
+    async def explain(self, sent: Asked) -> Explanation:
+        """Say where a request would go by all objects that are stored now. Raises BadRequest, NotFound, HeadgateError."""
+        compiled = await self._compiled()
+        snapshot = self.machine.feed.snapshot.get()
+        if snapshot is None or snapshot.revision != compiled.revision:
+            raise AssertionError("what is compiled is not of the snapshot right after the wait for it")
+        return explain_request(compiled, snapshot, sent)
+
+    async def findings(self) -> inspect.FindingList:
+        """Return what there is to say about the objects that are stored now, and about proxies. Raises HeadgateError."""
+        compiled = await self._compiled()
+        found = tuple(finding_of(item) for item in dict.fromkeys(self.machine.findings()))
+        return inspect.FindingList(objects=len(compiled.report.seen), items=found)
+
+    def status(self) -> inspect.MeshStatus:
+        """Return how the mesh is."""
+        machine, loop = self.machine, self.machine.loop
+        compiled = loop.compiled.get()
+        revisions = inspect.Revisions(
+            stored=machine.store.revision,
+            compiled=compiled.revision if compiled else 0,
+            current=machine.is_compiled(machine.store.revision),
+            failures=loop.failures,
+        )
+        world = Observed(revisions, tuple(self.proxies()), machine.findings(), self._host.pods())
+        return inspect.MeshStatus(
+            metadata=ObjectName(name=inspect.MESH), status=mesh_state(world, started=self._started, now=self._clock())
+        )
+
+    async def _compiled(self) -> Compiled:
+        revision = self.machine.store.revision
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await self.machine.compiled(revision)
+        except TimeoutError as error:
+            raise HeadgateError(
+                f"the objects of revision {revision} are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
+            ) from error
 
     def _origin(self) -> Origin:
         compiled = self.machine.loop.compiled.get()
@@ -146,11 +205,14 @@ def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
     state, message = _state(proxy, refusals, now)
     last = answers.rejected[0] if answers.rejected else None
+    waiting = min(answers.sent.values(), default=0.0) if proxy.session else 0.0
     return ProxyStatus(
         state=state,
         message=message,
+        serves=proxy.serves,
         connected=timestamp(answers.connected) if proxy.session else "",
         last_acknowledged=_time(max(answers.acknowledged.values(), default=0.0)),
+        waiting=_time(waiting),
         types=tuple(_type(proxy, name, type_url) for name, type_url in _TYPES.items()) if proxy.session else (),
         refusals=refusals,
         last_refusal=structs.replace(_refusal(proxy, last, origin), current=last in current) if last else None,
@@ -230,3 +292,17 @@ def _read(chain: str) -> tuple[float, float, str]:
 
 def _time(seconds: float) -> str:
     return timestamp(seconds) if seconds else ""
+
+
+def finding_of(item: Finding) -> inspect.Finding:
+    """Return a finding as the API has it. Its name is a digest of its content, after the name of the object."""
+    about = item.about
+    digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
+    return inspect.Finding(
+        metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
+        object=inspect.About(group=about.group, kind=about.kind, namespace=about.namespace, name=about.name),
+        severity=item.reason.severity.value,
+        reason=item.reason.value,
+        field=item.field,
+        message=item.message,
+    )

@@ -115,6 +115,7 @@ class ContainerRun:
     def __init__(self, plan: Plan, owner: Owner) -> None:
         self.state = ContainerState()
         self.process: Process | None = None
+        self.adopted = False
         self.plan = plan
         self.owner = owner
         self._failures = 0
@@ -137,7 +138,7 @@ class ContainerRun:
             await process.end(self.plan.grace)
             process = None
         if process:
-            self.process = process
+            self.process, self.adopted = process, True
             self._running(record, started=started, ready=ready)
             return
         ended = Ended(
@@ -206,7 +207,7 @@ class ContainerRun:
             taken = error.errno == errno.EADDRINUSE
             await self._refused("FailedBind" if taken else "CreateContainerError", str(error))
             return None
-        self.process = process
+        self.process, self.adopted = process, False
         record = Record(
             identity=process.identity,
             address=self.plan.address,

@@ -39,6 +39,7 @@ class ExternalRun:
 
     def __init__(self, plan: Plan, owner: Owner, identity: Identity) -> None:
         self.state = ContainerState()
+        self.adopted = False
         self.plan = plan
         self._owner = owner
         self._identity = identity

@@ -91,6 +91,11 @@ class PodRun:
         self._inits = [self._container(container) for container in self._typed.spec.init_containers]
         self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
 
+    @property
+    def adopted(self) -> bool:
+        """Whether a process of an earlier headgate goes on in it."""
+        return any(one.adopted for one in self._everyone())
+
     def see(self, pod: Object) -> None:
         """Take note of a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):

@@ -80,6 +80,10 @@ class LocalRuntime:
         """Return the state of each sidecar's process, by node id."""
         return {node_id(run.key): run.sidecar.process.get() for run in self._runs.values() if run.sidecar}
 
+    def pods(self) -> Mapping[str, bool]:
+        """Return the pods by uid, each with whether a process of an earlier headgate goes on in it."""
+        return {uid: run.adopted for uid, run in self._runs.items()}
+
     async def run(self) -> None:
         """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""
         self._work = asyncio.create_task(self._run(), name="local runtime")

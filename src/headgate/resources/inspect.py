@@ -74,12 +74,18 @@ class Certificate(Answer, frozen=True, kw_only=True):
 
 
 class ProxyStatus(Answer, frozen=True, kw_only=True):
-    """What headgate sent to a proxy, and what the proxy answered. `message` explains any state but InSync."""
+    """What headgate sent to a proxy, and what the proxy answered. `message` explains any state but InSync.
+
+    `waiting` is since when the oldest answer is due. `serves`: it was sent a configuration, by this headgate or an earlier
+    one, and goes by that while it is away.
+    """
 
     state: ProxyState
     message: str = ""
     connected: str = ""
+    serves: bool = False
     last_acknowledged: str = ""
+    waiting: str = ""
     types: tuple[ResourceType, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     last_refusal: Refusal | None = None
@@ -130,3 +136,112 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
 
 TYPES = ("clusters", "endpoints", "listeners", "routes", "scopes", "secrets")
 """The types of Envoy's resources, by the names that users know."""
+
+
+class About(Answer, frozen=True, kw_only=True):
+    """The object that a finding is about."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+
+class Finding(Answer, frozen=True, kw_only=True):
+    """Something to say about an object. `field` is the path as the user wrote it, `severity` error, warning or note.
+
+    Findings about objects without a namespace are in `default`, as Events about them are.
+    """
+
+    metadata: ObjectName
+    object: About
+    severity: str
+    reason: str
+    field: str
+    message: str
+    api_version: str = API_VERSION
+    kind: str = "Finding"
+
+
+class FindingList(Answer, frozen=True, kw_only=True):
+    """All findings, and of how many objects."""
+
+    objects: int
+    items: tuple[Finding, ...]
+    api_version: str = API_VERSION
+    kind: str = "FindingList"
+
+
+class Revisions(Answer, frozen=True, kw_only=True):
+    """How far the objects have come: the newest revision that is stored, and the newest that the compiler noticed.
+
+    `current`: everything that is stored is compiled. `failures` counts builds that a bug stopped.
+    """
+
+    stored: int
+    compiled: int
+    current: bool = True
+    failures: int = 0
+
+
+class ProxyCounts(Answer, frozen=True, kw_only=True):
+    """Proxies by their state; of those, `restarted` and `adopted` are where headgate runs the process."""
+
+    total: int
+    in_sync: int = 0
+    lagging: int = 0
+    refused: int = 0
+    disconnected: int = 0
+    restarted: int = 0
+    adopted: int = 0
+
+
+class CertificateCounts(Answer, frozen=True, kw_only=True):
+    """The proxies' certificates: when the oldest was issued, and when the first expires. `faults`: without a new one."""
+
+    total: int
+    oldest: str = ""
+    first_expiry: str = ""
+    faults: int = 0
+
+
+class FindingCounts(Answer, frozen=True, kw_only=True):
+    """Findings by severity."""
+
+    errors: int = 0
+    warnings: int = 0
+    notes: int = 0
+
+
+class PodCounts(Answer, frozen=True, kw_only=True):
+    """Pods that headgate runs itself. `adopted`: a process of an earlier headgate goes on in it."""
+
+    total: int = 0
+    adopted: int = 0
+
+
+class MeshState(Answer, frozen=True, kw_only=True):
+    """How the mesh is. `problems` says in words what is wrong; `healthy` means that there is none."""
+
+    healthy: bool
+    problems: tuple[str, ...]
+    started: str
+    headgate: str
+    revisions: Revisions
+    proxies: ProxyCounts
+    certificates: CertificateCounts
+    findings: FindingCounts
+    pods: PodCounts | None = None
+
+
+class MeshStatus(Answer, frozen=True, kw_only=True):
+    """The one object that sums up the mesh."""
+
+    metadata: ObjectName
+    status: MeshState
+    api_version: str = API_VERSION
+    kind: str = "MeshStatus"
+
+
+MESH = "mesh"
+"""The name of the one MeshStatus."""

@@ -22,7 +22,13 @@ class Resource(Value, frozen=True, kw_only=True):
 
 
 RESOURCES: Mapping[str, Resource] = {
-    item.plural: item for item in (Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),)
+    item.plural: item
+    for item in (
+        Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),
+        Resource(plural="explanations", kind="Explanation", verbs=("list",)),
+        Resource(plural="findings", kind="Finding", verbs=("list",)),
+        Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
+    )
 }
 
 

@@ -6,16 +6,20 @@ from typing import Any, TypeAlias
 
 from headgate.figures import NONE, age
 from headgate.resources import times
-from headgate.resources.inspect import Proxy
+from headgate.resources.inspect import Finding, Proxy
 from headgate.serve.inspect_query import Resource
 
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
 """Title, description and content of each column; the name comes first by itself."""
 
 
-def table(resource: Resource, items: Sequence[Any], api: str) -> dict[str, Any]:
+def columns(resource: Resource) -> Columns | None:
+    """Return the columns of a resource; none where it has no table."""
+    return _COLUMNS.get(resource.plural)
+
+
+def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
     """Return a Table with a line for each object."""
-    columns = _COLUMNS[resource.plural]
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{api}",
@@ -55,6 +59,10 @@ def _counts(name: str) -> Callable[[Proxy], str]:
     return content
 
 
+def _sentence(finding: Finding) -> str:
+    return f"{finding.field}: {finding.message}" if finding.field else finding.message
+
+
 _COLUMNS: Mapping[str, Columns] = {
     "proxies": (
         ("State", "InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
@@ -67,5 +75,22 @@ _COLUMNS: Mapping[str, Columns] = {
             (name.capitalize(), f"{name.capitalize()} that it holds, of those that it is to hold.", _counts(name))
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")
         ),
+    ),
+    "findings": (
+        ("Severity", "error, warning or note.", lambda item: item.severity),
+        ("Reason", "Why, as in conditions and Events.", lambda item: item.reason),
+        ("Object", "What it is about.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        ("Message", "What is wrong, and where.", _sentence),
+    ),
+    "meshstatuses": (
+        ("Healthy", "Whether nothing is wrong.", lambda item: "yes" if item.status.healthy else "no"),
+        (
+            "Proxies",
+            "Proxies in sync, of all.",
+            lambda item: f"{item.status.proxies.in_sync}/{item.status.proxies.total}",
+        ),
+        ("Errors", "Findings that are errors.", lambda item: str(item.status.findings.errors)),
+        ("Warnings", "Findings that are warnings.", lambda item: str(item.status.findings.warnings)),
+        ("Age", "How long ago headgate started.", lambda item: _since(item.status.started)),
     ),
 }

@@ -1,0 +1,88 @@
+"""`headgate status`: the running mesh on one screen."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import typer
+from rich.text import Text
+
+from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.check import STYLES
+from headgate.cli.inspection import Inspection
+from headgate.cli.kubeconfig import find_access
+from headgate.cli.output import NO, Format, print_document, stdout
+from headgate.cli.proxies import STYLES as PROXY_STYLES
+from headgate.cli.proxies import since
+from headgate.compiler.reasons import Severity
+from headgate.figures import counted
+from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, ProxyCounts
+
+
+def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:
+    """Show the running mesh on one screen: proxies, certificates, findings, and what survived from an earlier run.
+
+    Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
+    """
+    found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).status())
+    if output is Format.TABLE:
+        _show(found.status)
+    else:
+        print_document(found, output)
+    if not found.status.healthy:
+        raise typer.Exit(NO)
+
+
+def _show(mesh: MeshState) -> None:
+    console = stdout()
+    for title, text in _lines(mesh):
+        console.print(Text(f"{title:<14}") + text, soft_wrap=True)
+    for problem in mesh.problems:
+        console.print(problem, style="bold red", soft_wrap=True)
+
+
+def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
+    revisions = mesh.revisions
+    yield "headgate", Text(f"{mesh.headgate}, started {since(mesh.started)} ago")
+    yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is not compiled yet")
+    yield "proxies", _proxies(mesh.proxies)
+    yield "certificates", _certificates(mesh.certificates)
+    yield "findings", _findings(mesh.findings)
+    survived = [counted(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
+    survived += [counted(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
+    yield "earlier run", Text(" and ".join(survived) or "nothing is left of one")
+
+
+def _proxies(counts: ProxyCounts) -> Text:
+    states = (
+        ("in sync", counts.in_sync, PROXY_STYLES["InSync"]),
+        ("lagging", counts.lagging, PROXY_STYLES["Lagging"]),
+        ("refused", counts.refused, PROXY_STYLES["Refused"]),
+        ("disconnected", counts.disconnected, PROXY_STYLES["Disconnected"]),
+        ("restarted", counts.restarted, PROXY_STYLES["Lagging"]),
+    )
+    return _joined(f"{counts.total}: ", states)
+
+
+def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
+    shown = [Text(f"{number} {word}", style=style) for word, number, style in parts if number]
+    return Text(title) + (Text(", ").join(shown) if shown else Text("none"))
+
+
+def _certificates(counts: CertificateCounts) -> Text:
+    found = Text(f"{counts.total}")
+    if counts.total:
+        found += Text(f": the oldest is of {since(counts.oldest)} ago, the first expires at {counts.first_expiry}")
+    if counts.faults:
+        faults = counted(counts.faults, "proxy gets", "proxies get")
+        found += Text(f"; {faults} no new one", style=PROXY_STYLES["Refused"])
+    return found
+
+
+def _findings(counts: FindingCounts) -> Text:
+    parts = (
+        ("errors", counts.errors, STYLES[Severity.ERROR]),
+        ("warnings", counts.warnings, STYLES[Severity.WARNING]),
+        ("notes", counts.notes, STYLES[Severity.NOTE]),
+    )
+    return _joined("", parts)

@@ -1,0 +1,165 @@
+"""A request that a user asks about, in the user's words: what is sent, who sends it, through which Gateway.
+
+Commands and the inspect API read it here, so both understand the same words and answer with the same mistakes.
+"""
+
+from collections.abc import Iterator
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import structs
+
+from headgate.compiler import arrivals
+from headgate.compiler.arrivals import Caller
+from headgate.compiler.explain import Explanation, Question, explain
+from headgate.compiler.report import Compiled
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import HeadgateError, NotFound
+from headgate.model.request import Request
+from headgate.model.routing import GatewayPort
+from headgate.resources.meta import Value
+from headgate.resources.pods import Pod
+from headgate.resources.registry import POD
+
+PORTS = {"http": 80, "https": 443}
+POD_TEMPLATE_HASH = "pod-template-hash"
+_GATEWAYS = {"gateway", "gateways", "gtw"}
+_CLIENTS = {
+    **dict.fromkeys((POD.kind.lower(), POD.plural, *POD.short), "pod"),
+    **dict.fromkeys(("deployment", "deployments", "deploy"), "deployment"),
+    **dict.fromkeys(("serviceaccount", "serviceaccounts", "sa"), "serviceaccount"),
+}
+
+
+class BadRequest(HeadgateError):
+    """A part of the request can't be understood; `part` is its name: url, from or via."""
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+class Client(Value, frozen=True, kw_only=True):
+    """Who sends requests: `kind` is pod, deployment or serviceaccount."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class Asked(Value, frozen=True, kw_only=True):
+    """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty."""
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    caller: str = ""
+    via: str = ""
+    namespace: str = "default"
+
+
+def check(asked: Asked) -> None:
+    """Check all that needs no objects. Raises BadRequest."""
+    _parts(asked.url)
+    read_client(asked.caller, asked.namespace)
+    _gateway_name(asked)
+
+
+def explain_request(compiled: Compiled, snapshot: Snapshot, asked: Asked) -> Explanation:
+    """Explain a request. Raises BadRequest, and NotFound for a client or a Gateway that does not exist."""
+    parts = _parts(asked.url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    request = Request(authority=parts.netloc, method=asked.method, target=target, headers=asked.headers)
+    caller = _caller(compiled, snapshot, read_client(asked.caller, asked.namespace))
+    where: GatewayPort | str = parts.netloc
+    if name := _gateway_name(asked):
+        where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
+        note = f"{caller.name} comes in through the Gateway" if asked.caller else ""
+        caller = arrivals.gateway(compiled.mesh.trust_domain, note)
+    return explain(compiled, snapshot, where, Question(request=request, url=parts.geturl(), caller=caller))
+
+
+def _parts(url: str) -> SplitResult:
+    mistake = BadRequest("url", f"{url!r} is not a URL to call; write for example http://website:8080/")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        usable = parts.scheme in PORTS and parts.hostname and parts.port != 0
+    except ValueError as error:  # of the port, or of an address in brackets
+        raise mistake from error
+    if not usable:
+        raise mistake
+    return parts
+
+
+def read_client(text: str, namespace: str) -> Client | None:
+    """Read `KIND/NAME`; none for an empty text, which means the gateway. Raises BadRequest."""
+    if not text:
+        return None
+    kind, _, name = text.partition("/")
+    if kind.lower() not in _CLIENTS or not name or "/" in name:
+        raise BadRequest("from", f"{text!r} is no client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
+    return Client(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
+
+
+def _gateway_name(asked: Asked) -> str:
+    kind, _, name = asked.via.partition("/")
+    if asked.via and (kind.lower() not in _GATEWAYS or not name):
+        raise BadRequest("via", f"{asked.via!r} is no Gateway; write gateway/NAME")
+    return f"{asked.namespace}/{name}" if name else ""
+
+
+def _caller(compiled: Compiled, snapshot: Snapshot, client: Client | None) -> Caller:
+    if client is None:
+        return arrivals.gateway(compiled.mesh.trust_domain)
+    if client.kind == "serviceaccount":
+        return arrivals.account(compiled, snapshot, client.namespace, client.name)
+    full = f"{client.namespace}/{client.name}"
+    if client.kind == "pod":
+        if full not in snapshot.pods:
+            raise NotFound(f"there is no Pod {full}; name its namespace with -n")
+        return arrivals.pod(compiled, snapshot, full)
+    chosen = min(pods_of(snapshot, client), default="")
+    if not chosen:
+        raise NotFound(f"no pod of a Deployment {full} runs; name its namespace with -n")
+    caller = arrivals.pod(compiled, snapshot, chosen)
+    note = "; ".join(part for part in (f"as its pod {chosen.partition('/')[2]}", caller.note) if part)
+    return structs.replace(caller, name=f"Deployment {full}", note=note)
+
+
+def pods_of(snapshot: Snapshot, client: Client) -> Iterator[str]:
+    """Yield the pods (`namespace/pod`) that a client stands for."""
+    for name, pod in snapshot.pods.items():
+        if name.partition("/")[0] == client.namespace and _is_client(name, pod, client):
+            yield name
+
+
+def _is_client(name: str, pod: Pod, client: Client) -> bool:
+    match client.kind:
+        case "pod":
+            return name == f"{client.namespace}/{client.name}"
+        case "serviceaccount":
+            return (pod.spec.service_account_name or "default") == client.name
+        case _:
+            return deployment_of(pod) == client.name
+
+
+def deployment_of(pod: Pod) -> str:
+    """Return the Deployment of a pod, by its controller; empty when it has none."""
+    owner = next((item for item in pod.metadata.owner_references if item.controller), None)
+    if owner is None:
+        return ""
+    if owner.kind == "Deployment":  # in files, where no ReplicaSet stands between
+        return owner.name
+    revision = pod.metadata.labels.get(POD_TEMPLATE_HASH, "")
+    is_revision = owner.kind == "ReplicaSet" and revision and owner.name.endswith(f"-{revision}")
+    return owner.name.removesuffix(f"-{revision}") if is_revision else ""
+
+
+def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:
+    served = [item for item in compiled.mesh.gateways if item.gateway == name]
+    for item in served:
+        if item.port == port:
+            return item
+    if served:
+        ports = ", ".join(str(item.port) for item in served)
+        raise NotFound(f"the Gateway {name} serves nothing on port {port}; it serves {ports}")
+    raise NotFound(f"no Gateway {name} serves anything; `headgate check` says why, -n names its namespace")

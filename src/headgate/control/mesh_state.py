@@ -1,0 +1,104 @@
+"""How a mesh is, in sum: what `headgate status` shows, and what makes it end with 1 (pure)."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import headgate
+from headgate.compiler.reasons import Severity
+from headgate.compiler.report import Finding
+from headgate.figures import counted
+from headgate.resources import times
+from headgate.resources.inspect import (
+    CertificateCounts,
+    FindingCounts,
+    MeshState,
+    PodCounts,
+    Proxy,
+    ProxyCounts,
+    Revisions,
+)
+from headgate.resources.times import timestamp
+
+LATE_S = 5.0  # an answer that is due for less is no trouble: a change is on its way
+
+
+class Observed(NamedTuple):
+    """What is known at one moment; `pods` where the host runs them itself."""
+
+    revisions: Revisions
+    proxies: Sequence[Proxy]
+    findings: Sequence[Finding]
+    pods: PodCounts | None
+
+
+def mesh_state(world: Observed, *, started: float, now: float) -> MeshState:
+    """Sum up a mesh. Times are seconds since the epoch."""
+    problems = tuple(_problems(world, now))
+    return MeshState(
+        healthy=not problems,
+        problems=problems,
+        started=timestamp(started),
+        headgate=headgate.__version__,
+        revisions=world.revisions,
+        proxies=_proxies(world.proxies),
+        certificates=_certificates(world.proxies),
+        findings=_findings(world.findings),
+        pods=world.pods,
+    )
+
+
+def _problems(world: Observed, now: float) -> Iterator[str]:
+    for proxy in world.proxies:
+        yield from _of_proxy(proxy, now)
+    if errors := _findings(world.findings).errors:
+        yield f"{counted(errors, 'error')} in objects: `headgate check` shows them"
+    if world.revisions.failures:
+        builds = counted(world.revisions.failures, "build")
+        yield f"{builds} failed because of a bug in headgate: its log says more"
+
+
+def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:
+    status = proxy.status
+    if status.state == "Refused":
+        yield f"{proxy.node} refused {counted(len(status.refusals), 'resource')}: {status.message}"
+    if status.state == "Lagging" and status.waiting and now - times.seconds(status.waiting) > LATE_S:
+        yield f"{proxy.node} lags: {status.message}"
+    if status.state == "Disconnected" and status.serves:
+        yield f"{proxy.node} is disconnected: {status.message}"
+    if status.process and not status.process.pid and status.process.failure:
+        yield f"{proxy.node} does not run: {status.process.failure}"
+    if (certificate := status.certificate) and certificate.fault:
+        yield f"{proxy.node} gets no certificate: {certificate.fault}"
+    elif certificate and times.seconds(certificate.not_after) < now:
+        yield f"{proxy.node} has a certificate that expired at {certificate.not_after}"
+
+
+def _proxies(proxies: Sequence[Proxy]) -> ProxyCounts:
+    states = Counter(proxy.status.state for proxy in proxies)
+    processes = [proxy.status.process for proxy in proxies if proxy.status.process]
+    return ProxyCounts(
+        total=len(proxies),
+        in_sync=states["InSync"],
+        lagging=states["Lagging"],
+        refused=states["Refused"],
+        disconnected=states["Disconnected"],
+        restarted=sum(process.restarts > 0 for process in processes),
+        adopted=sum(process.adopted for process in processes),
+    )
+
+
+def _certificates(proxies: Sequence[Proxy]) -> CertificateCounts:
+    found = [proxy.status.certificate for proxy in proxies if proxy.status.certificate]
+    held = [one for one in found if one.not_after]
+    return CertificateCounts(
+        total=len(held),
+        oldest=min((one.not_before for one in held), default=""),
+        first_expiry=min((one.not_after for one in held), default=""),
+        faults=sum(bool(one.fault) for one in found),
+    )
+
+
+def _findings(findings: Sequence[Finding]) -> FindingCounts:
+    count = Counter(item.reason.severity for item in findings)
+    return FindingCounts(errors=count[Severity.ERROR], warnings=count[Severity.WARNING], notes=count[Severity.NOTE])
