@@ -1,5 +1,6 @@
 """What everything else on one machine stands on: the state directory, the objects in it, and the addresses."""
 
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -11,6 +12,7 @@ from msgspec import structs
 from headgate.control.admission import chain, deny_self_reference
 from headgate.control.instance import lock, lowest_port
 from headgate.control.options import Options
+from headgate.control.private_state import close_to_others
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.gateways import ensure_class
 from headgate.local.injection import admit_sidecars
@@ -24,6 +26,7 @@ from headgate.store.base import Admit, Change, Kept
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
 
+log = logging.getLogger(__name__)
 DATABASE = "objects.sqlite"
 GUARDS = "guards.json"
 
@@ -41,11 +44,16 @@ class Ground(NamedTuple):
 
 
 def state_directory(options: Options, stack: AsyncExitStack) -> Path:
-    """Make and lock the state directory; remove an ephemeral one at the end, unless it existed before."""
+    """Make and lock the state directory, closed to other users.
+
+    An ephemeral one is removed at the end, unless it existed before. Raises HeadgateError.
+    """
     new = not options.state.exists()
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.ephemeral and new:
         stack.callback(shutil.rmtree, options.state, ignore_errors=True)
+    for message in close_to_others(options.state):
+        log.warning("%s", message)
     stack.enter_context(lock(options.state))
     return options.state
 

@@ -16,6 +16,7 @@ from headgate.resources.meta import Value
 
 LOOPBACK = "127.0.0.1"
 INSTANCE = "instance.json"
+LOCK = "lock"
 TOKEN = "token"  # noqa: S105  # a file's name
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _USUAL_LOWEST = 1024
@@ -52,7 +53,7 @@ def write_instance(state: Path, instance: Instance) -> None:
 @contextmanager
 def lock(state: Path) -> Iterator[None]:
     """Keep other headgates off a state directory until the end, however that comes. Raises HeadgateError."""
-    with (state / "lock").open("w") as file:
+    with os.fdopen(os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

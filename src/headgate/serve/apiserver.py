@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.private import write_private
-from headgate.serve import discovery, inspect_query, media, openapi, paths, reviews
+from headgate.serve import discovery, health, inspect_query, media, openapi, paths, reviews
 from headgate.serve.certificate import Certificate
 from headgate.serve.guard import guarded
 from headgate.serve.inspect import InspectApi, Questions
@@ -34,7 +34,7 @@ from headgate.store.base import Store
 from headgate.telemetry.flows import Source
 
 _log = logging.getLogger(__name__)
-_OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+_OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
 _DISCOVERY = "APIGroupDiscoveryList"
@@ -154,6 +154,8 @@ class _Api:
             return await self._of_objects(request, parts)
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
+        if parts[0] in health.ENDPOINTS:
+            return await health.health(parts, request.query_params, self._resources.check)
         return _described(request, parts)
 
     async def _of_objects(self, request: Request, parts: list[str]) -> Response:
@@ -179,10 +181,8 @@ async def _review(request: Request, resource: str) -> Response:
 
 
 def _described(request: Request, parts: list[str]) -> Response:
-    """Answer what the API says of itself: health, version, discovery, schemas."""
+    """Answer what the API says of itself: version, discovery, schemas."""
     match parts:
-        case ["healthz" | "livez" | "readyz", *_]:
-            return PlainTextResponse("ok")
         case ["openapi", *document]:
             return _openapi(request, document)
         case ["api" | "apis"]:

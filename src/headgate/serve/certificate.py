@@ -13,6 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from headgate.private import write_private
 
 NAME = "headgate"
+KEY = "api.key"
 LIFETIME = timedelta(days=3650)
 CLOCK_SKEW = timedelta(hours=1)
 
@@ -27,7 +28,7 @@ class Certificate(NamedTuple):
 
 def certificate_in(directory: Path) -> Certificate:
     """Return the certificate of a state directory; makes one (key readable by the owner only) when there is none."""
-    path, key_path = directory / "api.crt", directory / "api.key"
+    path, key_path = directory / "api.crt", directory / KEY
     if not (path.exists() and key_path.exists()):
         certificate, key = self_signed()
         write_private(key_path, key)

@@ -37,6 +37,10 @@ class ResourceApi:
         self._logs = logs
         self._closing = closing
 
+    async def check(self) -> None:
+        """Return when a write would be kept. Raises Unavailable."""
+        await self._objects.store.check()
+
     async def answer(self, request: Request, place: Place) -> Response:
         """Answer one request."""
         target, subresource = place

@@ -40,6 +40,9 @@ class Store(Protocol):
     def revision(self) -> int:
         """The number of the newest change; it only grows, across restarts too."""
 
+    async def check(self) -> None:
+        """Return when a write would be kept. Raises Unavailable with the reason when none would."""
+
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
 

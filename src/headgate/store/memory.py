@@ -27,6 +27,9 @@ class Journal(Protocol):
     def load(self) -> tuple[int, Sequence[Object]]:
         """Return the newest revision and all objects as of it. Raises StoreError."""
 
+    def check(self) -> None:
+        """Write something that changes nothing. Raises Unavailable when the disk refuses."""
+
     def append(self, changes: Sequence[Change]) -> None:
         """Keep the changes of one call, all or none; when it returns they survive the process. Raises StoreError."""
 
@@ -66,6 +69,11 @@ class MemoryStore:
     def revision(self) -> int:
         """The number of the newest change."""
         return self._history.revision
+
+    async def check(self) -> None:
+        """Return when a write would be kept. Raises Unavailable with the reason when none would."""
+        if self._journal:
+            self._journal.check()
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""

@@ -13,6 +13,7 @@ After a restart of the machine the revision leaps ahead, so that it never goes b
 import fcntl
 import os
 import sqlite3
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from headgate.store.base import Change
 
 _APPLICATION = 0x68656467  # "hedg": marks the file as ours
 _FORMAT = 1
+_ROOM = 64 * 1024  # bytes that must be free for the store to count as writable
 _LEAP = 1_000_000  # more changes than can wait for a sync
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
@@ -79,13 +81,32 @@ class SqliteJournal:
 
     def append(self, changes: Sequence[Change]) -> None:
         """Commit the changes of one call. Raises Unavailable when the disk refuses, and nothing is changed then."""
+        with self._writing():
+            self._write(changes)
+
+    def check(self) -> None:
+        """Commit a change of nothing, and write a file beside the store as large as many writes are.
+
+        The log that a commit goes to may have room when the disk has none left. Raises Unavailable.
+        """
+        with self._writing():
+            self._connection.execute("UPDATE state SET revision = revision")
+        try:
+            with tempfile.TemporaryFile(dir=self._path.parent) as file:
+                file.write(b"\0" * _ROOM)
+        except OSError as error:
+            raise self._unwritable(error.strerror) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
             with _transaction(self._connection):
-                self._write(changes)
+                yield
         except sqlite3.Error as error:
-            raise Unavailable(
-                f"the store {self._path} can't be written: {error}; free space or mend the disk"
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, reason: object) -> Unavailable:
+        return Unavailable(f"the store {self._path} can't be written: {reason}; free space or mend the disk")
 
     def _write(self, changes: Sequence[Change]) -> None:
         for change in changes:
