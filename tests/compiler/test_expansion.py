@@ -208,3 +208,32 @@ def test_one_root_may_have_any_number_of_matches():
     request = Request(authority="shop", headers=(("x-a", str(2 * MOST_ROWS - 1)),))
     found = decide(result.mesh, result.mesh.gateways[0], request).receivers
     assert found == {PortRef("default/a", 80): Fraction(1, 2), PortRef("default/b", 80): Fraction(1, 2)}
+
+
+def test_a_grpc_route_asks_the_matches_of_its_backend():
+    """A method and a split's path are two expressions on one path."""
+    group = HTTPRouteGroup(
+        spec=HTTPRouteGroupSpec(matches=(HttpMatch(name="shop", path_regex="/shop.*", headers={"x-user": "a.*"}),))
+    )
+    split = TrafficSplit(
+        spec=TrafficSplitSpec(
+            service="r1",
+            backends=(Backend(service="a", weight=1), Backend(service="b", weight=0)),
+            matches=(MatchReference(kind="HTTPRouteGroup", name="g"),),
+        )
+    )
+    rule = rt.GRPCRouteRule(
+        matches=(rt.GRPCRouteMatch(method=rt.GRPCMethodMatch(method="Get")),), backend_refs=(ref("r1"),)
+    )
+    spec = rt.GRPCRouteSpec(parent_refs=(rt.ParentReference(name="edge"),), rules=(rule,))
+    world = BASE | {ROUTE_GROUP.key("default", "g"): group, TRAFFIC_SPLIT.key("default", "s"): split}
+    mesh = compiled(world | {Key(gw.GROUP, "GRPCRoute", "default", "calls"): rt.GRPCRoute(spec=spec)}).mesh
+
+    def receivers(target, user):
+        request = Request(authority="shop", method="POST", target=target, headers=(("x-user", user),))
+        return dict(decide(mesh, mesh.gateways[0], request).receivers)
+
+    assert receivers("/shop.v1.Cart/Get", "alice") == {PortRef("default/a", 80): 1}
+    assert receivers("/shop.v1.Cart/Get", "bob") == {PortRef("default/r1", 80): 1}
+    assert receivers("/other.Cart/Get", "alice") == {PortRef("default/r1", 80): 1}
+    assert receivers("/shop.v1.Cart/List", "alice") == {404: 1}

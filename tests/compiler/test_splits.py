@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,7 +109,30 @@ def test_a_backend_without_weight_needs_no_endpoints():
 def test_nobody_with_a_weight_is_left_so_nobody_gets_anything():
     result = compiled(world({"a": 0, "b": 1}, ports={"b": (81,)}))
     assert targets(result) == {}
-    assert reasons(result) == [Reason.ALL_WEIGHTS_ZERO, Reason.PORT_MISMATCH]
+    assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
+
+
+def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
+    """D9, D10: no weight is said to be 0 that is not."""
+    objects = world({"a": 0, "missing": 100}, dead={"missing"})
+    del objects[SERVICE.key("default", "missing")]
+    result = compiled(objects)
+    assert targets(result) == {}
+    first, second = result.report.findings
+    assert (first.reason, first.field) == (Reason.BACKEND_NOT_FOUND, "spec.backends[1].service")
+    assert (second.reason, second.field) == (first.reason, first.field)
+    assert first.message == "traffic will not be split for missing: there is no such Service (yet)"
+    assert second.message == (
+        "without missing, no backend with a weight above 0 is left for default/web:80; its requests are answered with 503"
+    )
+
+
+@pytest.mark.parametrize("ports", [{}, {"b": (81,)}, {"a": (81,), "b": (82,)}])
+def test_all_weights_are_zero_so_nothing_is_served_whoever_offers_the_port(ports):
+    """D10."""
+    result = compiled(world({"a": 0, "b": 0}, ports=ports))
+    assert targets(result) == {}
+    assert reasons(result)[0] is Reason.ALL_WEIGHTS_ZERO
 
 
 def test_no_backend_offers_the_port_so_the_root_serves_itself():

@@ -83,6 +83,24 @@ def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> N
     assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
 
+def test_all_weights_zero_is_503_where_no_backend_offers_the_port(world: World, namespace: str) -> None:
+    """D10 comes before D9: the root's own endpoints get nothing."""
+    root = world.backend("root")
+    world.apply(
+        external("web", root),
+        external("web-v1", world.backend("v1"), port=1024),
+        split("web", "web", {"web-v1": 0, "gone": 0}),
+        namespace=namespace,
+    )
+    request = world.request("web", 8080, namespace=namespace)
+    assert world.send(20, request) == {"503": 20}
+    assert root.requests == 0
+    assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
+    assert world.event("Programmed", "web", namespace)[2] == "every proxy holds port 8080: web-v1 0%, gone 0%, 503 100%"
+    world.apply(split("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
+    assert world.send(20, request) == {"root": 20}
+
+
 def test_a_weight_of_zero_gets_nothing_whatever_is_left(world: World, namespace: str) -> None:
     """R8, D9."""
     idle = world.backend("idle")

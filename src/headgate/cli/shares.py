@@ -104,7 +104,8 @@ def _by_split(service: str, port: int, split: Object, backends: Sequence[Mapping
         if reason == Reason.NO_READY_ENDPOINTS.value and keeps:
             weights[FAILS] = weights.get(FAILS, 0) + weight
         weights[name] = 0 if reason else weight
-    if backends and all(backend.get("reason") in _UNRESOLVED for backend in backends):
+    weighted = any(int(str(backend["weight"])) for backend in backends)
+    if weighted and all(backend.get("reason") in _UNRESOLVED for backend in backends):
         weights = {service: 1}  # with no backend left, the root serves its own requests
     total = sum(weights.values())
     shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())

@@ -130,7 +130,7 @@ EXPLAINED = {
         "The backend has no ready endpoint: the others of a split share its traffic, a route answers its share with 503.",
     ),
     Reason.ALL_WEIGHTS_ZERO: Explained(
-        _WARNING, _READY, "No backend with a weight above 0 is left; requests are answered with an error."
+        _WARNING, _READY, "No backend has a weight above 0; requests are answered with an error."
     ),
     Reason.WEIGHTS_ROUNDED: Explained(
         _NOTE, _PROGRAMMED, "The weights of a sticky split are not whole 10 000ths; the nearest are used."

@@ -1,9 +1,10 @@
 """TrafficSplits to routes: which backends share a root's port, by which weights, and why the others don't (001, 004).
 
 Cases on one port of the root, first that holds (D9, D10; docs/traffic-split.md):
-1. a backend with weight is left: those share the traffic by their relative weights;
-2. nobody is left and no backend offers the port at all: the root's plain behaviour;
-3. otherwise: 503. The user's weights say that nobody else may have this traffic.
+1. all weights are 0: 503;
+2. a backend with weight is left: those share the traffic by their relative weights;
+3. none is left, and no backend offers the port at all: the root's plain behaviour;
+4. otherwise: 503. The user's weights say that nothing else may have this traffic.
 
 On a port that is not HTTP the same holds for connections, and only of splits without matches (D7, docs/protocols.md).
 """
@@ -163,13 +164,21 @@ class Claims:
         self.findings += [_finding(key, item) for item in on_port if item.reason and item.index not in known]
         decided = _decide(on_port, root, keep_share=keep_share)
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
-            message = f"no backend with a weight above 0 is left for {root}; {self._effect(root, REFUSED)}"
-            self.findings.append(
-                Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
-            )
+            self.findings.append(self._nothing_left(key, root, on_port))
         decided = self._stuck(key, split, root, decided=decided, on_port=on_port)
         self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
         return decided
+
+    def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[Candidate]) -> Finding:
+        """Say why no backend gets requests: the weights that are written, or the backends that would have them."""
+        effect = self._effect(root, REFUSED)
+        weighted = [item for item in on_port if item.weight]
+        if not weighted:
+            message = f"every backend has the weight 0, so nothing serves {root}; {effect}"
+            return Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
+        names = ", ".join(item.written for item in weighted)
+        message = f"without {names}, no backend with a weight above 0 is left for {root}; {effect}"
+        return _finding(key, structs.replace(weighted[0], message=message))
 
     def _stuck(
         self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[Candidate]
@@ -253,6 +262,8 @@ def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
 def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:
     live = [item for item in candidates if item.reason is None and item.weight]
     failed = [item for item in candidates if keep_share and item.reason is Reason.NO_READY_ENDPOINTS]
+    if not any(item.weight for item in candidates):
+        return Split(targets=())
     if not live and not failed and all(item.reason in _UNRESOLVED for item in candidates):
         return plain(root)
     weights = whole_weights([item.weight for item in (*live, *failed)])

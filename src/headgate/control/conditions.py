@@ -18,7 +18,12 @@ _FINE = {
     Condition.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
 _CONFLICTED = "Conflicted"
-_NO_SUCH_BACKEND = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
+_NO_SUCH_BACKEND = {
+    Reason.BACKEND_NOT_FOUND,
+    Reason.PORT_MISMATCH,
+    Reason.PROTOCOL_MISMATCH,
+    Reason.REF_NOT_PERMITTED,
+}
 _NAMED = 5  # proxies that a message names
 Resource = tuple[TypeUrl, str]
 
@@ -138,7 +143,8 @@ def _parts(outcome: Outcome) -> Iterator[str]:
     for item in outcome.shares:
         yield f"{item.service.split('/')[-1]} {percent(item)}"
     rest = 1 - sum((Fraction(item.numerator, item.denominator) for item in outcome.shares), Fraction(0))
-    if rest == 1 and all(item.left_out in _NO_SUCH_BACKEND for item in outcome.shares):
+    weighted = any(item.weight for item in outcome.shares)
+    if rest == 1 and weighted and all(item.left_out in _NO_SUCH_BACKEND for item in outcome.shares):
         yield f"the plain Service {outcome.ref.service.split('/')[-1]} 100%"
     elif rest:
         yield f"503 {_percent(rest)}"
