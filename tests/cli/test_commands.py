@@ -33,7 +33,7 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
     ("arguments", "told"),
     [
         (["chek"], "Did you mean 'check'?"),
-        (["check"], "Missing argument"),
+        (["compile"], "Missing argument"),
         (["check", "nowhere"], "nowhere does not exist; name a directory or a file of manifests"),
         (["check", ".", "--colour"], "No such option"),
         (["wait", "website"], "write KIND/NAME"),

@@ -139,7 +139,7 @@ async def test_findings_and_the_meshs_status_have_tables_and_fields(asker: Clien
     row = await cells(asker, "meshstatuses")
     assert (row["Name"], row["Healthy"], row["Proxies"], row["Errors"]) == ("mesh", "no", "2/3", "1")
     mesh = (await asker.call("GET", f"{GROUP}/meshstatuses/mesh")).body
-    assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "failures": 0}
+    assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "current": True, "failures": 0}
 
 
 async def test_an_explanation_takes_the_request_from_the_query(asker: Client) -> None:
