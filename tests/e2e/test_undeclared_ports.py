@@ -1,16 +1,18 @@
 """Services that lead to ports which no container declares: traffic passes the sidecar, or objects say that it does not (D26)."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e import manifests
 from tests.e2e.identity_rig import headgate
 from tests.e2e.manifests import POD, service
 from tests.e2e.test_sidecars import ask
-from tests.e2e.world import World, until
+from tests.e2e.world import HEADGATE, World, until
 
 BYPASS = 31002  # where the process listens whatever its sidecar does
 
@@ -83,6 +85,38 @@ def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
     files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": leading("web", 31001)}
     files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
     return new_world(manifests=files)
+
+
+def test_a_target_port_that_no_container_serves_is_named_where_users_look(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """R37, D26: Service 3001, container 3000. The condition, the Event, kubectl's warning, and check; until it is mended."""
+    deployed = json.loads(manifests.deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
+    (tmp_path / "index.html").write_text("web")
+    (container,) = deployed["spec"]["template"]["spec"]["containers"]
+    container["command"] = [sys.executable, "-m", "http.server", "-d", str(tmp_path), "--bind", "$(HOST)", "$(PORT)"]
+    manifest = json.dumps(deployed)
+    wrong = json.loads(service("web", {"http": 8080}, selector={"app": "web"}))
+    wrong["spec"]["ports"][0]["targetPort"] = 31001
+    world = new_world(manifests={"web.yaml": f"{manifest}\n---\n{json.dumps(wrong)}"})
+    until(lambda: world.send(1, world.request("web", 8080)) == {"503": 1})
+    severity, _, message = world.event("TargetPortNotDeclared", "web")
+    assert severity == "Warning"
+    assert "port 8080 leads to port 31001 of pod default/web-" in message
+    assert "no container declares it (declared: 31000)" in message
+
+    def condition() -> tuple[str, str]:
+        (found,) = world.get("service/web")["status"]["conditions"]
+        return found["status"], found["reason"]
+
+    until(lambda: condition() == ("False", "TargetPortNotDeclared"))
+    checked = subprocess.run([HEADGATE, "check", str(world.directory)], capture_output=True, text=True, check=False)
+    assert "web.yaml:3: warning TargetPortNotDeclared Service default/web: spec.ports[0].targetPort" in checked.stdout
+    warned = world.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
+    assert "Warning: spec.ports[0].targetPort: port 8080 leads to port 31001" in warned
+    world.write("web.yaml", f"{manifest}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
+    until(lambda: condition() == ("True", "ResolvedRefs"))
+    until(lambda: world.send(1, world.request("web", 8080)) == {"web": 1})
 
 
 def answers(world: World, service: str, *accounts: str) -> Sequence[str]:

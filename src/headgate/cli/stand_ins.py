@@ -33,10 +33,13 @@ _SIDECARS: Mode = "all"
 def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Object]:
     """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
-    services = _services(objects)
+    written = sorted(written_pods(objects).items())
+    namespaces = {key.namespace for key, _ in written}
+    around = {name: _around(objects, name) for name in namespaces}
+    services = {name: _services(objects, name) for name in namespaces}
     return {
-        key: _placed(_with_ports(_injected(pod, _around(objects, key.namespace)), services, numbers), addresses)
-        for key, pod in sorted(written_pods(objects).items())
+        key: _placed(_with_ports(_injected(pod, around[key.namespace]), services[key.namespace], numbers), addresses)
+        for key, pod in written
     }
 
 
@@ -88,30 +91,28 @@ def _injected(pod: Object, around: Surroundings) -> Object:
     return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
 
 
-def _with_ports(pod: Object, services: Iterable[tuple[str, Service]], numbers: ApplicationPorts) -> Object:
+def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPorts) -> Object:
     """Return the pod with the ports that its explicit sidecar takes, those of Services among them (D26)."""
     metadata, annotations = pod["metadata"], _texts(pod, "annotations")
     if (pod.get("status") or {}).get("podIP") or annotations.get(SIDECAR) != EXPLICIT:
         return pod
-    own = metadata.get("namespace", "")
     try:
         typed = read(pod, Pod)
-        led = application_ports.led_to(typed, (service for namespace, service in services if namespace == own))
-        ports = application_ports.captured(typed, led)
+        ports = application_ports.captured(typed, application_ports.led_to(typed, services))
     except DecodeError:  # the compiler has its own say on it
         return pod
     if ports:
-        taken = numbers.take(f"{own}/{metadata['name']}", ports)
+        taken = numbers.take(f"{metadata.get('namespace', '')}/{metadata['name']}", ports)
         annotations.setdefault(APPLICATION_PORTS, application_ports.written(taken))
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _services(objects: Mapping[Key, Object]) -> list[tuple[str, Service]]:
+def _services(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
     found = []
     for key, obj in objects.items():
-        if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
+        if (key.group, key.kind, key.namespace) == (SERVICE.group, SERVICE.kind, namespace):
             with contextlib.suppress(DecodeError):
-                found.append((key.namespace, read(obj, Service)))
+                found.append(read(obj, Service))
     return found
 
 

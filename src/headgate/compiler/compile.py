@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from headgate.compiler import protocols, repeated_names, services, witness
+from headgate.compiler import protocols, repeated_names, services, target_ports, witness
 from headgate.compiler.endpoints import endpoints, identified
 from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
@@ -56,6 +56,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
     findings = [
         *_service_findings(snapshot, frontends, owners),
         *protocols.findings(snapshot, places),
+        *target_ports.findings(snapshot),
         *repeated_names.findings(snapshot),
         *_undecodable(snapshot),
         *claims.findings,

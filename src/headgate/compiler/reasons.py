@@ -53,6 +53,7 @@ class Reason(enum.Enum):
     MATCH_NOT_APPLICABLE = "MatchNotApplicable"
     PROTOCOL_CONFLICT = "ProtocolConflict"
     UNKNOWN_PROTOCOL = "UnknownProtocol"
+    TARGET_PORT_NOT_DECLARED = "TargetPortNotDeclared"
     ENVOY_REJECTED = "EnvoyRejected"
     NO_MATCHING_PARENT = "NoMatchingParent"
     NOT_ALLOWED_BY_LISTENERS = "NotAllowedByListeners"
@@ -149,6 +150,9 @@ EXPLAINED = {
     ),
     Reason.UNKNOWN_PROTOCOL: Explained(
         _WARNING, _PROGRAMMED, "The port's appProtocol is not known; the port counts as http."
+    ),
+    Reason.TARGET_PORT_NOT_DECLARED: Explained(
+        _WARNING, _REFS, "The Service's targetPort is none of the ports that the containers of its pods declare."
     ),
     Reason.NOT_ROUTED: Explained(_NOTE, _PROGRAMMED, "headgate does not route this port or Service."),
     Reason.SHADOWED: Explained(

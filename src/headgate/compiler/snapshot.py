@@ -104,6 +104,15 @@ class Snapshot:
         found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
         return {f"{key.namespace}/{key.name}": pod for key, pod in found if pod.status.phase not in ENDED}
 
+    def selected(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the pods of a namespace that have all of the labels; without labels, all pods of it."""
+        if not labels:
+            return self.pods_of_namespace.get(namespace, ())
+        candidates = [self.pods_with_label.get((namespace, *label), ()) for label in labels.items()]
+        return tuple(
+            name for name in min(candidates, key=len) if labels.items() <= self.pods[name].metadata.labels.items()
+        )
+
     @cached_property
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
         """Names of pods by their ServiceAccount (`namespace/name`)."""

@@ -18,9 +18,14 @@ class TlsConfigs:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
-        self.pods = {key: _selected(snapshot, key.namespace, item) for key, item in self._configs.items()}
+        self.pods = {
+            key: snapshot.selected(key.namespace, item.spec.selector.match_labels)
+            for key, item in self._configs.items()
+        }
         left = [(key, item) for key, item in snapshot.remains.items() if isinstance(item, TLSConfig)]
-        self._strict = {name for key, item in left for name in _selected(snapshot, key.namespace, item)}
+        self._strict = {
+            name for key, item in left for name in snapshot.selected(key.namespace, item.spec.selector.match_labels)
+        }
         self._of_pod: dict[str, list[Key]] = defaultdict(list)
         for key, names in self.pods.items():
             for name in names:
@@ -59,14 +64,3 @@ class TlsConfigs:
         return Finding(
             about=key, reason=Reason.SUBJECTS_MERGED, field="spec.subjectNames", message=message, related=(other,)
         )
-
-
-def _selected(snapshot: Snapshot, namespace: str, config: TLSConfig) -> tuple[str, ...]:
-    """Return the pods that have all of the labels; without labels, all pods of the namespace."""
-    labels = config.spec.selector.match_labels
-    if not labels:
-        return snapshot.pods_of_namespace.get(namespace, ())
-    candidates = [snapshot.pods_with_label.get((namespace, *label), ()) for label in labels.items()]
-    return tuple(
-        name for name in min(candidates, key=len) if labels.items() <= snapshot.pods[name].metadata.labels.items()
-    )

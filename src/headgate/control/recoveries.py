@@ -33,6 +33,8 @@ RECOVERIES = {
     Reason.NO_MATCHING_LISTENER_HOSTNAME: "a listener serves the hostname now",
     Reason.INVALID_CERTIFICATE_REF: "the certificate is valid; the listener is served",
     Reason.PROTOCOL_CONFLICT: "the protocols agree now",
+    Reason.LISTENER_PROTOCOL_CONFLICT: "the listeners of the port agree now",
+    Reason.TARGET_PORT_NOT_DECLARED: "the containers declare the port now",
     Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has its address",
     Reason.NO_PODS: "it selects pods now",
     Reason.NOT_ENFORCED: "it is enforced on every pod that it selects",

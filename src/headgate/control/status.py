@@ -18,6 +18,7 @@ from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.loop import Loop
 from headgate.control.mesh_status import mesh_status, names_in
 from headgate.control.route_status import route_status
+from headgate.control.service_status import service_status
 from headgate.control.trust import faults
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
@@ -49,6 +50,8 @@ STATUSES: Mapping[tuple[str, str], _Judge] = {
     (ACCESS, "TrafficTarget"): mesh_status,
 }
 """The kinds whose status headgate writes: each with the function that returns it, or None to leave it alone."""
+_OF_FAULTS: Mapping[tuple[str, str], _Judge] = {(SERVICE.group, SERVICE.kind): service_status}
+"""Kinds that get a status only when something is wrong: to look at each of their objects each time would cost too much."""
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +159,10 @@ class StatusWriter:
         present = Present(self._fleet.serving(), times.timestamp(time.time()), self._staging.waiting())
         told = (*refusals(compiled, self._fleet), *faults(self._faults.get()))
         said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
-        written = [key for key in compiled.report.seen if (key.group, key.kind) in STATUSES]
+        kinds = (
+            STATUSES.keys() if self._announcements.keys() else STATUSES.keys() | _OF_FAULTS.keys()
+        )  # of an earlier run
+        written = [key for key in compiled.report.seen if (key.group, key.kind) in kinds]
         for key in self._announcements.keys() - compiled.report.seen.keys():
             self._announcements.forget(key)
             self._shares.pop(key, None)
@@ -192,7 +198,8 @@ class StatusWriter:
 
     async def _write(self, key: Key, obj: Object, said: Said, present: Present, *, announce: bool) -> bool:
         """Write an object's status where it differs, and an Event about its shares; return whether it differs."""
-        judge = STATUSES.get((key.group, key.kind))
+        kind = (key.group, key.kind)
+        judge = STATUSES.get(kind) or _OF_FAULTS.get(kind)
         status = judge(obj, said, present) if judge else None
         if status is None:
             return True
