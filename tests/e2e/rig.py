@@ -161,10 +161,10 @@ class Rig:
         """Return a route to equal shares of backends."""
         return Route(split=Split(targets=tuple(self.target(name) for name in names)), **more)
 
-    def apply(self, *routes: Route, places: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> None:
+    def apply(self, *routes: Route, places: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> Mesh:
         """Give `default/web` these routes, and wait until the proxy holds that. `places` are Services of several backends.
 
-        `more` are other fields of the mesh.
+        `more` are other fields of the mesh, which is returned.
         """
         ref = PortRef("default/web", self.where.port)
         known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (places or {}).items()}
@@ -179,6 +179,7 @@ class Rig:
             **more,
         )
         self.offer(mesh)
+        return mesh
 
     def offer(self, mesh: Mesh, node: Node = NODE) -> None:
         """Give the proxy a whole mesh, and wait until it holds that."""

@@ -11,6 +11,7 @@ from tests.e2e.rig import ADDRESS, Rig
 from tests.e2e.wire import Where
 from tests.e2e.world import until
 
+from headgate.model.evaluate import Request, decide
 from headgate.model.filters import Redirect
 from headgate.model.matching import Match
 from headgate.model.matching import Path as PathMatch
@@ -38,7 +39,10 @@ def rig(envoy: Rig) -> Rig:
 
 def port(where: Where, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
     """A port of the Gateway `default/edge`; each host with its route."""
-    found = tuple(HostRoutes(host=host, routes=(route,)) for host, route in hosts)
+    listeners = dict(more.get("tls", ()))
+    found = tuple(
+        HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts
+    )
     return GatewayPort(gateway="default/edge", address=ADDRESS, port=where.port, hosts=found, **more)
 
 
@@ -127,10 +131,11 @@ def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_fl
 
     def serve(first: Certificate) -> None:
         tls = (("shop.example", first), ("*.example", others))
-        rig.apply(gateways=(port(where, ("*", routed(rig, "one")), tls=tls),))
+        hosts = [("shop.example", routed(rig, "one")), ("*.example", routed(rig, "one"))]
+        rig.apply(gateways=(port(where, *hosts, tls=tls),))
 
     serve(shop)
-    assert rig.reach(where=where, tls="shop.example").who == "one"
+    assert rig.reach(where=where, tls="shop.example", host="shop.example").who == "one"
     assert rig.shown(where, "shop.example", alpn=["h2", "http/1.1"]) == (shop.chain, "h2", "TLSv1.3")
     assert rig.shown(where, "a.example", alpn=["http/1.1"])[:2] == (others.chain, "http/1.1")
     with pytest.raises(OSError, match=r".*"):
@@ -138,7 +143,48 @@ def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_fl
     newer = certificate("shop")
     serve(newer)
     until(lambda: rig.shown(where, "shop.example")[0] == newer.chain, "the new certificate")
-    assert rig.ask(where=where, tls="shop.example").who == "one"
+    assert rig.ask(where=where, tls="shop.example", host="shop.example").who == "one"
+
+
+LISTENERS = {"*": "one", "second.example": "two", "*.wildcard.example": "other", "fourth.wildcard.example": "one"}
+MISDIRECTED = [  # the name of the TLS connection, the host of the request, and who answers
+    ("first.example", "first.example", "one"),
+    ("first.example", "second.example", "421"),
+    ("first.example", "SECOND.example.:443", "421"),
+    ("first.example", "a.wildcard.example", "421"),
+    ("second.example", "second.example", "two"),
+    ("second.example", "Second.Example.", "two"),
+    ("second.example", "first.example", "421"),
+    ("a.wildcard.example", "a.wildcard.example", "other"),
+    ("a.wildcard.example", "b.wildcard.example", "other"),
+    ("a.wildcard.example", "fourth.wildcard.example", "421"),
+    ("a.wildcard.example", "second.example", "421"),
+    ("fourth.wildcard.example", "fourth.wildcard.example", "one"),
+    ("fourth.wildcard.example", "a.wildcard.example", "421"),
+]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one certificate", "a certificate each"])
+def test_a_tls_connection_reaches_no_other_listener(rig, same):
+    """RFC 9110, 421: a request for a host of another listener gets no route; the model says the same."""
+    where, one = rig.free(), certificate("all")
+    hosts = [(host, routed(rig, who, number=index)) for index, (host, who) in enumerate(LISTENERS.items())]
+    tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))
+    served = port(where, *hosts, tls=tls)
+    mesh = rig.apply(gateways=(served,))
+    rig.reach(where=where, tls="first.example")
+    for server_name, host, who in MISDIRECTED:
+        assert rig.ask(where=where, tls=server_name, host=host).who == who, (server_name, host)
+        decision = decide(mesh, served, Request(authority=host, server_name=server_name))
+        (portion,) = decision.shares
+        assert (str(portion.status) if portion.status else portion.ref.service.partition("/")[2]) == who
+
+
+def test_a_host_of_no_listener_is_not_found(rig):
+    where = rig.free()
+    served = port(where, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
+    rig.apply(gateways=(served,))
+    assert rig.reach(where=where, tls="a.example", host="b.example").who == "404"
 
 
 def test_tls_1_2_is_accepted_still(rig):

@@ -31,7 +31,7 @@ def mesh(*weights, chain="CHAIN", **more):
         gateway="default/edge",
         address="127.0.0.5",
         port=443,
-        hosts=(HostRoutes(host="shop.example", routes=(route,)),),
+        hosts=(HostRoutes(host="shop.example", routes=(route,), listener="*.example"),),
         tls=(("*.example", certificate("default/all", chain)), ("*", certificate("default/rest"))),
     )
     return Mesh(
@@ -70,7 +70,7 @@ def test_a_new_certificate_is_one_resource():
 
 def test_a_cluster_of_a_gateway_names_its_route():
     config = build(Memo(), mesh(1, 1))
-    (needed,) = config[ROUTES][NAME].needs
+    (needed,) = config[ROUTES][f"{NAME}/tls/*.example"].needs
     assert names.parse_rule(needed) == RULE
     assert names.parse_gateway(needed) == names.GatewayRef("default/edge", 443)
     assert names.parse(needed) is None

@@ -62,7 +62,7 @@ def test_a_code_is_the_status_and_what_went_wrong(text, code):
     [
         service_listener(NAME, "10.0.0.1", 80),
         proxy_listener("127.0.0.1", 15001),
-        edge_listener(names.gateway(GatewayRef("default/edge", 80)), "10.0.0.2", 80),
+        edge_listener("gateway/default/edge/80", "10.0.0.2", 80, "gateway/default/edge/80"),
         listener(NAME, "10.0.0.1", 80, (SHARE,)),
         pod_listener(names.pod(REF, "10.1.1.1", 8080), "10.1.1.1", 8080, SHARE, "default/web-1"),
     ],

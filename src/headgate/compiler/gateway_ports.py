@@ -68,7 +68,7 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
                     here[host][item.route.key] = item.route
         hosts = {host for host in here if owner(listeners, host) == listener_host}
         for host in {listener_host, *hosts}:
-            yield HostRoutes(host=host, routes=tuple(_routes(host, here)))
+            yield HostRoutes(host=host, routes=tuple(_routes(host, here)), listener=listener_host)
 
 
 def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> Iterator[Route]:

@@ -9,12 +9,16 @@ from headgate.envoy.filters import Entrance
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
 from headgate.envoy.sources import ads
+from headgate.model.evaluate import MISDIRECTED
 from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
 from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"
 ALPN = ("h2", "http/1.1")
+_MISDIRECTED = (
+    "headgate: this TLS connection was opened for another listener of the Gateway; open a new one for this host\n"
+)
 _NOWHERE = Route(split=Split(targets=()))
 _TLS = "envoy.transport_sockets.tls"
 
@@ -26,18 +30,21 @@ class HostPlan(Value, frozen=True, kw_only=True):
     draws: tuple[Draw, ...]
 
 
-class Certificates(Value, frozen=True, kw_only=True):
-    """The secrets that are shown to clients which ask for one of `server_names`; no names are all clients."""
+class TlsPlan(Value, frozen=True, kw_only=True):
+    """What clients get that ask for `host` (`*`: all others): the certificates, and the routes of this name, if any."""
 
-    server_names: tuple[str, ...]
+    host: str
     secrets: tuple[str, ...]
+    routes: str = ""
 
 
 class HostPlans(Value, frozen=True, kw_only=True):
-    """The hosts of a port of a Gateway."""
+    """The hosts of a listener on the port `place` of a Gateway; requests for `misdirected` hosts get 421."""
 
     name: str
+    place: str
     hosts: tuple[HostPlan, ...]
+    misdirected: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -52,7 +59,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     address: str
     port: int
     shares: tuple[WeightedName, ...] = ()
-    tls: tuple[Certificates, ...] = ()
+    tls: tuple[TlsPlan, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -61,10 +68,10 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 
 
 class GatewayPlan(NamedTuple):
-    """One port of a Gateway and the clusters that it needs; `routes` is none where connections are passed on."""
+    """One port of a Gateway and the clusters that it needs; there are no `routes` where connections are passed on."""
 
     listener: ListenerPlan
-    routes: HostPlans | None
+    routes: tuple[HostPlans, ...]
     clusters: tuple[ClusterPlan, ...]
 
 
@@ -79,15 +86,31 @@ def plan(
     name = names.gateway(ref)
     planner = Planner(ref, ready, protocols, domain=domain, opaque=opaque)
     requests = port.protocol.is_http
-    hosts = HostPlans(name=name, hosts=tuple(_host(planner, port, item) for item in port.hosts)) if requests else None
     listener = ListenerPlan(
         name=name,
         address=port.address,
         port=port.port,
         shares=() if requests else _connections(planner, port),
-        tls=tuple(_certificates(port)),
+        tls=tuple(_tls(ref, port)),
     )
+    hosts = tuple(_by_listener(planner, ref, port)) if requests else ()
     return GatewayPlan(listener, hosts, tuple(planner.clusters.values()))
+
+
+def _by_listener(planner: Planner, ref: GatewayRef, port: GatewayPort) -> Iterator[HostPlans]:
+    """Yield the routes for each TLS listener; without TLS all listeners of a port have the same."""
+    name = names.gateway(ref)
+    plans = [(item.listener, _host(planner, port, item)) for item in port.hosts]
+    if not port.tls:
+        yield HostPlans(name=name, place=name, hosts=tuple(plan for _, plan in plans))
+    listeners = dict.fromkeys(host for host, _ in port.tls)
+    for listener in listeners:
+        yield HostPlans(
+            name=names.of_listener(ref, listener),
+            place=name,
+            hosts=tuple(plan for owner, plan in plans if owner == listener),
+            misdirected=tuple(host.host for owner, host in plans if owner != listener),
+        )
 
 
 def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
@@ -102,58 +125,65 @@ def _connections(planner: Planner, port: GatewayPort) -> tuple[WeightedName, ...
     return draw.clusters or (WeightedName(cluster=names.MISSING, weight=1),)
 
 
-def _certificates(port: GatewayPort) -> Iterator[Certificates]:
-    """Yield the certificates, each set of them once, with the names that it is for."""
-    by_name: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    for name, certificate in port.tls:
-        by_name[name] += (names.secret(certificate.secret),)
-    by_secrets: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name, secrets in by_name.items():
-        by_secrets[secrets if name != _EVERY_NAME else ()].append(name)
-    for secrets, server_names in by_secrets.items():
-        if secrets:
-            yield Certificates(server_names=tuple(server_names), secrets=secrets)
-    if _EVERY_NAME in by_name:
-        yield Certificates(server_names=(), secrets=by_name[_EVERY_NAME])
+def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
+    """Yield what each TLS listener shows and serves."""
+    by_host: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for host, certificate in port.tls:
+        by_host[host] += (names.secret(certificate.secret),)
+    for host, secrets in by_host.items():
+        yield TlsPlan(host=host, secrets=secrets, routes=names.of_listener(ref, host) if port.protocol.is_http else "")
 
 
 def configuration(found: HostPlans) -> pb.RouteConfiguration:
     """Return the routes of a port. The most specific host decides, whatever port the client writes behind it."""
-    hosts = [routes.virtual_host(item.host, item.host, item.draws, place=found.name) for item in found.hosts]
-    message = routes.configuration(found.name, hosts)
+    hosts = [routes.virtual_host(item.host, item.host, item.draws, place=found.place) for item in found.hosts]
+    message = routes.configuration(found.name, [*hosts, *map(_misdirected, found.misdirected)])
     message.ignore_port_in_host_matching = True
     return message
 
 
+def _misdirected(host: str) -> pb.VirtualHost:
+    """Return the answer to requests for a host of another listener than the one that the connection was opened for."""
+    body = pb.DataSource(inline_string=_MISDIRECTED)
+    answer = pb.DirectResponseAction(status=MISDIRECTED, body=body)
+    route = pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer)
+    return pb.VirtualHost(name=host, domains=[host], routes=[route])
+
+
 def listener(found: ListenerPlan) -> pb.Listener:
-    """Return the listener of a port; with certificates it speaks TLS, and chooses by the name that the client asks for."""
-    if found.shares:
-        message = connections.listener(found.name, found.address, found.port, found.shares)
-    else:
-        message = listeners.edge_listener(found.name, found.address, found.port)
-    if found.tls:
-        filters = list(message.filter_chains[0].filters)
-        del message.filter_chains[:]
-        message.filter_chains.extend(_chain(filters, item, http=not found.shares) for item in found.tls)
-        message.listener_filters.append(
-            pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
-        )
+    """Return the listener of a port; with TLS the name that the client asks for chooses certificate and routes."""
+    if not found.tls:
+        return _plain(found, found.name)
+    message = _plain(found, found.tls[0].routes)
+    chains = [_chain(list(_plain(found, item.routes).filter_chains[0].filters), item) for item in found.tls]
+    del message.filter_chains[:]
+    message.filter_chains.extend(chains)
+    message.listener_filters.append(
+        pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
+    )
     return message
 
 
-def _chain(filters: list[pb.Filter], shown: Certificates, *, http: bool) -> pb.FilterChain:
+def _plain(found: ListenerPlan, routes_name: str) -> pb.Listener:
+    if found.shares:
+        return connections.listener(found.name, found.address, found.port, found.shares)
+    return listeners.edge_listener(found.name, found.address, found.port, routes_name)
+
+
+def _chain(filters: list[pb.Filter], shown: TlsPlan) -> pb.FilterChain:
     context = pb.DownstreamTlsContext(
         common_tls_context=pb.CommonTlsContext(
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=pb.TlsParameters.TlsProtocol.TLSv1_2),
             tls_certificate_sds_secret_configs=[
                 pb.SdsSecretConfig(name=secret, sds_config=ads()) for secret in shown.secrets
             ],
-            alpn_protocols=ALPN if http else (),
+            alpn_protocols=ALPN if shown.routes else (),
         )
     )
+    named = shown.host != _EVERY_NAME
     return pb.FilterChain(
-        name=shown.server_names[0] if shown.server_names else _EVERY_NAME,
-        filter_chain_match=pb.FilterChainMatch(server_names=shown.server_names) if shown.server_names else None,
+        name=shown.host,
+        filter_chain_match=pb.FilterChainMatch(server_names=[shown.host]) if named else None,
         filters=filters,
         transport_socket=pb.TransportSocket(name=_TLS, typed_config=pb.pack(context)),
     )

@@ -40,9 +40,9 @@ def _routed(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
     return _listener(name, address(host, port), connection)
 
 
-def edge_listener(name: str, host: str, port: int) -> pb.Listener:
+def edge_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
     """Return the listener of a Gateway's port: what comes from outside is not believed about where it comes from."""
-    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
     connection.strip_trailing_host_dot = True
     return _listener(name, address(host, port), connection)

@@ -5,6 +5,7 @@ split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, w
 match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
 route/<namespace>/<service>/<port>/<rule>              cluster of a rule of an HTTPRoute or the like on a Service port
 gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
+gateway/<namespace>/<gateway>/<port>/tls/<host>        routes of the TLS listener with that hostname
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule there; a rule is <kind>/<namespace>/<name>/<number>
 .../via/<namespace>/<name>/<port>                      the same for requests that groups of a split match, behind <rule>
 mirror/<namespace>/<service>/<port>                    cluster for copies of requests
@@ -109,6 +110,11 @@ def host(ref: PortRef, authority: str) -> str:
 def gateway(ref: GatewayRef) -> str:
     """Name what belongs to a port of a Gateway."""
     return f"{_GATEWAY}/{ref.gateway}/{ref.port}"
+
+
+def of_listener(ref: GatewayRef, host: str) -> str:
+    """Name the routes of the TLS listener with a hostname, on a port of a Gateway."""
+    return f"{gateway(ref)}/tls/{host}"
 
 
 def place(ref: Place) -> str:

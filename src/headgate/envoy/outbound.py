@@ -165,9 +165,9 @@ def of_gateways(view: View) -> Iterator[Part]:
     for port in view.mesh.gateways if view.node.role != SIDECAR else ():
         found = gateways.plan(port, view.ready, view.protocols, domain=view.tls_domain, opaque=view.opaque)
         yield from _of_clusters(view, found.clusters)
-        listener, hosts = found.listener, found.routes
+        listener = found.listener
         yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
-        if hosts:
+        for hosts in found.routes:
             yield Part(ROUTES, hosts.name, gateways.configuration, (hosts,), hosts.needs)
         for _, shown in port.tls:
             name = names.secret(shown.secret)

@@ -28,6 +28,8 @@ UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
 MALFORMED = "MalformedRequest"
+MISDIRECTED = 421
+MISDIRECTED_REQUEST = "MisdirectedRequest"
 
 Place = PortRef | GatewayPort
 
@@ -183,8 +185,17 @@ def _refused(seen: Sanitized) -> Decision | None:
 
 def _at_gateway(port: GatewayPort, seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     entry = best_host(port.hosts, seen.request.authority)
+    if entry and port.tls and entry.listener != _listener(port, seen.request):
+        answer = Portion(share=Fraction(1), status=MISDIRECTED, reason=MISDIRECTED_REQUEST)
+        return _refused(seen) or Decision(place=None, sanitized=seen, host=entry.host, shares=(answer,))
     found = _first(entry.routes if entry else (), seen, ready)
     return structs.replace(found, host=entry.host if entry else "")
+
+
+def _listener(port: GatewayPort, request: Request) -> str:
+    """Return the hostname of the TLS listener that a request's connection is for; empty when no listener takes it."""
+    name = without_port(request.authority) if request.server_name is None else request.server_name
+    return best_name((host for host, _ in port.tls), name) or ""
 
 
 def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -223,9 +234,15 @@ def user_key(sticky: Sticky | None, asked: Asked) -> str | None:
 
 def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
     """Return the entry for a host: its full name, else the longest wildcard, else `*`; ports and case don't matter."""
-    host = without_port(authority).lower()
-    fitting = [entry for entry in hosts if host_fits(entry.host.lower(), host)]
-    return max(fitting, key=lambda entry: (not entry.host.startswith("*"), len(entry.host)), default=None)
+    by_host = {entry.host: entry for entry in hosts}
+    found = best_name(by_host, without_port(authority))
+    return by_host[found] if found else None
+
+
+def best_name(patterns: Iterable[str], host: str) -> str | None:
+    """Return the most specific of the patterns that a host fits: its full name, else the longest wildcard, else `*`."""
+    fitting = [pattern for pattern in patterns if host_fits(pattern.lower(), host.lower())]
+    return max(fitting, key=lambda pattern: (not pattern.startswith("*"), len(pattern)), default=None)
 
 
 def host_fits(pattern: str, host: str) -> bool:

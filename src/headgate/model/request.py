@@ -10,10 +10,12 @@ Headers = tuple[tuple[str, str], ...]
 class Request(Value, frozen=True, kw_only=True):
     """A request as a client sends it: `target` is the path with its query, names of headers are in any case.
 
-    `version` is the version of HTTP on the connection.
+    `version` is the version of HTTP on the connection, `server_name` the name that a TLS connection was opened for (SNI);
+    none is the host of the request.
     """
 
     authority: str = ""
+    server_name: str | None = None
     method: str = "GET"
     target: str = "/"
     headers: Headers = ()

@@ -131,10 +131,14 @@ class Frontend(Value, frozen=True, kw_only=True):
 
 
 class HostRoutes(Value, frozen=True, kw_only=True):
-    """Routes for requests to a host: `*`, `*.example.com` or a full name. Nothing matches: 404."""
+    """Routes for requests to a host: `*`, `*.example.com` or a full name. Nothing matches: 404.
+
+    `listener` is the hostname of the listener that the host belongs to; TLS connections for another one get 421.
+    """
 
     host: str
     routes: tuple[Route, ...]
+    listener: str = "*"
 
 
 class Certificate(Value, frozen=True, kw_only=True):
@@ -148,7 +152,8 @@ class Certificate(Value, frozen=True, kw_only=True):
 class GatewayPort(Value, frozen=True, kw_only=True):
     """One port of a Gateway (`namespace/name`) on its own address.
 
-    HTTP and HTTPS ports have `hosts`; each certificate is shown to clients that ask for one of its names in `tls`.
+    HTTP and HTTPS ports have `hosts`; `tls` are the certificates by the hostname of their listener, and are shown to
+    clients that ask for such a name.
     TCP ports have one route, for connections.
     """
 
