@@ -38,6 +38,7 @@ EDGE = Key(GATEWAY, "Gateway", "default", "edge")
 WEB = Key(GATEWAY, "HTTPRoute", "default", "web")
 ACCEPTED = Verdict(type="Accepted", status=True, reason="Accepted", message="fine")
 NAME = "gateway/default/edge/80"
+OF_TLS = f"{NAME}/tls/*.example"
 
 
 def route(*parents: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -74,17 +75,17 @@ def said(*parents: ParentStatus, generation: int = 3) -> Said:
     return Said(generation=generation, parents=parents)
 
 
-def proxy(*, holds: bool = True, refuses: str = "") -> Proxy:
+def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
     """Return a proxy that is to hold a Gateway's listener, its routes and a cluster, and does, or refuses the routes."""
     found = Proxy("gateway")
     found.session = session = Session()
     body = Encoded(b"x", "1", frozenset({"c"}))
-    found.config.set({ROUTES: {NAME: body}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
-    for type_url, name in ((ROUTES, NAME), (LISTENER, NAME), (CLUSTER, "c"), (ENDPOINTS, "c")):
+    found.config.set({ROUTES: {routes: body}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
+    for type_url, name in ((ROUTES, routes), (LISTENER, NAME), (CLUSTER, "c"), (ENDPOINTS, "c")):
         if holds:
             session.shelves[type_url].held[name] = Held("1", None)
     if refuses:
-        session.shelves[ROUTES].rejected[NAME] = Rejected(ROUTES, NAME, "1", refuses)
+        session.shelves[ROUTES].rejected[routes] = Rejected(ROUTES, routes, "1", refuses)
     return found
 
 
@@ -116,6 +117,9 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
         ([proxy()], ("True", "Programmed")),
         ([proxy(holds=False)], ("False", "Pending")),
         ([proxy(refuses="bad route")], ("False", "EnvoyRejected")),
+        ([proxy(routes=OF_TLS)], ("True", "Programmed")),
+        ([proxy(holds=False, routes=OF_TLS)], ("False", "Pending")),
+        ([proxy(refuses="bad route", routes=OF_TLS)], ("False", "EnvoyRejected")),
         ([], ("False", "NoProxies")),
     ],
 )

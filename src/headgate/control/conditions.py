@@ -212,7 +212,7 @@ def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
     """
     name = names.place(place)
     if isinstance(place, names.GatewayRef):
-        return [(ROUTES, name), (LISTENER, name)]
+        return [*((ROUTES, item) for item in _routes_at(name, proxy)), (LISTENER, name)]
     listeners = (proxy.config.get() or {}).get(LISTENER, {})
     listener = listeners.get(name)
     for_requests = listener is not None and not listener.needs
@@ -220,6 +220,15 @@ def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
     if names.PROXY in listeners or for_requests or asked_for:
         return [(ROUTES, name)]
     return [(LISTENER, name)] if listener else [(LISTENER, one) for one in listeners if names.parse(one) == place]
+
+
+def _routes_at(name: str, proxy: Proxy) -> list[str]:
+    """Return the routes of a port of a Gateway: one resource, or one for each TLS listener."""
+    wanted = (proxy.config.get() or {}).get(ROUTES, {})
+    if name in wanted:
+        return [name]
+    held = proxy.session.shelves[ROUTES].held if proxy.session else {}
+    return [name, *(item for item in dict.fromkeys((*wanted, *held)) if names.is_listener_of(name, item))]
 
 
 def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:

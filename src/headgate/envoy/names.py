@@ -117,6 +117,11 @@ def of_listener(ref: GatewayRef, host: str) -> str:
     return f"{gateway(ref)}/tls/{host}"
 
 
+def is_listener_of(port: str, name: str) -> bool:
+    """Say whether a name is that of a TLS listener's routes on a port of a Gateway, given by the port's name."""
+    return name.startswith(f"{port}/tls/")
+
+
 def place(ref: Place) -> str:
     """Name the routes of a Service port or of a port of a Gateway."""
     return gateway(ref) if isinstance(ref, GatewayRef) else outbound(ref)
