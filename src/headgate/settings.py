@@ -23,3 +23,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["selected", "deny"] = "selected"
     outbound: Literal["allow", "refuse"] = "allow"
     certificate_seconds: int = 24 * 60 * 60
+
+
+DEFAULTS = Settings()

@@ -2,14 +2,10 @@
 
 import pytest
 
-from headgate.compiler.report import Compiled, Report
 from headgate.control.places import Places
-from headgate.latest import Latest
-from headgate.model.routing import Mesh
-from headgate.model.workloads import Stage, Workload
 from headgate.resources.meta import Key
-from headgate.telemetry.flows import NOBODY, Flow, Peer
-from headgate.telemetry.series import ELSEWHERE, GATEWAY
+from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.series import ELSEWHERE
 from headgate.telemetry.totals import End
 
 
@@ -28,12 +24,8 @@ def objects():
     }
 
 
-def places(objects, stage=Stage.STRICT, **options):
-    def workload(name):
-        return Workload(name=name, address="10.0.0.1", identity="spiffe://a", stage=stage, target=stage)
-
-    mesh = Mesh(domain="cluster.local", workloads=tuple(map(workload, ("default/db-0", "default/bare"))))
-    return Places(objects.get, Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))), **options)
+def places(objects, **options):
+    return Places(objects.get, **options)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +66,14 @@ def test_who_is_no_pod_is_one_series_unless_pods_are_told_apart(objects):
     assert found == End(namespace="headgate-system", workload="gateway")
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_traffic_is_secured_between_those_who_both_have_a_proxy(objects, stage):
-    """R74: as far as the one who is called has come."""
-    describe = places(objects, stage)
-    meshed, outside = Peer(pod="default/db-0"), Peer(pod="default/web-7d8f9-abcde")
-    called = Peer(pod="default/bare")
-    assert describe(Flow(source=meshed, destination=called)).secured == stage.is_sent_tls
-    assert describe(Flow(source=GATEWAY, destination=called)).secured == stage.is_sent_tls
-    assert not describe(Flow(source=outside, destination=called)).secured
-    assert not describe(Flow(source=meshed, destination=outside)).secured
-    assert not describe(Flow(source=meshed, destination=NOBODY)).secured
+@pytest.mark.parametrize("secured", [True, False])
+def test_traffic_is_secured_if_the_proxy_says_so(objects, secured):
+    """R74."""
+    flow = Flow(source=Peer(pod="default/db-0"), destination=Peer(pod="default/bare"), secured=secured)
+    assert places(objects)(flow).secured is secured
+
+
+def test_the_port_of_a_pod_is_told_where_pods_are(objects):
+    flow = Flow(source=NOBODY, destination=Peer(pod="default/bare"), target=8080)
+    assert places(objects)(flow).target == 0
+    assert places(objects, by_pod=True)(flow).target == 8080

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -11,27 +12,34 @@ from typing import NamedTuple
 
 import pytest
 from tests.e2e.counting import Reporting, ReportingSidecar
-from tests.e2e.inbound_rig import ADDRESS, CLIENT
+from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
 from tests.e2e.rig import Echo
 from tests.e2e.wire import Load, Request, Where, listens
 from tests.e2e.world import until
 
 from headgate.envoy import telemetry
 from headgate.envoy.names import parse
+from headgate.envoy.peers import ALPN
 from headgate.envoy.reporting import BOUNDS
 from headgate.envoy.telemetry import parse_code
 from headgate.envoy.view import Node
+from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.filters import Redirect
 from headgate.model.latency import BOUNDS_US
+from headgate.model.matching import Match
+from headgate.model.matching import Path as RequestPath
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
+from headgate.model.workloads import InboundPort, server_name
+from headgate.resources.meta import Key
 from headgate.telemetry import lanes
 from headgate.telemetry.histogram import bucket_of
 from headgate.telemetry.otlp import read_report
 
 REQUESTS, LATENCY = "mesh.requests", "mesh.latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
+DENIED = "mesh.denied"
 COPIES, COPIES_FAILED = "mesh.copies", "mesh.copies_failed"
 DEAD_PORT = 1
 
@@ -256,7 +264,7 @@ def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
     ready(rig, rig.route("one", mirrors=(mirror,)))
     rig.offer(named(rig, mirror, pod))
     rig.load(10)
-    rig.reports.settle(COPIES, {"default/two-1": 10}, "envoy.endpoint_hostname")
+    rig.reports.settle(COPIES, {f"default/two-1:{pod.port} ": 10}, "envoy.endpoint_hostname")
     rig.echo("two").status = "500 Broken"
     rig.load(3)
     rig.reports.settle(COPIES_FAILED, {"mirror/default/two/80": 3}, "envoy.cluster_name")
@@ -316,27 +324,29 @@ def talk(where: Where, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
 
 
 def test_connections_count_when_they_reach_a_server_and_their_bytes_when_they_end(rig):
-    where = database(rig, listening(rig, b"welcome\n", after=b"\n").port)
+    server = listening(rig, b"welcome\n", after=b"\n")
+    where, pod = database(rig, server.port), f"default/db-0:{server.port} "
     with socket.create_connection(where) as client:
         client.sendall(b"no end of line")
-        rig.reports.settle(CONNECTIONS, {"default/db-0": 1}, "pod")
+        rig.reports.settle(CONNECTIONS, {pod: 1}, "pod")
     for _ in range(4):
         assert talk(where) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {"default/db-0": 5}, "pod")
-    rig.reports.settle(SENT, {"default/db-0": len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
-    rig.reports.settle(RECEIVED, {"default/db-0": 4 * len(b"welcome\n")}, "pod")
+    rig.reports.settle(CONNECTIONS, {pod: 5}, "pod")
+    rig.reports.settle(SENT, {pod: len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
+    rig.reports.settle(RECEIVED, {pod: 4 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(FAILED)
 
 
 def test_a_connection_that_reached_another_pod_has_not_failed(rig):
-    where = database(rig, DEAD_PORT, listening(rig, b"welcome\n", after=b"\n").port)
+    server = listening(rig, b"welcome\n", after=b"\n")
+    where = database(rig, DEAD_PORT, server.port)
     for _ in range(6):
         assert talk(where) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {"default/db-1": 6}, "pod")
+    rig.reports.settle(CONNECTIONS, {f"default/db-1:{server.port} ": 6}, "pod")
     assert not rig.reports.total(FAILED)
 
 
-@pytest.mark.parametrize(("ports", "pod"), [((DEAD_PORT,), "default/db-0"), ((), "")])
+@pytest.mark.parametrize(("ports", "pod"), [((DEAD_PORT,), f"default/db-0:{DEAD_PORT} "), ((), "")])
 def test_a_connection_that_reached_nobody_has_failed(rig, ports, pod):
     where = database(rig, *ports)
     assert [talk(where) for _ in range(3)] == [b""] * 3
@@ -346,13 +356,14 @@ def test_a_connection_that_reached_nobody_has_failed(rig, ports, pod):
 
 def test_what_is_in_a_tunnel_is_a_connection_and_no_request(rig):
     proxy_port = rig.free().port
-    where = database(rig, listening(rig, b"welcome\n", after=b"\n").port, proxy_port=proxy_port)
+    server = listening(rig, b"welcome\n", after=b"\n")
+    where, pod = database(rig, server.port, proxy_port=proxy_port), f"default/db-0:{server.port} "
     target = f"web.default:{rig.where.port}"
     for _ in range(3):
         assert talk(where, connect=target) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {"default/db-0": 3}, "pod")
-    rig.reports.settle(SENT, {"default/db-0": 3 * len(b"hello\n")}, "pod")
-    rig.reports.settle(RECEIVED, {"default/db-0": 3 * len(b"welcome\n")}, "pod")
+    rig.reports.settle(CONNECTIONS, {pod: 3}, "pod")
+    rig.reports.settle(SENT, {pod: 3 * len(b"hello\n")}, "pod")
+    rig.reports.settle(RECEIVED, {pod: 3 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(REQUESTS)
     database(rig, proxy_port=proxy_port)
     assert talk(where, connect=target) == b"503"
@@ -391,6 +402,91 @@ def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar
     sidecar.wait_for(dead)
     assert talk(Where(ADDRESS, dead.port)) == b""
     sidecar.reports.settle(FAILED, {str(dead.port): 1}, "port")
+
+
+# --- what access rules refuse
+
+BOOKS = Requests(name="books/look", match=Match(path=RequestPath(kind="exact", value="/books")))
+ORIGIN = Key("access.smi-spec.io", "TrafficTarget", "default", "target")
+
+
+def only(*sources: str) -> Access:
+    """Only these identities may read /books, and connect."""
+    grant = Grant(origin=ORIGIN, sources=sources, requests=(BOOKS,), connections=(Connections(name="all"),))
+    return Access(closed=True, grants=(grant,))
+
+
+def test_a_clients_proxy_counts_apart_what_the_servers_proxy_marks_as_refused(rig):
+    """R68. Of a server without a sidecar, which may send any mark, one character is kept."""
+    ready(rig, rig.route("one"))
+    for marked in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
+        rig.echo("one").status = f"403 Forbidden{marked}"
+        rig.load(2)
+    rig.reports.settle(REQUESTS, {"403-": 2, "403-t": 2, "403-a": 2}, "code")
+    rig.reports.settle(LATENCY, {"": 2, "t": 2, "a": 2}, "denied")
+
+
+def test_only_the_proxy_marks_refusals_and_no_other_403(sidecar):
+    """R68, R70: not the application, and not an upgrade that the proxy does not know."""
+    app = sidecar.echo("app")
+    app.status = "403 Forbidden\r\nx-headgate-denied: true\r\nx-headgate-unreached: true"
+    port = sidecar.port(app.port)
+    sidecar.serve(port, access=only(CLIENT))
+    sidecar.wait_for(port)
+    own = sidecar.caller(port, CLIENT).get("/books")
+    assert (own.status, own.headers.get("x-headgate-denied"), own.headers.get("x-headgate-unreached")) == (
+        403,
+        None,
+        None,
+    )
+    refused = sidecar.caller(port, OTHER).get("/books")
+    assert (refused.status, refused.headers.get("x-headgate-denied")) == (403, "true")
+    assert CLIENT not in refused.body
+    unknown = sidecar.caller(port, CLIENT).get("/books", connection="upgrade", upgrade="unheard-of")
+    assert (unknown.status, unknown.headers.get("x-headgate-denied")) == (403, None)
+    over_grpc = sidecar.caller(port, OTHER).get("/books", content_type="application/grpc")
+    assert (over_grpc.headers.get("grpc-status"), over_grpc.headers.get("x-headgate-denied")) == ("7", "true")
+
+
+def test_a_sidecar_counts_the_requests_in_plaintext_that_it_refused(sidecar):
+    port = sidecar.port(sidecar.echoes["app"].port)
+    sidecar.serve(port, access=only(CLIENT))
+    sidecar.wait_for(port)
+    stranger = sidecar.caller(port)
+    assert [stranger.get("/books").status for _ in range(3)] == [403] * 3
+    sidecar.reports.settle(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
+
+
+def test_a_sidecar_counts_refused_connections_by_the_identity_that_the_caller_proved(sidecar):
+    """R68, R69: in plaintext there is none. A certificate of another authority proves nothing, and is not counted."""
+    port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
+    sidecar.serve(port, access=only(CLIENT))
+    sidecar.wait_for(port)
+    foreign = Authority("another").issue(OTHER)
+    tls = [sidecar.tls(one, [ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
+    assert [said(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
+    assert talk(Where(ADDRESS, port.port)) == b""
+    place = str(port.port), ADDRESS
+    sidecar.reports.settle(DENIED, {(*place, OTHER): 2, (*place, ""): 1}, "port", "source", "identity")
+    assert not sidecar.reports.total(FAILED)
+
+
+def test_a_sidecar_whose_rules_allow_no_caller_counts_every_connection_as_refused(sidecar):
+    port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
+    sidecar.serve(port, access=Access(closed=True))
+    sidecar.wait_for(port)
+    assert [said(sidecar, port, sidecar.tls(CLIENT, [ALPN])) for _ in range(2)] == [b"", b""]
+    sidecar.reports.settle(DENIED, {CLIENT: 2}, "identity")
+
+
+def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
+    """Return what a port that is not HTTP answers a client of the mesh."""
+    with contextlib.suppress(OSError), socket.create_connection(Where(ADDRESS, port.port)) as plain:
+        name = server_name(port.spoken[0].services[0], DOMAIN)
+        with tls.wrap_socket(plain, server_hostname=name) as client:
+            client.sendall(b"hello\n")
+            return b"".join(iter(lambda: client.recv(4096), b""))
+    return b""
 
 
 # --- limits

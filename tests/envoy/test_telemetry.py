@@ -13,14 +13,16 @@ from headgate.envoy.listeners import edge_listener, proxy_listener, service_list
 from headgate.envoy.mirrors import mirror_cluster
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import WeightedName
-from headgate.envoy.telemetry import Code, parse_code, where_no_cluster
+from headgate.envoy.telemetry import Code, PodPort, parse_code, parse_pod, where_no_cluster
 from headgate.model import latency
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint
 from headgate.telemetry import histogram
 
 REF = PortRef("default/web", 80)
 NAME = names.outbound(REF)
+POD = Endpoint(address="10.1.1.1", port=8080, workload="default/web-1")
 SHARE = WeightedName(cluster=NAME, weight=1)
 XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.headgate", roots="/etc/headgate/roots.json")
 
@@ -51,10 +53,34 @@ def scope(logger):
         ("404", Code(404)),
         ("", Code(0)),
         ("-", Code(0)),
+        ("403-t", Code(403, marked=True)),
+        ("403DCt", Code(403, frozenset({"DC"}), marked=True)),
     ],
 )
 def test_a_code_is_the_status_and_what_went_wrong(text, code):
     assert parse_code(text) == code
+
+
+@pytest.mark.parametrize(
+    ("code", "grpc", "denied"),
+    [("403-t", "", True), ("200-t", "7", True), ("403-", "", False), ("200-t", "", False), ("200-t", "0", False)],
+)
+def test_a_refusal_is_known_by_the_proxys_mark_and_the_status_of_a_refusal(code, grpc, denied):
+    """An application without a sidecar may send the mark too: its other answers stay what they are."""
+    assert parse_code(code).is_denied(grpc) is denied
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("default/web-1:8080 TLSv1.3", PodPort("default/web-1", 8080, secured=True)),
+        ("default/web-1:8080 ", PodPort("default/web-1", 8080, secured=False)),
+        ("default/web-1", PodPort("default/web-1", 0, secured=False)),
+        ("", PodPort("", 0, secured=False)),
+    ],
+)
+def test_a_server_is_a_pod_its_port_and_whether_it_was_called_by_mutual_tls(text, server):
+    assert parse_pod(text) == server
 
 
 @pytest.mark.parametrize(
@@ -64,7 +90,7 @@ def test_a_code_is_the_status_and_what_went_wrong(text, code):
         proxy_listener("127.0.0.1", 15001),
         edge_listener("gateway/default/edge/80", "10.0.0.2", 80, "gateway/default/edge/80"),
         listener(NAME, "10.0.0.1", 80, (SHARE,)),
-        pod_listener(names.pod(REF, "10.1.1.1", 8080), "10.1.1.1", 8080, SHARE, "default/web-1"),
+        pod_listener(names.pod(REF, "10.1.1.1", 8080), POD, SHARE),
     ],
 )
 def test_all_that_is_counted_is_in_the_scope_that_the_bootstrap_holds(rendered):
@@ -86,10 +112,10 @@ def test_a_route_without_a_cluster_is_known_by_its_place_and_one_with_a_cluster_
 
 def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing():
     name = names.pod(REF, "10.1.1.1", 8080)
-    first, *_ = loggers(pod_listener(name, "10.1.1.1", 8080, SHARE, "default/web-1"))
+    first, *_ = loggers(pod_listener(name, POD, SHARE))
     (counter,) = pb.StatsAccessLog.FromString(first.typed_config.value).counters
     tags = {tag.name: tag.value_format for tag in counter.stat.tags}
-    assert tags == {"cluster": name, "pod": "default/web-1", "backend": "default/web"}
+    assert tags == {"cluster": name, "pod": "default/web-1:8080 %UPSTREAM_TLS_VERSION%", "backend": "default/web"}
     assert names.parse(tags["cluster"]) == REF
 
 

@@ -12,8 +12,8 @@ from headgate.serve.metrics_discovery import api_services
 from headgate.serve.metrics_faces import duration, quantity
 from headgate.serve.metrics_query import window
 from headgate.store.memory import MemoryStore
-from headgate.telemetry.counts import CONNECTIONS, SENT, UNREACHED, Counts
-from headgate.telemetry.flows import NOBODY
+from headgate.telemetry.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
+from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
 
 from .conftest import TOKEN, Client
 from .metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
@@ -85,6 +85,7 @@ async def test_one_pod_is_told_of_as_the_seed_writes_it(client: Client) -> None:
             {"name": "success_count", "value": "95"},
             {"name": "failure_count", "value": "10"},
         ],
+        "mesh": {"pods": 1, "meshed": 0},
     }
 
 
@@ -380,11 +381,14 @@ async def test_tables(client: Client) -> None:
         "Failures",
         "Connections",
         "Conn_Failures",
+        "Denied",
+        "Conn_Denied",
+        "Meshed",
     ]
     assert [row["cells"] for row in table["rows"]] == [
-        ["shop-5d-b2b2b", "-", "-", "-", "-", "-", 0, 0, 0, 0],
-        ["web-5d-c4c4c", "90.48%", "3.5rps", "10.5ms", "10.5ms", "10.5ms", 105, 10, 0, 0],
-        ["web-5d-d5d5d", "100.00%", "0.3rps", "250ms", "250ms", "250ms", 9, 0, 0, 0],
+        ["shop-5d-b2b2b", "-", "-", "-", "-", "-", 0, 0, 0, 0, 0, 0, "0/1"],
+        ["web-5d-c4c4c", "90.48%", "3.5rps", "10.5ms", "10.5ms", "10.5ms", 105, 10, 0, 0, 0, 0, "0/1"],
+        ["web-5d-d5d5d", "100.00%", "0.3rps", "250ms", "250ms", "250ms", 9, 0, 0, 0, 0, 0, "0/1"],
     ]
     assert table["rows"][0]["object"]["metadata"]["namespace"] == "default"
     edges = await get(client, f"{PODS}/web-5d-d5d5d/edges?includeObject=None", accept=TABLE)
@@ -405,11 +409,45 @@ async def test_tables_hide_no_failure_and_no_request(client: Client, numbers: Nu
     slow = requests(99_999, 1, ms=1050)
     numbers.flows = {
         flow(SHOP, WEB1): slow.plus(Counts.of({CONNECTIONS: 4, UNREACHED: 2})),
-        flow(SHOP, WEB2): requests(1),
+        flow(SHOP, WEB2): requests(1).plus(Counts.of({DENIED_REQUESTS: 6, DENIED_CONNECTIONS: 3})),
     }
     _, web1, web2 = (row["cells"] for row in (await get(client, PODS, accept=TABLE))["rows"])
-    assert web1[1:] == ["99.99%", "3333.3rps", "1.05s", "1.05s", "1.05s", 100_000, 1, 4, 2]
+    assert web1[1:] == ["99.99%", "3333.3rps", "1.05s", "1.05s", "1.05s", 100_000, 1, 4, 2, 0, 0, "0/1"]
     assert web2[2] == "0.033rps"
+    assert web2[-3:] == [6, 3, "0/1"]
+
+
+async def test_what_access_rules_refused_is_told_apart(client: Client, numbers: Numbers) -> None:
+    """R68, R83: additional metrics, where there is something to tell; neither a success nor a failure."""
+    refused = Counts.of({DENIED_REQUESTS: 6, CONNECTIONS: 4, DENIED_CONNECTIONS: 3})
+    numbers.flows = {flow(SHOP, WEB1): requests(1).plus(refused)}
+    for group in (SEED, MESH, RELEASED):
+        found = values(await get(client, f"{group}/namespaces/default/deployments/web"))
+        assert (found["success_count"], found["failure_count"]) == ("1", "0")
+        assert (found["denied_count"], found["connection_count"], found["connection_denied_count"]) == ("6", "4", "3")
+    assert "denied_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
+
+
+async def test_objects_say_which_pods_have_a_sidecar_and_edges_what_it_proved(client: Client, numbers: Numbers) -> None:
+    """R74, R76, R83."""
+    sidecar = {"headgate.dev/sidecar": "transparent"}
+    meshed = {"kind": "Pod", "metadata": {"name": "db-0", "namespace": "default", "annotations": sidecar}}
+    spec = {"serviceAccountName": "db", "containers": [{"name": "main", "image": "main"}]}
+    await client.store.create({"apiVersion": "v1", **meshed, "spec": spec})
+    secured = Flow(source=GATEWAY, destination=Peer(pod="default/db-0"), secured=True)
+    numbers.flows = {secured: requests(3), flow(SHOP, WEB1): requests(1)}
+    assert (await get(client, f"{PODS}/db-0"))["mesh"] == {"pods": 1, "meshed": 1}
+    assert (await get(client, f"{SEED}/namespaces/default"))["mesh"] == {"pods": 4, "meshed": 1}
+    (edge,) = (await get(client, f"{PODS}/db-0/edges"))["items"]
+    assert "mesh" not in edge
+    assert edge["edge"]["security"] == {
+        "exchanged": 3,
+        "secured": 3,
+        "clients": ["spiffe://cluster.local/ns/headgate-system/sa/gateway"],
+        "servers": ["spiffe://cluster.local/ns/default/sa/db"],
+    }
+    (plain,) = (await get(client, f"{PODS}/web-5d-c4c4c/edges"))["items"]
+    assert plain["edge"]["security"] == {"exchanged": 1, "secured": 0}
 
 
 async def test_apiservices_for_a_cluster() -> None:

@@ -20,7 +20,7 @@ READ = [  # a command, and what it prints (a regular expression)
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
     ("get pods.traffic.metrics.k8s.io", r"web-5d-c4c4c +90.48% +3.5rps +10.5ms +10.5ms +10.5ms\n"),
     ("get pods.v1beta1.mesh.metrics.k8s.io web-5d-c4c4c", r"web-5d-c4c4c +90.48%"),
-    ("get deployments.v1alpha1.metrics.smi-spec.io -o wide", r"REQUESTS +FAILURES +CONNECTIONS +CONN_FAILURES\nshop .*\nweb +91.23% .* 114 +10 +0 +0\n"),
+    ("get deployments.v1alpha1.metrics.smi-spec.io -o wide", r"REQUESTS +FAILURES +CONNECTIONS +CONN_FAILURES +DENIED +CONN_DENIED +MESHED\nshop .*\nweb +91.23% .* 114 +10 +0 +0 +0 +0 +0/2\n"),
     ("get deployments.traffic.metrics.k8s.io -A", r"NAMESPACE +NAME .*\ndefault +shop "),
     ("get namespaces.traffic.metrics.k8s.io", r"default +91.23%"),
     ("get nodes.traffic.metrics.k8s.io", r"node-1 +91.23%"),

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from headgate.telemetry.answers import Answers, Edge, Traffic
-from headgate.telemetry.counts import CONNECTIONS, Counts, class_lane
-from headgate.telemetry.flows import NOBODY, Flow, Peer
+from headgate.telemetry.answers import Answers, Edge, Security, Traffic
+from headgate.telemetry.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_lane
+from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
 from headgate.telemetry.histogram import bucket_of, gathered
-from headgate.telemetry.owners import Backend, Ref, Thing, World
+from headgate.telemetry.owners import Backend, Members, Ref, Thing, World
 
 
 def pod(name: str, namespace: str = "default") -> Peer:
@@ -37,8 +37,8 @@ THINGS = (
     pod_thing("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
     pod_thing("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
     pod_thing("alone", node="n2"),
-    Thing(ref=Ref("Service", "default", "web"), selector={"app": "web"}),
-    Thing(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}),
+    Thing(ref=Ref("Service", "default", "web"), selector={"app": "web"}, targets=frozenset({80})),
+    Thing(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}, targets=frozenset({80})),
     Thing(ref=Ref("Namespace", "", "default")),
     Thing(ref=Ref("Namespace", "", "empty")),
 )
@@ -221,16 +221,124 @@ def test_what_no_pod_answered_is_the_services_failure() -> None:
     assert between(found, "Service", "web") == {"from Service default/shop": 5}
 
 
-def test_a_service_is_what_was_called_by_its_name() -> None:
-    """Whichever backend of a split answered; calls past it, by a pod's address, are the pod's alone."""
-    found = answers(
-        {
-            flow(SHOP, WEB1, "default/shop", backend="default/web"): requests(3),
-            flow(SHOP, WEB1, "", backend=""): requests(4),
-        }
+def service(name: str, *targets: int | str, **selector: str) -> Thing:
+    return Thing(ref=Ref("Service", "default", name), selector=selector, targets=frozenset(targets))
+
+
+ROOT, V1, V2, ADMIN = (
+    service("root", 8080, app="web"),
+    service("v1", "http", app="web", version="v1"),
+    service("v2", "http", app="web", version="v2"),
+    service("admin", 9090, app="web"),
+)
+VERSIONS = tuple(
+    Thing(ref=Ref("Pod", "default", name), labels={"app": "web", "version": name}, ports={"http": 8080, "admin": 9090})
+    for name in ("v1", "v2")
+)
+SPLIT_TRAFFIC = {
+    flow(SHOP, pod("v1"), "default/root", backend="default/v1", target=8080): requests(90, ms=1),
+    flow(SHOP, pod("v2"), "default/root", backend="default/v2", target=8080): requests(7, 3, ms=500),
+    flow(ALONE, pod("v1"), "default/v1", target=8080): requests(5),
+    flow(ALONE, pod("v1"), "default/admin", target=9090): requests(2),
+}
+
+
+def test_a_service_has_received_what_its_pods_did_on_its_ports_whatever_name_was_called() -> None:
+    """R89, D25: backends of a split show their traffic, and its root the sum of its pods; another port counts apart."""
+    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS))
+    assert counted(found, "Service") == {
+        "default/admin": (2, 0),
+        "default/root": (102, 3),
+        "default/v1": (95, 0),
+        "default/v2": (7, 3),
+    }
+    row = found.one(ROOT.ref)
+    assert row
+    p50, _, p99 = row.sum.counts.latencies
+    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # of all requests, no mean of percentiles
+
+
+def test_edges_of_a_service_are_the_sum_of_its_pods_and_both_ends_tell_the_same() -> None:
+    """R86, R89: whichever name was called; `called` says how many of them named this Service."""
+    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *THINGS))
+    assert between(found, "Service", "v1") == {"from Pod default/alone": 5, "from Service default/shop": 90}
+    assert between(found, "Service", "root") == {"from Pod default/alone": 5, "from Service default/shop": 100}
+    sent = between(found, "Service", "shop")
+    assert sent == {"to Service default/root": 100, "to Service default/v1": 90, "to Service default/v2": 10}
+    called = {str(row.edge.peer): row.called for row in found.edges(Ref("Service", "default", "shop"))}
+    assert called == {"default/root": 100, "default/v1": 0, "default/v2": 0}
+    (alone,) = [row for row in found.edges(ROOT.ref) if row.edge.peer == Ref("Pod", "default", "alone")]
+    assert alone.called == 0
+
+
+def test_what_a_pod_received_past_all_services_is_the_pods_alone() -> None:
+    found = answers({flow(SHOP, pod("v1"), "", backend="", target=7000): requests(4)}, (ROOT, V1, *VERSIONS))
+    assert counted(found, "Service") == {"default/root": (0, 0), "default/v1": (0, 0)}
+    assert counted(found, "Pod")["default/v1"] == (4, 0)
+    assert between(found, "Service", "root") == {}
+
+
+def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
+    """D25: endpoints that a user wrote, with a pod behind them or none."""
+    written = service("written", 8080)
+    flows = {
+        flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
+        flow(SHOP, NOBODY, "default/root", backend="default/written"): requests(4),
+        flow(SHOP, NOBODY, "default/root", backend=""): requests(0, 5),
+    }
+    found = answers(flows, (ROOT, written, *VERSIONS))
+    assert counted(found, "Service") == {"default/root": (3, 5), "default/written": (7, 0)}
+
+
+def test_a_pod_that_is_gone_still_counts_for_its_services() -> None:
+    """The sum must not fall when a rollout replaces pods; a root without pods has none to lose."""
+    flows = {
+        flow(SHOP, pod("gone"), "default/root", backend="default/v1", target=8080): requests(6),
+        flow(SHOP, pod("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
+    }
+    found = answers(flows, (ROOT, V1, service("bare", 8080), *VERSIONS))
+    assert counted(found, "Service") == {"default/bare": (0, 0), "default/root": (6, 0), "default/v1": (7, 0)}
+
+
+def test_what_access_rules_refused_is_told_apart() -> None:
+    refused = Counts.of({DENIED_REQUESTS: 8})
+    row = answers({flow(SHOP, WEB1): requests(2).plus(refused)}).one(Ref("Deployment", "default", "web"))
+    assert row
+    assert (row.sum.counts.success, row.sum.counts.failure, row.sum.counts.denied) == (2, 0, 8)
+
+
+def test_resources_say_how_many_of_their_pods_have_a_sidecar() -> None:
+    owner = Ref("ReplicaSet", "default", "web-5d8f")
+    more = (
+        Thing(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),
+        Thing(ref=Ref("Pod", "default", "ended"), owner=owner, identity="spiffe://a", ended=True),
     )
-    assert counted(found, "Service") == {"default/shop": (3, 0), "default/web": (0, 0)}
-    assert counted(found, "Pod")["default/web-5d8f-bbbbb"] == (7, 0)
+    found = answers({}, (*THINGS, *more))
+    for kind, name in (("Deployment", "web"), ("Service", "web")):
+        row = found.one(Ref(kind, "default", name))
+        assert row
+        assert row.members == Members(pods=3, meshed=1)
+
+
+def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> None:
+    """R74, R76: requests, refused ones and connections; identities of both sides."""
+    client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
+    pods = (
+        Thing(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
+        Thing(ref=Ref("Pod", "default", "web-5d8f-bbbbb"), identity=server),
+    )
+    gateway = Flow(source=GATEWAY, destination=WEB1, secured=True)
+    flows = {
+        flow(SHOP, WEB1, secured=True): requests(5).plus(Counts.of({DENIED_REQUESTS: 2, CONNECTIONS: 1})),
+        flow(SHOP, WEB1): requests(4),
+        gateway: requests(1),
+    }
+    found = Answers(Traffic(flows), World(pods, gateway="spiffe://a/gateway"))
+    edges = {str(row.edge.peer): row.security for row in found.edges(pods[1].ref)}
+    assert edges == {
+        "default/shop-5d8f-aaaaa": Security(exchanged=12, secured=8, clients=(client,), servers=(server,)),
+        "gateway": Security(exchanged=1, secured=1, clients=("spiffe://a/gateway",), servers=(server,)),
+    }
 
 
 def test_a_split_has_a_row_for_each_backend() -> None:
@@ -288,7 +396,7 @@ def test_aggregates_are_the_sums_of_their_pods() -> None:
     """R89, over many combinations: whatever is summed, no request is lost or counted twice."""
     ends = (SHOP, WEB1, WEB2, ALONE)
     flows = {
-        flow(source, destination, "default/web"): requests(number, number % 3)
+        flow(source, destination, "default/web", target=80): requests(number, number % 3)
         for number, (source, destination) in enumerate(itertools.product(ends, ends), 1)
     }
     found = answers(flows)
@@ -296,4 +404,6 @@ def test_aggregates_are_the_sums_of_their_pods() -> None:
     assert total == sum(counts.success for counts in flows.values())
     for kind in ("Namespace", "Node"):
         assert sum(success for success, _ in counted(found, kind).values()) == total
-    assert counted(found, "Service")["default/web"][0] == total
+    pods = counted(found, "Pod")
+    for name, members in {"web": (WEB1, WEB2), "shop": (SHOP,)}.items():
+        assert counted(found, "Service")[f"default/{name}"][0] == sum(pods[one.pod][0] for one in members)

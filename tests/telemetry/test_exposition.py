@@ -7,7 +7,18 @@ import subprocess
 
 import pytest
 
-from headgate.telemetry.counts import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, Counts, class_lane
+from headgate.telemetry.counts import (
+    CONNECTIONS,
+    DENIED_CONNECTIONS,
+    DENIED_REQUESTS,
+    FAILED,
+    RECEIVED,
+    SENT,
+    SUCCEEDED,
+    UNREACHED,
+    Counts,
+    class_lane,
+)
 from headgate.telemetry.exposition import LE_US, Family, Line, classification, histogram, traffic, written
 from headgate.telemetry.flows import NOBODY, Flow, Peer
 from headgate.telemetry.histogram import BOUNDS_US, bucket_of, gathered
@@ -58,13 +69,33 @@ def test_requests_are_told_by_class_and_a_failure_is_what_it_is_everywhere():
         ("2xx", "success"): 7,
         ("4xx", "success"): 2,
         ("5xx", "failure"): 0,
+        ("denied", "denied"): 0,
         ("none", "failure"): 1,
     }
 
 
+def test_what_access_rules_refused_is_told_apart_for_requests_and_connections():
+    found = totals()
+    found.add(WEB, Counts.of({DENIED_REQUESTS: 3, CONNECTIONS: 2, DENIED_CONNECTIONS: 1}))
+    text = text_of(found)
+    assert values(text, "headgate_requests_total", "response_class", "classification") == {
+        ("2xx", "success"): 0,
+        ("5xx", "failure"): 0,
+        ("denied", "denied"): 3,
+    }
+    assert values(text, "headgate_tcp_connections_denied_total") == {(): 1}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("1xx", "success"), ("4xx", "success"), ("5xx", "failure"), ("grpc-0", "success"), ("grpc-14", "failure")],
+    [
+        ("1xx", "success"),
+        ("4xx", "success"),
+        ("5xx", "failure"),
+        ("grpc-0", "success"),
+        ("grpc-14", "failure"),
+        ("denied", "denied"),
+    ],
 )
 def test_classes_are_successes_or_failures(name, expected):
     assert classification(name) == expected
@@ -73,7 +104,7 @@ def test_classes_are_successes_or_failures(name, expected):
 def test_grpc_is_told_by_its_own_status():
     found = totals()
     found.add(WEB, Counts.of({class_lane(200, "5"): 3, class_lane(200, "14"): 2}))
-    expected = {("grpc-0",): 0, ("grpc-5",): 3, ("grpc-14",): 2}
+    expected = {("grpc-0",): 0, ("grpc-5",): 3, ("grpc-14",): 2, ("denied",): 0}
     assert values(text_of(found), "headgate_requests_total", "response_class") == expected
 
 

@@ -162,7 +162,7 @@ async def test_what_happened_before_prometheus_looked_is_not_counted_and_that_is
     scraped.windows.add(flow("a"), Counts.of({class_lane(200): 100}))
     scraped.scrape()
     reading = await scraped.source.read(30)
-    assert (reading.flows, reading.cut) == ({}, (f"{NEW}: 2",))
+    assert (reading.flows, reading.cut) == ({}, (f"{NEW}: 3",))
     scraped.windows.add(flow("a"), BAD)
     scraped.now += 1
     scraped.scrape()

@@ -21,7 +21,7 @@ def told(
     node="sidecar/default/client",
     value=3,
     buckets=None,
-    callers=lambda _, address: Peer(outside=address),
+    callers=lambda _, address, identity: Peer(outside=identity or address),
     **tags,
 ):
     return counted(node, Grown(series_of(f"mesh.{name}", **tags), value, gathered(buckets or {})), callers)
@@ -114,14 +114,51 @@ def test_connections_and_bytes_are_told_and_are_no_requests():
 def test_plaintext_at_a_server_is_from_its_callers_address():
     """R96: who has no proxy is seen all the same."""
     flow, _ = told("requests", node="sidecar/default/web-0", code="200-", grpc="", port="8080", source="10.1.2.3")
-    assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB)
+    assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB, target=8080)
 
 
 def test_a_caller_whose_own_proxy_has_counted_does_not_count_twice():
     tags = {"node": "sidecar/default/web-0", "code": "200-", "grpc": "", "port": "8080", "source": "10.1.2.3"}
     assert told("requests", **tags, callers=lambda *_: None) is None
     flow, _ = told("requests", **tags, callers=lambda *_: CLIENT)
-    assert flow == Flow(source=CLIENT, destination=WEB)
+    assert flow == Flow(source=CLIENT, destination=WEB, target=8080)
+
+
+def test_the_port_of_the_pod_and_mutual_tls_are_told():
+    """R89, D25: which Services a request counts for depends on the port of the pod that took it."""
+    for text, secured in (("default/web-0:9090 ", False), ("default/web-0:9090 TLSv1.3", True)):
+        flow, _ = requests(pod=text)
+        assert (flow.destination, flow.target, flow.secured) == (WEB, 9090, secured)
+    names = {"envoy.cluster_name": "mirror/default/web/80", "envoy.endpoint_hostname": "default/web-0:9090 TLSv1.3"}
+    copies, _ = told("copies", **names)
+    assert (copies.destination, copies.target, copies.secured) == (WEB, 9090, True)
+
+
+@pytest.mark.parametrize(("code", "grpc"), [("403-t", ""), ("200-t", "7")])
+def test_what_access_rules_refused_is_no_success_no_failure_and_has_no_latency(code, grpc):
+    """R68: a refusal is quick, and says nothing about the application."""
+    _, found = requests(code=code, grpc=grpc, pod="default/web-0:80 ")
+    assert (found.denied, found.success, found.failure, found.classes) == (3, 0, 0, (("denied", 3),))
+    assert told("latency", cluster="outbound/default/web/80", pod="default/web-0:80 ", denied="t") is None
+
+
+def test_the_applications_own_403_is_an_answer():
+    _, found = requests(code="403-")
+    assert (found.denied, found.success) == (0, 3)
+
+
+def test_a_connection_that_access_rules_refused_is_told_by_the_server():
+    tags = {"node": "sidecar/default/web-0", "port": "9000", "source": "10.1.2.3"}
+    flow, found = told("denied", **tags, identity="spiffe://a/ns/b/sa/thief")
+    assert flow == Flow(source=Peer(outside="spiffe://a/ns/b/sa/thief"), destination=WEB, target=9000, secured=True)
+    assert (found.denied_connections, found.connections) == (3, 0)  # the thief's proxy has counted that it connected
+
+
+def test_a_connection_in_plaintext_that_was_refused_is_counted_by_the_server_alone():
+    tags = {"node": "sidecar/default/web-0", "port": "9000", "source": "10.1.2.3"}
+    flow, found = told("denied", **tags, identity="")
+    assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB, target=9000)
+    assert (found.denied_connections, found.connections) == (3, 3)
 
 
 def test_latencies_are_of_the_same_flow_as_their_requests():

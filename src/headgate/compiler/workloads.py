@@ -20,7 +20,7 @@ from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
 from headgate.resources import pods
 from headgate.resources.core import EndpointSlice, ServicePort
 from headgate.resources.names import is_dns_subdomain
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, Container, Pod
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]
@@ -54,7 +54,7 @@ def workloads(snapshot: Snapshot, settings: Settings, taken: Roots = NO_ROOTS) -
 
 def has_sidecar(pod: Pod) -> bool:
     """Say whether a proxy stands before the pod."""
-    return pod.metadata.annotations.get(SIDECAR) in {"transparent", "explicit"}
+    return pod.metadata.annotations.get(SIDECAR) in SIDECARS
 
 
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:

@@ -194,7 +194,7 @@ def _exposed(options: Options, stack: AsyncExitStack, before: Instance | None) -
 
 def _expose(parts: _Parts, machine: Machine, envoy: EnvoyProcess, tasks: Background) -> None:
     if parts.exposed:
-        totals = count(parts.exposed, parts.traffic.windows, machine, parts.ground.store.peek)
+        totals = count(parts.exposed, parts.traffic.windows, parts.ground.store.peek)
         tasks.start(expose(parts.exposed, totals, machine, envoy.state), name="exposition")
 
 
@@ -249,6 +249,8 @@ def _api(
         token=read_token(parts.state),
         advise=advise,
         logs=read_logs,
-        computed=Computed(parts.options.metrics_source or parts.traffic.windows, questions),
+        computed=Computed(
+            parts.options.metrics_source or parts.traffic.windows, questions, settings=parts.ground.settings
+        ),
     )
     tasks.start(serve(app, listener, certificate_in(parts.state)), name="api")

@@ -33,10 +33,10 @@ class Exposed(NamedTuple):
         return f"http://{written(self.listener)}{PATH}"
 
 
-def count(exposed: Exposed, windows: Windows, machine: Machine, peek: Peek) -> Totals:
+def count(exposed: Exposed, windows: Windows, peek: Peek) -> Totals:
     """Begin to count what is told; `peek` looks at an object."""
     by_pod = exposed.by == "pod"
-    totals = Totals(Places(peek, machine.loop.compiled, by_pod=by_pod), by_pod=by_pod)
+    totals = Totals(Places(peek, by_pod=by_pod), by_pod=by_pod)
     for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
         totals.note(what, 0)
     windows.count_in(totals)

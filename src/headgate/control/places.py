@@ -1,14 +1,12 @@
-"""What pods belong to, and whether traffic between two of them is secured: the labels of exposed metrics."""
+"""What pods belong to: the labels of exposed metrics."""
 
 import re
 from collections import OrderedDict
 from collections.abc import Callable
 
-from headgate.compiler.report import Compiled
-from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
-from headgate.telemetry.flows import Flow, Peer
-from headgate.telemetry.series import ELSEWHERE, GATEWAY
+from headgate.telemetry.flows import GATEWAY, Flow, Peer
+from headgate.telemetry.series import ELSEWHERE
 from headgate.telemetry.totals import End, Passage
 
 Peek = Callable[[Key], Object | None]
@@ -21,14 +19,12 @@ _REMEMBERED = 20_000  # pods
 
 
 class Places:
-    """Tells what a flow counts as (`totals.Describe`), by the objects and the compiled mesh of now."""
+    """Tells what a flow counts as (`totals.Describe`), by the objects of now."""
 
-    def __init__(self, peek: Peek, compiled: Latest[Compiled | None], *, by_pod: bool = False) -> None:
+    def __init__(self, peek: Peek, *, by_pod: bool = False) -> None:
         self._peek = peek
-        self._compiled = compiled
         self._by_pod = by_pod
         self._workloads: OrderedDict[str, str] = OrderedDict()
-        self._known: tuple[Compiled | None, frozenset[str], frozenset[str]] = (None, frozenset(), frozenset())
 
     def __call__(self, flow: Flow) -> Passage:
         """Describe a flow."""
@@ -38,8 +34,9 @@ class Places:
             service=flow.service,
             port=flow.port,
             backend=flow.backend,
+            target=flow.target if self._by_pod else 0,
             copy=flow.copy,
-            secured=self._is_secured(flow),
+            secured=flow.secured,
         )
 
     def _end(self, peer: Peer) -> End:
@@ -75,17 +72,6 @@ class Places:
         above = self._peek(Key(_GROUPS[kind], kind, namespace, name)) if kind in _GROUPS else None
         further = _owner(above) if above else None
         return further[1] if further else name
-
-    def _is_secured(self, flow: Flow) -> bool:
-        """Say whether it went by mutual TLS: from somebody with a proxy, to somebody who is sent it."""
-        compiled, proxied, called = self._known
-        if compiled is not self._compiled.get():
-            compiled = self._compiled.get()
-            workloads = compiled.mesh.workloads if compiled else ()
-            proxied = frozenset(workload.name for workload in workloads)
-            called = frozenset(workload.name for workload in workloads if workload.stage.is_sent_tls)
-            self._known = compiled, proxied, called
-        return flow.destination.pod in called and (flow.source == GATEWAY or flow.source.pod in proxied)
 
 
 def _owner(obj: Object) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from headgate.model.routing import Endpoint
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint
+SECURED = "TLSv1.3"  # the only version between proxies (peers.py)
 CONNECT_SECONDS = 5
 UNLIMITED = 2**32 - 1  # a mesh proxy does not cap what applications do; limits are the user's to set
 
@@ -109,7 +110,8 @@ def _name_pods(found: Iterable[pb.LocalityLbEndpoints], localities: Iterable[Loc
     """Let Envoy's own counters of endpoints say which pods they are (telemetry.py)."""
     for message, locality in zip(found, localities, strict=True):
         for item, endpoint in zip(message.lb_endpoints, locality.endpoints, strict=True):
-            item.endpoint.hostname = endpoint.workload
+            secured = SECURED if locality.peer(endpoint) else ""
+            item.endpoint.hostname = pod_and_port(endpoint) + secured if endpoint.workload else ""
 
 
 def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
@@ -128,12 +130,17 @@ def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
 
 
 def _metadata(locality: Locality, endpoint: Endpoint, *, secured: bool) -> pb.Metadata:
-    texts = {"backend": locality.backend, "pod": endpoint.workload}
+    texts = {"backend": locality.backend, "pod": pod_and_port(endpoint)}
     fields = {key: pb.Value(string_value=text) for key, text in texts.items() if text}
     found = pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
     if secured:
         found.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
     return found
+
+
+def pod_and_port(endpoint: Endpoint) -> str:
+    """Return the pod of an endpoint and the pod's port, `namespace/name:port` and a blank; empty when no pod is known."""
+    return f"{endpoint.workload}:{endpoint.port} " if endpoint.workload else ""
 
 
 def address(host: str, port: int) -> pb.Address:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from headgate.envoy import listeners, names, pb, telemetry
 from headgate.envoy import routes as http_routes
-from headgate.envoy.clusters import CONNECT_SECONDS, address
+from headgate.envoy.clusters import CONNECT_SECONDS, address, pod_and_port
 from headgate.envoy.plan import RoutePlan, WeightedName
+from headgate.model.routing import Endpoint
 
 CONNECT = "CONNECT"
 DESTINATION = "x-headgate-tunnel"
@@ -31,11 +32,11 @@ def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedN
     return listeners.redirected(listener(name, host, port, shares))
 
 
-def pod_listener(name: str, host: str, port: int, share: WeightedName, workload: str) -> pb.Listener:
-    """Return the listener for redirected connections to one endpoint, which is that pod or nobody whom we know."""
+def pod_listener(name: str, endpoint: Endpoint, share: WeightedName) -> pb.Listener:
+    """Return the listener for redirected connections to one endpoint."""
     ref = names.parse(name)
-    logs = telemetry.connections_to(name, workload, ref.service if ref else "")
-    return listeners.redirected(_listener(name, address(host, port), _chain((share,), logs)))
+    logs = telemetry.connections_to(name, pod_and_port(endpoint), ref.service if ref else "")
+    return listeners.redirected(_listener(name, address(endpoint.address, endpoint.port), _chain((share,), logs)))
 
 
 def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener:

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from itertools import chain, product
 from typing import NamedTuple
 
-from headgate.envoy import inbound_chains, names, pb, probes, rbac
+from headgate.envoy import inbound_chains, names, pb, probes, rbac, telemetry
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
 from headgate.envoy.inbound_chains import Side
 from headgate.envoy.names import InboundRef
 from headgate.envoy.parts import Part
+from headgate.envoy.peers import DENIED, UNREACHED
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.access import Access
 from headgate.model.protocols import Protocol
@@ -33,6 +34,9 @@ _MISTAKEN = tuple(
     if "_" in marks
 )
 """Its other spellings, which many applications (those behind CGI or WSGI) take for the same header."""
+
+_OF_PROXIES = (DENIED, UNREACHED)
+"""Response headers that only this proxy may write: an application's own mean nothing."""
 
 
 class _Network(NamedTuple):
@@ -135,6 +139,7 @@ def _listener(
         continue_on_listener_filters_timeout=True,
         traffic_direction=pb.TrafficDirection.INBOUND,
         enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
+        access_log=[telemetry.denied_handshakes()] if stage.takes_tls else [],
     )
 
 
@@ -151,7 +156,12 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
         typed_per_filter_config={inbound_chains.RBAC: pb.pack(rules)},
     )
     host = pb.VirtualHost(name=name, domains=["*"], routes=[route])
-    return pb.RouteConfiguration(name=name, virtual_hosts=[host], request_headers_to_remove=_MISTAKEN)
+    return pb.RouteConfiguration(
+        name=name,
+        virtual_hosts=[host],
+        request_headers_to_remove=_MISTAKEN,
+        response_headers_to_remove=_OF_PROXIES,
+    )
 
 
 def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:

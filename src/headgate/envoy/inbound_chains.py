@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.envoy import names, pb, rbac, telemetry
 from headgate.envoy.names import InboundRef
-from headgate.envoy.peers import ALPN, UNREACHED
+from headgate.envoy.peers import ALPN, DENIED, UNREACHED
 from headgate.envoy.sources import ads
 from headgate.model.access import Access
 from headgate.model.workloads import InboundPort, Spoken, Stage, server_name
@@ -128,14 +128,19 @@ class _Chains:
     def _connections(
         self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, known: bool = False
     ) -> Iterator[pb.Filter]:
-        """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`."""
+        """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`.
+
+        These are counted as refused, not by `logs`.
+        """
         access = self._side.access
         if access.closed:
             rules = rbac.connections(access, self._port) if allowed else pb.RBAC()
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
-        nobody = access.closed and not allowed
-        yield _passed(names.MISSING if nobody else self._cluster, logs, known=known and not nobody)
+        if access.closed and not allowed:
+            yield _passed(names.MISSING, telemetry.denied_connections(str(self._port.port)), known=known)
+        else:
+            yield _passed(self._cluster, logs, known=known)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
         """Return the mesh's own TLS: both sides prove who they are. Nobody named in `allowed` is everybody of the mesh."""
@@ -204,23 +209,25 @@ def _requests(name: str, logs: Iterable[pb.AccessLog] = (), *, known: bool) -> p
 
 
 def _replies(refused: str) -> pb.LocalReplyConfig:
-    forbidden = pb.ComparisonFilter(
-        op=pb.ComparisonFilter.Op.EQ, value=pb.RuntimeUInt32(default_value=403, runtime_key="headgate.forbidden")
-    )
-    unreached = pb.HeaderValueOption(header=pb.HeaderValue(key=UNREACHED, value="true"))
     return pb.LocalReplyConfig(
         mappers=[
             pb.ResponseMapper(
-                filter=pb.AccessLogFilter(status_code_filter=pb.StatusCodeFilter(comparison=forbidden)),
+                # not the status alone: an upgrade that is not known is answered with 403 too
+                filter=telemetry.where('response.code_details.startsWith("rbac_access_denied")'),
                 body_format_override=_text(refused),
+                headers_to_add=[_flag(DENIED)],
             ),
             pb.ResponseMapper(
                 filter=pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=["UF"])),
                 body_format_override=_text(_UNREACHED),
-                headers_to_add=[unreached],
+                headers_to_add=[_flag(UNREACHED)],
             ),
         ]
     )
+
+
+def _flag(name: str) -> pb.HeaderValueOption:
+    return pb.HeaderValueOption(header=pb.HeaderValue(key=name, value="true"))
 
 
 def _text(line: str) -> pb.SubstitutionFormatString:

@@ -191,6 +191,8 @@ NAMES = MappingProxyType(
         "AccessLogType": "envoy.data.accesslog.v3.AccessLogType",
         "AndFilter": "envoy.config.accesslog.v3.AndFilter",
         "ComparisonFilter": "envoy.config.accesslog.v3.ComparisonFilter",
+        "ExpressionFilter": "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+        "ExtensionFilter": "envoy.config.accesslog.v3.ExtensionFilter",
         "FileAccessLog": "envoy.extensions.access_loggers.file.v3.FileAccessLog",
         "HeaderFilter": "envoy.config.accesslog.v3.HeaderFilter",
         "HistogramBucketSettings": "envoy.config.metrics.v3.HistogramBucketSettings",

@@ -119,7 +119,7 @@ def _of_pod(view: View, table: RouteTable, route: RoutePlan, endpoint: Endpoint)
         peer = Peer(identity=endpoint.identity, server_name=said, opaque=table.ref in view.opaque)
         yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
     share = WeightedName(cluster=cluster, weight=1)
-    yield Part(LISTENER, name, connections.pod_listener, (name, *where, share, endpoint.workload), (cluster,))
+    yield Part(LISTENER, name, connections.pod_listener, (name, endpoint, share), (cluster,))
 
 
 def _is_plain(table: RouteTable) -> bool:

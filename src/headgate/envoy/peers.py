@@ -18,6 +18,8 @@ ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from 
 UNREACHED = "x-headgate-unreached"
 """A response header of a server's proxy: the application has certainly not seen the request, so the caller's proxy may
 try another pod."""
+DENIED = "x-headgate-denied"
+"""A response header of a server's proxy: access rules refused the request. The caller's proxy counts it apart."""
 _TLS = "envoy.transport_sockets.tls"
 _RAW = "envoy.transport_sockets.raw_buffer"
 

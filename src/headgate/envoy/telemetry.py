@@ -4,19 +4,25 @@ Whoever calls counts, because it alone knows the pod that answered; the reportin
 counts what comes in plaintext besides, by the caller's address. The series, and the attributes that tell them apart:
 
 mesh.requests     cluster, pod, backend, code, grpc   requests, each once, when they end
-mesh.latency      cluster, pod, backend               histogram of microseconds: from a request's first byte to the last
+mesh.latency      cluster, pod, backend, denied       histogram of microseconds: from a request's first byte to the last
                                                       of its response, as the client's side has them
 mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
 mesh.failed       cluster, pod, backend               those that reached none
 mesh.sent         cluster, pod, backend               bytes from client to server, when a connection ends
 mesh.received     cluster, pod, backend               bytes back
 
+mesh.denied       port, source, identity              at a server: connections that its access rules refused
+
 At a server, `port` (of the pod, or `other` where no Service leads to it) and `source` (an address) stand in the place of
-cluster, pod and backend. `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
+cluster, pod and backend. `identity` is the caller's SPIFFE ID, verified, where it came by mutual TLS.
+
+`pod` is `namespace/name:port`, then a blank, and the version of TLS where the request or connection went by mutual TLS
+(`parse_pod`). `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
 port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
 (`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
 where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
 not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
+`denied` is not empty where the server's access rules refused the request.
 
 Copies of requests (D22) are counted by Envoy itself, for each endpoint of a mirror's cluster: a router would count them
 only with a logger for what it sends to anybody, which costs every request as much as all else that is counted here.
@@ -24,7 +30,7 @@ only with a logger for what it sends to anybody, which costs every request as mu
 mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
 mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   those that were not: 500 and above, or no answer
 
-Their cluster is a mirror's, and the hostname is the pod.
+Their cluster is a mirror's, and the hostname is like `pod`.
 
 All of them are in one scope, which the bootstrap holds (`anchor`): by itself it would end with the last listener that
 counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
@@ -37,10 +43,12 @@ from google.protobuf.message import Message
 
 from headgate.envoy import pb
 from headgate.envoy.clusters import METADATA
+from headgate.envoy.peers import DENIED as DENIED_HEADER
 
 PREFIX = "mesh"
 REQUESTS, LATENCY = "requests", "latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
+DENIED = "denied"
 COPIES, COPIES_FAILED = "copies", "copies_failed"
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
@@ -49,20 +57,27 @@ LOGGER = "envoy.access_loggers.stats"
 Place: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes that say between whom, with their values: text, and Envoy's commands."""
 
-_POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%")
+_TLS = "%UPSTREAM_TLS_VERSION%"
+_POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
 _UPSTREAM: Place = (_ROUTE_AND_CLUSTER, _POD, _BACKEND)
-_CODE = ("code", "%RESPONSE_CODE%%RESPONSE_FLAGS%")
+_DENIED = f"%RESP({DENIED_HEADER}):1%"  # a server without a sidecar may send any text: one character bounds the series
+_CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
 _TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy names them as its client's side does
+_IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
+_NOT_ALLOWED = "SAN matcher"
+"""In Envoy's words for a handshake that failed because of the client's identity; its certificate was verified before."""
 _NOWHERE = ("UH", "URX", "UO", "NC")
 """Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
 _FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
+_FORBIDDEN, _PERMISSION_DENIED = 403, "7"
+_MARK = "t"  # how the value of the header begins
 
 
 BROKEN_OFF = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
@@ -70,10 +85,18 @@ BROKEN_OFF = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 
 
 class Code(NamedTuple):
-    """What became of a request. `status` is 0 without a response; `flags` are Envoy's words for what went wrong."""
+    """What became of a request. `status` is 0 without a response; `flags` are Envoy's words for what went wrong.
+
+    `marked`: the response says that access rules refused the request.
+    """
 
     status: int
     flags: frozenset[str] = frozenset()
+    marked: bool = False
+
+    def is_denied(self, grpc: str = "") -> bool:
+        """Return whether access rules refused the request: the mark counts only with the status of a refusal."""
+        return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
 
     @property
     def whole(self) -> int:
@@ -87,10 +110,30 @@ class Code(NamedTuple):
 
 
 def parse_code(text: str) -> Code:
-    """Read the attribute `code`: the status, and behind it Envoy's response flags or `-`, as in `200-` or `503UF,URX`."""
+    """Read the attribute `code`: the status, and behind it Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
+
+    The mark of a refusal stands at the end, as in `403-t`.
+    """
     flags = text.lstrip("0123456789")
     status = text.removesuffix(flags)
-    return Code(int(status or 0), frozenset(flag for flag in flags.split(",") if flag.strip("-")))
+    marked = flags.endswith(_MARK)
+    found = flags.removesuffix(_MARK).split(",")
+    return Code(int(status or 0), frozenset(flag for flag in found if flag.strip("-")), marked)
+
+
+class PodPort(NamedTuple):
+    """A server: a pod (`namespace/name`) and its port, and whether it was called by mutual TLS."""
+
+    pod: str
+    port: int
+    secured: bool
+
+
+def parse_pod(text: str) -> PodPort:
+    """Read the attribute `pod`: `namespace/name:port`, and behind a blank the version of TLS. All may be missing."""
+    place, _, version = text.partition(" ")
+    pod, _, port = place.partition(":")
+    return PodPort(pod, int(port) if port.isdecimal() else 0, bool(version))
 
 
 def where_no_cluster(place: str) -> str:
@@ -131,8 +174,11 @@ def connections(name: str) -> list[pb.AccessLog]:
 
 
 def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
-    """Return those of a listener for one server, whose cluster knows an address and nothing else about it."""
-    known = (("cluster", name), ("pod", pod), ("backend", backend))
+    """Return those of a listener for one server, whose cluster knows an address and nothing else about it.
+
+    `pod` is as in `clusters.pod_and_port`.
+    """
+    known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
     place = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
     return _connections(place, failed=place)
 
@@ -158,6 +204,22 @@ def plaintext_connections(port: str) -> list[pb.AccessLog]:
     return _connections(_from_outside(port), failed=_from_outside(port))
 
 
+def denied_connections(port: str) -> list[pb.AccessLog]:
+    """Return the loggers of a chain whose connections are all refused: access rules allow no client that comes to it."""
+    ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
+    return [_logger([_one(DENIED, (*_from_outside(port), _IDENTITY))], ended)]
+
+
+def denied_handshakes() -> pb.AccessLog:
+    """Return the logger of a listener for clients whose verified identity its access rules do not allow.
+
+    The handshake fails then, so no filter of a chain sees the connection.
+    """
+    place = (*_from_outside("%DOWNSTREAM_LOCAL_PORT%"), _IDENTITY)
+    refused = where(f'connection.transport_failure_reason.contains("{_NOT_ALLOWED}")')
+    return _logger([_one(DENIED, place)], refused)
+
+
 def _from_outside(port: str) -> Place:
     # The address of the connection: headers may say anything.
     return ("port", port), ("source", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
@@ -176,7 +238,9 @@ def anchor() -> pb.AccessLog:
 
 def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
     latency = pb.StatsAccessLog.Histogram(
-        stat=_stat(LATENCY, place), unit=pb.StatsAccessLog.Histogram.Unit.Microseconds, value_format=_WHOLE
+        stat=_stat(LATENCY, (*place, (DENIED, _DENIED))),
+        unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,
+        value_format=_WHOLE,
     )
     with_response = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
     return [_logger([_one(REQUESTS, (*place, _CODE, _GRPC))], *filters), _logger([latency], *filters, with_response)]
@@ -231,6 +295,13 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
     elif filters:
         logger.filter.CopyFrom(filters[0])
     return logger
+
+
+def where(expression: str) -> pb.AccessLogFilter:
+    """Return a filter by an expression of the Common Expression Language over Envoy's attributes."""
+    name = "envoy.access_loggers.extension_filters.cel"
+    config = pb.pack(pb.ExpressionFilter(expression=expression))
+    return pb.AccessLogFilter(extension_filter=pb.ExtensionFilter(name=name, typed_config=config))
 
 
 def _of_kind(kind: pb.AccessLogType) -> pb.AccessLogFilter:

@@ -13,6 +13,8 @@ P99, P90, P50 = (f"p{share}_response_latency" for share in (99, 90, 50))
 SUCCESS, FAILURE = "success_count", "failure_count"
 COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
 CONNECTIONS, FAILED_CONNECTIONS = "connection_count", "connection_failure_count"
+DENIED, DENIED_CONNECTIONS = "denied_count", "connection_denied_count"
+CALLED = "called_count"
 
 
 class Reference(Input, frozen=True, kw_only=True, gc=False):
@@ -33,6 +35,22 @@ class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str] = {}
 
 
+class MetricsSecurity(Input, frozen=True, kw_only=True, gc=False):
+    """How an edge's requests and connections went: `secured` of `exchanged` by mutual TLS, between SPIFFE IDs."""
+
+    exchanged: int
+    secured: int
+    clients: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+class MetricsMesh(Input, frozen=True, kw_only=True, gc=False):
+    """The pods that a resource has now, and how many of them have a sidecar."""
+
+    pods: int
+    meshed: int
+
+
 class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     """The other end. `copy` marks copies of requests, which are counted apart (D22)."""
 
@@ -40,6 +58,7 @@ class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     resource: Reference
     side: str = ""
     copy: bool = False
+    security: MetricsSecurity | None = None
 
 
 class Metric(Input, frozen=True, kw_only=True, gc=False):
@@ -70,6 +89,7 @@ class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
     window: str
     metrics: tuple[Metric, ...]
     backend: MetricsBackend | None = None
+    mesh: MetricsMesh | None = None
 
 
 class TrafficMetricsList(Input, frozen=True, kw_only=True):

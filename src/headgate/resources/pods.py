@@ -8,6 +8,7 @@ INJECT = "headgate.dev/inject"
 """Label or annotation of a pod, label of a namespace: `true` or `false`, whether pods get a sidecar."""
 SIDECAR = "headgate.dev/sidecar"
 """Annotation of a pod: which kind of sidecar it has, `transparent` or `explicit`. Written when it is injected."""
+SIDECARS = frozenset({"transparent", "explicit"})
 APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: where its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"

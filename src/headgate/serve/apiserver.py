@@ -30,6 +30,7 @@ from headgate.serve.metrics_query import question
 from headgate.serve.objects import Advise, Objects
 from headgate.serve.resources import ResourceApi
 from headgate.serve.status import ApiError, no_such_path
+from headgate.settings import DEFAULTS, Settings
 from headgate.store.base import Store
 from headgate.telemetry.flows import Source
 
@@ -42,10 +43,14 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
 class Computed(NamedTuple):
-    """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API."""
+    """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API.
+
+    `settings` are those of the mesh that they are about.
+    """
 
     traffic: Source | None = None
     questions: Questions | None = None
+    settings: Settings = DEFAULTS
 
 
 NOTHING_COMPUTED = Computed()
@@ -67,7 +72,7 @@ def create_app(
     closing = asyncio.Event()
     api = _Api(
         ResourceApi(Objects(store, advise), logs, closing),
-        MetricsApi(store, computed.traffic),
+        MetricsApi(store, computed.traffic, settings=computed.settings),
         InspectApi(computed.questions),
     )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])

@@ -27,7 +27,7 @@ from headgate.serve.metrics_query import Question, grouping, window
 from headgate.serve.metrics_tables import partial, table
 from headgate.serve.selectors import field_selector, label_selector, written_selector
 from headgate.serve.status import ApiError
-from headgate.settings import Settings
+from headgate.settings import DEFAULTS, Settings
 from headgate.telemetry.answers import Answers, Grouping, Row, Selects, Traffic, everything
 from headgate.telemetry.flows import Reading, Source
 from headgate.telemetry.owners import Thing
@@ -51,8 +51,8 @@ class _Found(Value, frozen=True, kw_only=True):
 class MetricsApi:
     """Answers questions about traffic. Without a source of numbers it exists, and says so (501)."""
 
-    def __init__(self, objects: Objects, source: Source | None, *, domain: str = Settings().domain) -> None:
-        self._census = Census(objects, domain)
+    def __init__(self, objects: Objects, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
+        self._census = Census(objects, settings)
         self._source = source
         self._traffic: dict[float, Traffic] = {}
         self._answers: dict[str, tuple[Traffic, object, Answers]] = {}

@@ -6,10 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from headgate.resources import metrics as shapes
 from headgate.resources.meta import Value
-from headgate.resources.metrics import Metric, MetricsBackend, MetricsEdge, MetricsMetadata, Reference, TrafficMetrics
+from headgate.resources.metrics import (
+    Metric,
+    MetricsBackend,
+    MetricsEdge,
+    MetricsMesh,
+    MetricsMetadata,
+    MetricsSecurity,
+    Reference,
+    TrafficMetrics,
+)
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
-from headgate.telemetry.answers import Numbers, Row, Sum
+from headgate.telemetry.answers import Numbers, Row, Security
 from headgate.telemetry.flows import Reading
 from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
 
@@ -116,7 +125,8 @@ def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> l
             else None,
             timestamp=time,
             window=window,
-            metrics=_metrics(latencies, row.sum),
+            metrics=_metrics(latencies, row),
+            mesh=MetricsMesh(pods=row.members.pods, meshed=row.members.meshed) if row.members else None,
         )
         for row in rows
     ]
@@ -141,7 +151,14 @@ def _edge(face: Face, row: Row) -> MetricsEdge:
     if edge.peer is None:
         return _received(face, of_split=row.backend is not None)
     side = ("client" if edge.direction == "to" else "server") if face.sides else ""
-    return MetricsEdge(direction=edge.direction, side=side, resource=_reference(edge.peer), copy=edge.copy)
+    resource, security = _reference(edge.peer), _security(row.security) if row.security else None
+    return MetricsEdge(direction=edge.direction, side=side, resource=resource, copy=edge.copy, security=security)
+
+
+def _security(found: Security) -> MetricsSecurity:
+    return MetricsSecurity(
+        exchanged=found.exchanged, secured=found.secured, clients=found.clients, servers=found.servers
+    )
 
 
 @functools.cache
@@ -150,9 +167,9 @@ def _received(face: Face, *, of_split: bool) -> MetricsEdge:
     return MetricsEdge(direction=face.all_received, side=side if face.sides else "", resource=Reference())
 
 
-def _metrics(latencies: "_Latencies", total: Sum) -> tuple[Metric, ...]:
+def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
     """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
-    counts = total.counts
+    counts = row.sum.counts
     p50, p90, p99 = counts.latencies or (0.0, 0.0, 0.0)
     return (
         latencies[shapes.P99, p99],
@@ -160,13 +177,18 @@ def _metrics(latencies: "_Latencies", total: Sum) -> tuple[Metric, ...]:
         latencies[shapes.P50, p50],
         _count(shapes.SUCCESS, counts.success),
         _count(shapes.FAILURE, counts.failure),
-        *_beyond(counts, total.copies),
+        *_beyond(counts, row.sum.copies),
+        *((_count(shapes.CALLED, row.called),) if row.called is not None else ()),
     )
 
 
 def _beyond(counts: Numbers, copies: Numbers) -> tuple[Metric, ...]:
-    """Write connections of ports that are not HTTP, and copies of requests (D22)."""
+    """Write requests that access rules refused, connections of ports that are not HTTP, and copies of requests (D22)."""
     found: tuple[Metric, ...] = ()
+    if counts.denied:
+        found += (_count(shapes.DENIED, counts.denied),)
+    if counts.denied_connections:
+        found += (_count(shapes.DENIED_CONNECTIONS, counts.denied_connections),)
     if counts.connections or counts.unreached:
         found += (
             _count(shapes.CONNECTIONS, counts.connections),

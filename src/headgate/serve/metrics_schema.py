@@ -84,6 +84,14 @@ def _metrics(face: Face) -> Schema:
             direction=choice("Whether traffic went to the other end or came from it.", "to from"),
             resource=_reference("The other end; empty for all traffic that the resource received."),
             copy=flag("Whether these are copies of requests, as mirrors make them: counted apart."),
+            security=record(
+                "How the requests and connections of an edge went.",
+                "exchanged secured",
+                exchanged=whole("How many requests and connections there were."),
+                secured=whole("How many of them went by mutual TLS."),
+                clients=listing("The SPIFFE IDs that clients proved.", text("A SPIFFE ID.")),
+                servers=listing("The SPIFFE IDs that servers proved.", text("A SPIFFE ID.")),
+            ),
             **side,
         ),
         timestamp=text("The end of the window.", "date-time"),
@@ -94,11 +102,17 @@ def _metrics(face: Face) -> Schema:
                 "A number.",
                 "name value",
                 name=text(
-                    "Which: p99_response_latency, p90_response_latency, p50_response_latency, success_count, ..."
+                    "Which: p99_response_latency, p90_response_latency, p50_response_latency, success_count, denied_count, ..."
                 ),
                 unit=text(f"The unit: {face.unit} for latencies."),
                 value=text("The value, a quantity."),
             ),
+        ),
+        mesh=record(
+            "The pods that the resource has now.",
+            "pods meshed",
+            pods=whole("How many pods there are."),
+            meshed=whole("How many of them have a sidecar."),
         ),
         **(backend if face.splits else {}),
     )

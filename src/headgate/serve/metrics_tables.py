@@ -51,12 +51,18 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, Any]]:
     for share in ("P50", "P90", "P99"):
         yield _column(f"Latency_{share}", "Time until the whole response was there.")
     for name, description in (
-        ("Requests", "Requests in the window."),
+        ("Requests", "Requests in the window, without those that access rules refused."),
         ("Failures", "Requests that failed."),
         ("Connections", "Connections of ports that are not HTTP."),
         ("Conn_Failures", "Connections that no server took."),
+        ("Denied", "Requests that access rules refused."),
+        ("Conn_Denied", "Connections that access rules refused."),
     ):
         yield {**_column(name, description), "priority": 1, "type": "integer"}
+    if edges:
+        yield {**_column("Secured", "Share of the requests and connections that went by mutual TLS."), "priority": 1}
+    else:
+        yield {**_column("Meshed", "Pods with a sidecar, of all pods."), "priority": 1}
 
 
 def _column(name: str, description: str) -> dict[str, Any]:
@@ -81,5 +87,17 @@ def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str 
         counts.failure,
         counts.connections,
         counts.unreached,
+        counts.denied,
+        counts.denied_connections,
+        _secured(row) if edges else _meshed(row),
     ]
     return cells
+
+
+def _secured(row: Row) -> str:
+    found = row.security
+    return percent(found.secured, found.exchanged - found.secured) if found else NONE
+
+
+def _meshed(row: Row) -> str:
+    return f"{row.members.meshed}/{row.members.pods}" if row.members else NONE

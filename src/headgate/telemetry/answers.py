@@ -1,8 +1,8 @@
 """Questions about traffic, answered from a Reading and the objects: who received what, and from and to whom (R83 to R96).
 
 A pod has received what its callers say that they sent it, and what its own proxy took from callers without one. What
-contains pods has received what its pods have, with percentiles of all their requests (R89). A Service is another matter: it
-has received what was called by its name, whichever pod or backend answered, and what nobody answered.
+contains pods has received what its pods have, with percentiles of all their requests (R89). A Service has received what its
+pods have on the ports that it leads to, whatever name was called; and what was called by its name and reached no pod (D25).
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import NOBODY, Arrived, Flow, Peer
 from headgate.telemetry.histogram import merged, percentiles
-from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
+from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Members, Ref, Thing, World
 
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)
@@ -27,8 +27,10 @@ class Numbers(Value, frozen=True, kw_only=True, gc=False):
 
     success: int = 0
     failure: int = 0
+    denied: int = 0
     connections: int = 0
     unreached: int = 0
+    denied_connections: int = 0
     latencies: tuple[float, ...] = ()
 
 
@@ -54,8 +56,24 @@ class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     copy: bool = False
 
 
+class Security(Value, frozen=True, kw_only=True, gc=False):
+    """How the requests and connections of an edge went: `secured` of `exchanged` by mutual TLS, between these identities.
+
+    An identity is a SPIFFE ID; that of a pod which is gone is not known.
+    """
+
+    exchanged: int
+    secured: int
+    clients: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
 class Row(Value, frozen=True, kw_only=True, gc=False):
-    """One answer: what `about` exchanged over an edge; of a split, what its `backend` did."""
+    """One answer: what `about` exchanged over an edge; of a split, what its `backend` did.
+
+    `members` are the pods of `about`. An edge has `security`; between Services, `called` is how many of its requests and
+    connections named the Service that received them.
+    """
 
     about: Ref
     sum: Sum
@@ -63,6 +81,9 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str] = {}
     apex: str = ""
     backend: Backend | None = None
+    members: Members | None = None
+    security: Security | None = None
+    called: int | None = None
 
 
 Selects: TypeAlias = Callable[[Thing], bool]
@@ -97,13 +118,9 @@ class Traffic:
             copies=_numbers([copies[pod] for pod in pods if pod in copies]) if copies else NOTHING,
         )
 
-    def called(self, service: str) -> Sum:
-        """Return what was called as a Service (`namespace/name`); copies are those that it was sent."""
-        return summed(self.to_service.get(service, ()))
-
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
-        return summed(one for one in self.to_service.get(apex, ()) if one[0].backend == backend)
+        return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
     def arrived(self) -> Arrived:
@@ -121,9 +138,9 @@ class Traffic:
         return _indexed(self.flows, attrgetter("source.pod"))
 
     @cached_property
-    def to_service(self) -> Mapping[str, Sequence[Passage]]:
-        """By the Service that was called; copies by the one that they went to."""
-        return _indexed(self.flows, lambda flow: (flow.copy and flow.backend) or flow.service)
+    def called_as(self) -> Mapping[str, Sequence[Passage]]:
+        """By the Service that clients called."""
+        return _indexed(self.flows, lambda flow: "" if flow.copy else flow.service)
 
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[Passage]]:
@@ -161,10 +178,17 @@ def _numbers(several: Sequence[Counts]) -> Numbers:
     return Numbers(
         success=total.success,
         failure=total.failure,
+        denied=total.denied,
         connections=total.connections,
         unreached=total.unreached,
+        denied_connections=total.denied_connections,
         latencies=percentiles(total.latency, SHARES),
     )
+
+
+def _exchanged(passages: Iterable[Passage]) -> int:
+    """Return how many requests and connections there were."""
+    return sum(one.success + one.failure + one.denied + one.connections for _, one in passages)
 
 
 def _total(several: Sequence[Counts]) -> Counts:
@@ -215,17 +239,43 @@ class Answers:
             for peer in told(self._homes_of(flow.source, ref.kind)):
                 found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
         for edge in sorted(found):
-            yield Row(about=ref, edge=edge, sum=summed(found[edge]))
+            yield self._edge(ref, edge, found[edge])
+
+    def _edge(self, ref: Ref, edge: Edge, passages: Sequence[Passage]) -> Row:
+        receiver = str(edge.peer if edge.direction == "to" else ref)
+        named = (
+            one for one in passages if receiver in (one[0].service or one[0].backend, one[0].copy and one[0].backend)
+        )
+        return Row(
+            about=ref,
+            edge=edge,
+            sum=summed(passages),
+            security=self._security(passages),
+            called=_exchanged(named) if ref.kind == SERVICE else None,
+        )
+
+    def _security(self, passages: Sequence[Passage]) -> Security:
+        secured = [one for one in passages if one[0].secured]
+        clients = {self._world.identity(flow.source) for flow, _ in secured}
+        servers = {self._world.identity(flow.destination) for flow, _ in secured}
+        return Security(
+            exchanged=_exchanged(passages),
+            secured=_exchanged(secured),
+            clients=tuple(sorted(filter(None, clients))),
+            servers=tuple(sorted(filter(None, servers))),
+        )
 
     def _row(self, thing: Thing) -> Row:
         row = self._rows.get(thing.ref)
         if row is None:
-            row = self._rows[thing.ref] = Row(about=thing.ref, sum=self._received(thing.ref), labels=thing.labels)
+            ref = thing.ref
+            found = self._received(ref)
+            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, members=self._world.members(ref))
         return row
 
     def _received(self, ref: Ref) -> Sum:
         if ref.kind == SERVICE:
-            return self._traffic.called(str(ref))
+            return summed(self._of_services.get(ref, ()))
         if ref.kind == POD:
             return self._traffic.received((str(ref),))
         if ref.kind not in self._receivers:
@@ -254,14 +304,26 @@ class Answers:
 
     def _taken(self, ref: Ref) -> Iterable[Passage]:
         if ref.kind == SERVICE:
-            return self._traffic.to_service.get(str(ref), ())
+            return self._of_services.get(ref, ())
         return (passage for pod in self._pods(ref) for passage in self._traffic.into.get(pod, ()))
 
+    @cached_property
+    def _of_services(self) -> Mapping[Ref, Sequence[Passage]]:
+        """By the Services that the destination counts for."""
+        found: defaultdict[Ref, list[Passage]] = defaultdict(list)
+        for passage in self._traffic.flows.items():
+            if passage[1].others:
+                for service in self._world.services_behind(passage[0]):
+                    found[service].append(passage)
+        return found
+
     def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
+        if kind == SERVICE and (services := self._world.services_behind(flow)):
+            return services
         called = (flow.copy and flow.backend) or flow.service
-        if called and (kind == SERVICE or flow.destination == NOBODY):
+        if called and flow.destination == NOBODY:
             return (_ref(SERVICE, called),)
-        return self._homes_of(flow.destination, kind)
+        return self._homes_of(flow.destination, POD if kind == SERVICE else kind)
 
     def _homes_of(self, peer: Peer, kind: str) -> tuple[Ref, ...]:
         if not peer.pod:

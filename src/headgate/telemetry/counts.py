@@ -7,6 +7,8 @@ from headgate.telemetry import lanes
 from headgate.telemetry.histogram import Buckets
 
 NO_RESPONSE = "none"
+DENIED = "denied"
+"""The class of requests that access rules refused: neither successes nor failures, whatever their status."""
 _GRPC_CODES = 17
 _UNKNOWN = 2  # what a status outside of them is by gRPC's own rule
 _SERVERS_FAULT = frozenset({2, 4, 12, 13, 14, 15})  # of gRPC's statuses, those that HTTP writes as 500 and above
@@ -14,10 +16,12 @@ _CLASSES = (
     *(f"{hundreds}xx" for hundreds in range(1, 6)),
     NO_RESPONSE,
     *(f"grpc-{status}" for status in range(_GRPC_CODES)),
+    DENIED,
 )
 _CLASS_LANES = {name: lane for lane, name in enumerate(_CLASSES)}
 # beside the classes of responses; copies have none, only whether they succeeded
-SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED = range(len(_CLASSES), len(_CLASSES) + 6)
+SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS = range(len(_CLASSES), len(_CLASSES) + 7)
+DENIED_REQUESTS = _CLASS_LANES[DENIED]
 MOST = 1 << 48
 """Of a lane in one report: more is no traffic, and what a broken proxy says must not stop the others."""
 
@@ -25,7 +29,9 @@ _BITS = lanes.BITS[lanes.LONG]
 _LANE = (1 << _BITS) - 1
 _FAILING = {_CLASS_LANES[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _SERVERS_FAULT))}
 _FAILURES = sum(_LANE << _BITS * lane for lane in (*_FAILING, FAILED))
-_SUCCESSES = sum(_LANE << _BITS * lane for lane in (*(set(range(len(_CLASSES))) - _FAILING), SUCCEEDED))
+_SUCCESSES = sum(
+    _LANE << _BITS * lane for lane in (*(set(range(len(_CLASSES))) - _FAILING - {DENIED_REQUESTS}), SUCCEEDED)
+)
 _RESPONSES = (1 << _BITS * len(_CLASSES)) - 1
 
 
@@ -33,7 +39,7 @@ class Counts(Value, frozen=True, gc=False):
     """Counts of a flow; whatever can be counted is a lane of `others`.
 
     Bytes and connections are of ports that are not HTTP; `unreached` are connections that no server took, which are no
-    failed requests (R98).
+    failed requests (R98). `latency` has no requests that were denied.
     """
 
     latency: Buckets = 0
@@ -63,14 +69,24 @@ class Counts(Value, frozen=True, gc=False):
         return _added(self.others & _FAILURES)
 
     @property
+    def denied(self) -> int:
+        """Requests that access rules refused."""
+        return self.count(DENIED_REQUESTS)
+
+    @property
     def connections(self) -> int:
-        """Connections that reached a server."""
+        """Connections that reached a server, or the proxy that refused them on its behalf."""
         return self.count(CONNECTIONS)
 
     @property
     def unreached(self) -> int:
         """Connections that reached none."""
         return self.count(UNREACHED)
+
+    @property
+    def denied_connections(self) -> int:
+        """Those of `connections` that access rules refused."""
+        return self.count(DENIED_CONNECTIONS)
 
     @property
     def classes(self) -> tuple[tuple[str, int], ...]:

@@ -25,6 +25,7 @@ LATENCY = "headgate_request_duration_seconds"
 COPIES = "headgate_copies_total"
 OPENED = "headgate_tcp_connections_opened_total"
 FAILED = "headgate_tcp_connections_failed_total"
+DENIED = "headgate_tcp_connections_denied_total"
 SENT = "headgate_tcp_sent_bytes_total"
 RECEIVED = "headgate_tcp_received_bytes_total"
 INCOMPLETE = "headgate_traffic_incomplete_total"
@@ -33,7 +34,7 @@ SUCCESS, FAILURE = "success", "failure"
 _SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of `BOUNDS_US` in each
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
 # shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
-_USUAL, _USUAL_GRPC = ("2xx", "5xx"), ("grpc-0", "grpc-14")
+_USUAL, _USUAL_GRPC = ("2xx", "5xx", counts.DENIED), ("grpc-0", "grpc-14", counts.DENIED)
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -88,6 +89,7 @@ def traffic(totals: Totals) -> Iterator[Family]:
     for name, lane, text in (
         (OPENED, counts.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
         (FAILED, counts.UNREACHED, "Connections that reached none."),
+        (DENIED, counts.DENIED_CONNECTIONS, "Opened connections that access rules refused."),
         (SENT, counts.SENT, "Bytes from client to server, when a connection has ended."),
         (RECEIVED, counts.RECEIVED, "Bytes from server to client, when a connection has ended."),
     ):
@@ -99,7 +101,9 @@ def traffic(totals: Totals) -> Iterator[Family]:
 
 
 def lane_of(response_class: str) -> int:
-    """Return the lane of a class of responses, such as 2xx, none or grpc-14."""
+    """Return the lane of a class of responses, such as 2xx, none, grpc-14 or denied."""
+    if response_class == counts.DENIED:
+        return counts.DENIED_REQUESTS
     if response_class.startswith("grpc-"):
         return class_lane(200, response_class.removeprefix("grpc-"))
     return class_lane(0 if response_class == NO_RESPONSE else int(response_class[0]) * 100)
@@ -107,7 +111,9 @@ def lane_of(response_class: str) -> int:
 
 @lru_cache(64)
 def classification(response_class: str) -> str:
-    """Return whether responses of a class are successes or failures (D22)."""
+    """Return whether responses of a class are successes, failures (D22) or refusals by access rules."""
+    if response_class == counts.DENIED:
+        return counts.DENIED
     return FAILURE if Counts.of({lane_of(response_class): 1}).failure else SUCCESS
 
 
@@ -116,7 +122,8 @@ def _requests(total: Total) -> Iterator[Line]:
         return
     classes = dict(total.counts.classes)
     if classes:
-        is_grpc = all(name.startswith("grpc-") for name in classes)
+        answered = classes.keys() - {counts.DENIED}
+        is_grpc = bool(answered) and all(name.startswith("grpc-") for name in answered)
         classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
     for name, count in sorted(classes.items()):
         more = ("response_class", name), ("classification", classification(name))
@@ -159,6 +166,7 @@ def labels_of(passage: Passage) -> Labels:
         *_service_labels("destination_service", passage.service),
         ("destination_port", str(passage.port or "")),
         *_service_labels("backend", passage.backend),
+        ("destination_pod_port", str(passage.target or "")),
         ("connection_security_policy", "mutual_tls" if passage.secured else "none"),
     )
     return tuple((name, value) for name, value in found if value)

@@ -18,13 +18,15 @@ class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
 
 
 NOBODY = Peer()
+GATEWAY = Peer(outside="gateway")
 
 
 class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
     """Traffic from one peer to another. `service` (`namespace/name`) and `port` are what the client called, if it did.
 
-    `backend` is the Service whose endpoint answered: another one than `service` where a split decided. `copy`: these are
-    copies of requests, which are nobody's successes or failures (D22).
+    `backend` is the Service whose endpoint answered: another one than `service` where a split decided. `target` is the
+    destination pod's port, 0 where it is not known. `copy`: these are copies of requests, which are no successes or
+    failures of users (D22). `secured`: it went by mutual TLS.
     """
 
     source: Peer
@@ -32,7 +34,9 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
     service: str = ""
     port: int = 0
     backend: str = ""
+    target: int = 0
     copy: bool = False
+    secured: bool = False
 
 
 class Arrived(Value, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ _BUCKET = f"{exposition.LATENCY}_bucket"
 _LANES = {
     exposition.OPENED: counts.CONNECTIONS,
     exposition.FAILED: counts.UNREACHED,
+    exposition.DENIED: counts.DENIED_CONNECTIONS,
     exposition.SENT: counts.SENT,
     exposition.RECEIVED: counts.RECEIVED,
 }
@@ -193,6 +194,8 @@ def _flow(name: str, labels: Labels) -> Flow:
         service=_service("destination_service", labels),
         port=int(labels.get("destination_port", "0")),
         backend=_service("backend", labels),
+        target=int(labels.get("destination_pod_port", "0")),
+        secured=labels.get("connection_security_policy") == "mutual_tls",
         copy=name == exposition.COPIES,
     )
 

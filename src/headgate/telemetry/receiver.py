@@ -32,14 +32,14 @@ NOTES = (LATE, UNKNOWN, LOST, FULL, UNREADABLE)
 class Kept(Value, frozen=True, kw_only=True):
     """All that is known about traffic, as it is kept on disk. `version` is another one when a lane's number or a series is."""
 
-    version: Literal[3]
+    version: Literal[4]
     growth: KeptGrowth
     windows: KeptWindows
 
 
-def by_address(_node_id: str, address: str) -> Peer | None:
-    """Return a caller of whom only the address is known."""
-    return Peer(outside=address)
+def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
+    """Return a caller of which only the address is known, or the identity that it proved."""
+    return Peer(outside=identity or address)
 
 
 class Receiver:
@@ -110,7 +110,7 @@ class Receiver:
         for done, _ in enumerate(self._growth.prepare()):
             if not done % BREATH:
                 await asyncio.sleep(0)
-        return Kept(version=3, growth=self._growth.kept(), windows=self.windows.kept())
+        return Kept(version=4, growth=self._growth.kept(), windows=self.windows.kept())
 
     def restore(self, kept: Kept) -> None:
         """Go on where an earlier headgate ended."""

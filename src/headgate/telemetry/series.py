@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import structs
+
 from headgate.envoy import names
 from headgate.envoy.telemetry import (
     CONNECTIONS,
     COPIES,
     COPIES_FAILED,
+    DENIED,
     FAILED,
     LATENCY,
     PREFIX,
@@ -19,39 +22,44 @@ from headgate.envoy.telemetry import (
     REQUESTS,
     SENT,
     parse_code,
+    parse_pod,
 )
 from headgate.envoy.view import SIDECAR
 from headgate.model.refs import PortRef
 from headgate.telemetry import counts
 from headgate.telemetry.counts import Counts, class_lane
-from headgate.telemetry.flows import NOBODY, Flow, Peer
+from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
 from headgate.telemetry.growth import Grown
 from headgate.telemetry.otlp import Series
 
-GATEWAY = Peer(outside="gateway")
 ELSEWHERE = Peer(outside="elsewhere")
 """Addresses that are no Service's, which a transparent sidecar lets through."""
-Callers = Callable[[str, str], Peer | None]
-"""Tells who came to the proxy of a node id from an address; None when that is somebody whose own proxy has counted."""
+Callers = Callable[[str, str, str], Peer | None]
+"""Returns the caller of a proxy (node id) by its address and its identity, empty in plaintext; None when the caller's own
+proxy has counted."""
 _LANES = {
-    f"{PREFIX}.{CONNECTIONS}": counts.CONNECTIONS,
-    f"{PREFIX}.{FAILED}": counts.UNREACHED,
-    f"{PREFIX}.{SENT}": counts.SENT,
-    f"{PREFIX}.{RECEIVED}": counts.RECEIVED,
-    f"{PREFIX}.{COPIES}": counts.SUCCEEDED,
-    f"{PREFIX}.{COPIES_FAILED}": counts.FAILED,
+    f"{PREFIX}.{CONNECTIONS}": (counts.CONNECTIONS,),
+    f"{PREFIX}.{FAILED}": (counts.UNREACHED,),
+    f"{PREFIX}.{SENT}": (counts.SENT,),
+    f"{PREFIX}.{RECEIVED}": (counts.RECEIVED,),
+    f"{PREFIX}.{COPIES}": (counts.SUCCEEDED,),
+    f"{PREFIX}.{COPIES_FAILED}": (counts.FAILED,),
 }
+_DENIED = f"{PREFIX}.{DENIED}"
 _REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
 _COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
 _REMEMBERED = 200_000  # meanings; without them each growth costs four times as much
 
 
 class _Meaning(NamedTuple):
-    """A flow, and the lane that a counter counts in; None for a histogram. `caller` is an address that is yet to be named."""
+    """A flow, and the lanes that a counter counts in; none for a histogram.
+
+    `caller`: the address and identity of a source that is yet to be named.
+    """
 
     flow: Flow
-    lane: int | None
-    caller: str = ""
+    lanes: tuple[int, ...] = ()
+    caller: tuple[str, str] | None = None
 
 
 def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Counts] | None:
@@ -59,13 +67,13 @@ def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Counts] | 
     meaning = _meaning(node, grown.series)
     if meaning is None:
         return None
-    flow, lane, caller = meaning
+    flow, lanes, caller = meaning
     if caller:
-        source = callers(node, caller)
+        source = callers(node, *caller)
         if source is None:
             return None
-        flow = Flow(source=source, destination=flow.destination)
-    return flow, Counts(grown.buckets) if lane is None else Counts.of({lane: grown.value})
+        flow = structs.replace(flow, source=source)
+    return flow, Counts.of(dict.fromkeys(lanes, grown.value)) if lanes else Counts(grown.buckets)
 
 
 def peer(node: str) -> Peer:
@@ -77,18 +85,30 @@ def peer(node: str) -> Peer:
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
     name, found = series.name, series.pairs()
-    if name == _LATENCY:
-        lane = None
-    elif name == _REQUESTS:
-        lane = class_lane(parse_code(found.get("code", "")).whole, found.get("grpc", ""))
-    elif name in _LANES:
-        lane = _LANES[name]
-    else:
+    lanes = _lanes(name, found)
+    if lanes is None:
         return None
-    if caller := found.get("source", ""):
-        return _Meaning(Flow(source=NOBODY, destination=peer(node)), lane, caller)
-    flow = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
-    return _Meaning(flow, lane) if flow else None
+    if source := found.get("source", ""):
+        port, identity = found.get("port", ""), found.get("identity", "")
+        target = int(port) if port.isdecimal() else 0
+        flow = Flow(source=NOBODY, destination=peer(node), target=target, secured=bool(identity))
+        return _Meaning(flow, lanes, (source, identity))
+    sent = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
+    return _Meaning(sent, lanes) if sent else None
+
+
+def _lanes(name: str, found: Mapping[str, str]) -> tuple[int, ...] | None:
+    """Return the lanes of a series; None of one that does not count."""
+    if name == _LATENCY:
+        return None if found.get(DENIED) else ()
+    if name == _REQUESTS:
+        code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
+        return (counts.DENIED_REQUESTS if code.is_denied(grpc) else class_lane(code.whole, grpc),)
+    if name == _DENIED:
+        # a client's proxy has counted the connection when it opened it; a client without one has none
+        only = (counts.DENIED_CONNECTIONS,)
+        return only if found.get("identity") else (*only, counts.CONNECTIONS)
+    return _LANES.get(name)
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
@@ -97,24 +117,32 @@ def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     if cluster in ("", names.TUNNEL):
         return None
     ref = _ref(cluster)
-    pod = found.get("pod", "")
+    pod, target, secured = parse_pod(found.get("pod", ""))
     return Flow(
         source=peer(node),
         destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NOBODY,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
         backend=found.get("backend", ""),
+        target=target,
+        secured=secured,
     )
 
 
 def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
     ref = _ref(found[_COPY_CLUSTER])
-    pod = found.get(_COPY_POD, "")
+    pod, target, secured = parse_pod(found.get(_COPY_POD, ""))
     if ref is None:
         return None
-    destination = Peer(pod=pod) if pod else NOBODY
     return Flow(
-        source=peer(node), destination=destination, service=ref.service, port=ref.port, backend=ref.service, copy=True
+        source=peer(node),
+        destination=Peer(pod=pod) if pod else NOBODY,
+        service=ref.service,
+        port=ref.port,
+        backend=ref.service,
+        target=target,
+        copy=True,
+        secured=secured,
     )
 
 

@@ -29,13 +29,14 @@ class End(Value, frozen=True, kw_only=True, order=True):
 
 
 class Passage(Value, frozen=True, kw_only=True, order=True):
-    """Traffic that is told apart from other traffic. `secured` says that it went by mutual TLS; the rest is as in `Flow`."""
+    """Traffic with labels of its own; fields are as in `Flow`. `target` has a value only where pods have labels."""
 
     source: End
     destination: End
     service: str = ""
     port: int = 0
     backend: str = ""
+    target: int = 0
     copy: bool = False
     secured: bool = False
 

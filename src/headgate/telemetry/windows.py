@@ -80,7 +80,7 @@ class Windows:
             self._totals.add(flow, counts)
         number = self._flows.number(flow)
         if number is None:
-            self._slots.current.notes[TOO_MANY] += counts.success + counts.failure
+            self._slots.current.notes[TOO_MANY] += counts.success + counts.failure + counts.denied
         else:
             self._slots.current.add(number, counts)
 

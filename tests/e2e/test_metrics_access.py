@@ -1,0 +1,137 @@
+"""What the metrics API says of Services (R89, D25), of what access rules refused (R68, R69), and of mutual TLS (R74, R76)."""
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.e2e import identity_rig as rig
+from tests.e2e.identity_rig import CALLER, SERVER, Dialled
+from tests.e2e.manifests import deployment, service, split
+from tests.e2e.test_metrics_users import RELEASED, SEED, ask, counts
+from tests.e2e.wire import Request, Where
+from tests.e2e.world import World, until
+
+HTTP, RAW = rig.PORTS["http"], rig.PORTS["raw"]
+ROUTES = (
+    {
+        "apiVersion": "specs.smi-spec.io/v1alpha4",
+        "kind": "HTTPRouteGroup",
+        "metadata": {"name": "web"},
+        "spec": {"matches": [{"name": "open", "methods": ["GET"], "pathRegex": "/open"}]},
+    },
+    {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": "raw"}, "spec": {}},
+)
+IDENTITY = "spiffe://cluster.local/ns/default/sa"
+GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
+
+
+def restricted(world: World) -> None:
+    """Let only the caller call the server, by requests to /open and by connections."""
+    world.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, ROUTES)))
+    rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
+    world.kubectl("apply", "-f", "-", stdin="\n---\n".join(rig.target(CALLER, rule=rule) for rule in rules))
+    for name in ("web", "raw"):
+        rig.wait(world, f"traffictarget/{name}-callers")
+
+
+def statuses(world: World, request: Request, times: int) -> set[int]:
+    """Send requests one after the other; return how they were answered."""
+    client = Dialled(request.where, request=request)
+    try:
+        return {world.network.run(client.ask()).status for _ in range(times)}
+    finally:
+        world.network.run(rig.close(client))
+
+
+def connect(where: Where, times: int) -> None:
+    """Open connections that are refused."""
+    for _ in range(times):
+        with socket.create_connection(where, timeout=30) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")
+            try:
+                assert client.recv(1) == b""
+            except ConnectionResetError:
+                continue
+
+
+def edges(world: World, resource: str) -> Mapping[tuple[str, str], Any]:
+    """Return the edges of a resource of the namespace by direction and the peer's name."""
+    items = ask(world, f"{SEED}/namespaces/default/{resource}/edges")["items"]
+    return {(item["edge"]["direction"], item["edge"]["resource"]["name"]): item for item in items}
+
+
+def test_what_access_rules_refuse_is_counted_apart_and_never_reaches_the_server(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """R68, R69, R84: requests and connections, of a pod and of the gateway; exact on all sides."""
+    world = new_world(manifests=rig.site(tmp_path))
+    restricted(world)
+    before = rig.counted(tmp_path / SERVER)
+    caller = rig.pod(world, CALLER)
+    assert statuses(world, rig.through(caller, target="/open"), 6) == {200}
+    assert statuses(world, rig.through(caller, target="/closed"), 4) == {403}
+    assert statuses(world, world.request(SERVER, HTTP, via="proxy"), 5) == {403}
+    raw = rig.Dialled(*rig.raw_ways(world)[1])
+    assert world.network.run(raw.ask()).who == SERVER
+    world.network.run(rig.close(raw))
+    connect(world.address(SERVER, RAW), 3)
+    assert rig.counted(tmp_path / SERVER) == before + 7
+
+    expected = {
+        "success_count": 6,
+        "failure_count": 0,
+        "denied_count": 9,
+        "connection_count": 4,
+        "connection_denied_count": 3,
+        "connection_failure_count": 0,
+    }
+    for resource in (f"services/{SERVER}", f"deployments/{SERVER}"):
+        url = f"{SEED}/namespaces/default/{resource}"
+        until(lambda url=url: counts(ask(world, url)) == expected, f"{resource}: {expected}")
+        assert ask(world, url)["mesh"] == {"pods": 1, "meshed": 1}
+    taken = edges(world, f"deployments/{SERVER}")
+    assert set(taken) == {("from", CALLER), ("from", "gateway")}
+    assert counts(taken["from", CALLER]) == {
+        "success_count": 6,
+        "failure_count": 0,
+        "denied_count": 4,
+        "connection_count": 1,
+        "connection_failure_count": 0,
+    }
+    found = taken["from", CALLER]["edge"]["security"]
+    servers = [f"{IDENTITY}/{SERVER}"]
+    assert found == {"exchanged": 11, "secured": 11, "clients": [f"{IDENTITY}/{CALLER}"], "servers": servers}
+    assert taken["from", "gateway"]["edge"]["security"]["clients"] == [GATEWAY]
+    sent = edges(world, f"deployments/{CALLER}")["to", SERVER]
+    assert (counts(sent), sent["edge"]["security"]) == (counts(taken["from", CALLER]), found)
+
+
+def test_a_service_has_received_what_its_pods_did_however_it_was_called(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """R89, D25: backends of a split show their traffic, and the root the sum of the pods that it selects."""
+    manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
+    for version in ("v1", "v2"):
+        labels = {"app": "web", "version": version}
+        made = deployment(f"web-{version}", tmp_path / version, labels=labels, ports={"http": HTTP})
+        led = service(f"web-{version}", {"http": HTTP}, selector=labels)
+        manifests[f"{version}.yaml"] = f"{led}\n---\n{made}"
+    world = new_world(manifests={**manifests, "split.yaml": split("web", "web", {"web-v1": 90, "web-v2": 10})})
+    world.send(100, world.request("web", HTTP))
+    world.send(7, world.request("web-v2", HTTP))
+    assert [rig.counted(tmp_path / version) for version in ("v1", "v2")] == [90, 17]
+    expected = {"web": 107, "web-v1": 90, "web-v2": 17}
+
+    def told() -> Mapping[str, int]:
+        items = ask(world, f"{SEED}/namespaces/default/services")["items"]
+        return {item["resource"]["name"]: counts(item)["success_count"] for item in items}
+
+    until(lambda: told() == expected, str(expected))
+    for name, count in expected.items():
+        (edge,) = edges(world, f"services/{name}").values()
+        assert (edge["edge"]["resource"]["name"], counts(edge)["success_count"]) == ("gateway", count)
+        assert counts(edge)["called_count"] == {"web": 100, "web-v1": 0, "web-v2": 7}[name]
+    legs = ask(world, f"{RELEASED}/namespaces/default/trafficsplits/web")["items"]
+    assert {leg["backend"]["name"]: counts(leg)["success_count"] for leg in legs} == {"web-v1": 90, "web-v2": 10}
