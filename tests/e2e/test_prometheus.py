@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.e2e.identity_rig import workload
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
@@ -94,11 +95,25 @@ def connect(where: Where) -> bool:
     return False
 
 
-def test_rules_and_dashboard_show_something_everywhere(shop: Shop, collector: Prometheus) -> None:
+def closed(name: str) -> str:
+    """A TrafficTarget that lets no existing account connect to the pods of an account."""
+    route = {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": name}, "spec": {}}
+    spec = {
+        "destination": {"kind": "ServiceAccount", "name": name},
+        "sources": [{"kind": "ServiceAccount", "name": "auditor"}],
+        "rules": [{"kind": "TCPRoute", "name": name}],
+    }
+    target = {"apiVersion": "access.smi-spec.io/v1alpha3", "kind": "TrafficTarget", "metadata": {"name": name}}
+    return f"{json.dumps(route)}\n---\n{json.dumps(target | {'spec': spec})}"
+
+
+def test_rules_and_dashboard_show_something_everywhere(shop: Shop, collector: Prometheus, tmp_path: Path) -> None:
     """Each query of a panel is answered, and with numbers, where there is what it is about."""
     ports = {"tcp": 5432}
     there = endpoints("there", {"tcp": [shop.world.backend("there")]})
     shop.world.apply(SPLIT, service("there", ports), there, service("gone", ports))
+    shop.world.apply(closed("vault"), workload("vault", tmp_path))
+    shop.world.kubectl("rollout", "status", "deployment/vault")
     for _ in range(2):  # a rate is between two scrapes
         for name in ("there", "gone"):
             until(functools.partial(connect, shop.world.address(name, 5432)), name)
@@ -110,7 +125,7 @@ def test_rules_and_dashboard_show_something_everywhere(shop: Shop, collector: Pr
     assert len(queries) > 30
     assert not [query for query in queries if "$" in query]
     for query in queries:
-        until(lambda query=query: collector.ask(query), query)
+        until(lambda query=query: connect(shop.world.address("vault", 9000)) and collector.ask(query), query)
     shares = collector.ask("backend:headgate_observed:ratio_rate1m")
     assert {(item["metric"]["destination_service_name"], float(item["value"][1])) for item in shares} == {
         ("books", 1.0),
