@@ -67,3 +67,11 @@ class ProxyError(HeadgateError):
 
 class TelemetryError(HeadgateError):
     """Nothing can be said about traffic now; the message says why."""
+
+
+def refusal(error: BaseException) -> OSError | StoreError | None:
+    """Return what the disk or the store refused; None when the error, or any part of a group of errors, is a bug."""
+    if isinstance(error, BaseExceptionGroup):
+        parts = [refusal(part) for part in error.exceptions]
+        return parts[0] if all(parts) else None
+    return error if isinstance(error, OSError | StoreError) else None

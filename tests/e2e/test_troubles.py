@@ -3,13 +3,15 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.manifests import service, split
-from tests.e2e.world import World, until
+from tests.e2e.world import HEADGATE, World, until
 
 New = Callable[..., World]
 
@@ -106,6 +108,51 @@ def test_a_service_without_pods_is_a_warning_as_soon_as_that_is_sure(new_world: 
     world.write("split.json", split("web", "web", {"none": 1}))
     assert world.event("NoReadyEndpoints", "web")[0] == "Warning"
     world.event("Programmed", "web")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2000 KB in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", place], check=False).returncode:
+        pytest.skip("a file system can only be mounted as root")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.parametrize("left", [0, 4, 90])
+def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing(small_disk: Path, left: int) -> None:
+    (small_disk / "fill").write_bytes(bytes((2000 - left) << 10))
+    manifests = small_disk.parent / "manifests"
+    manifests.mkdir()
+    words = [HEADGATE, "up", str(manifests), "--state", str(small_disk / "state")]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    *_, last = ended.stderr.splitlines()
+    assert last.startswith("error: ")
+    assert str(small_disk / "state") in last
+    assert "No space left on device" in last or "disk is full" in last
+    assert "start it again" in last or "free space" in last or "give another --state directory" in last
+    assert not list((small_disk / "state").glob("gateway/envoy.json"))
+
+
+def test_a_disk_that_fills_up_is_said_once_and_everything_goes_on_when_there_is_space(small_disk: Path) -> None:
+    (small_disk / "world").mkdir()
+    with World(small_disk / "world") as world:
+        world.write("sleeper.json", deployed("sleeper", ["sleep", "600"]))
+        until(lambda: world.get("deployment/sleeper")["status"].get("availableReplicas"))
+        with suppress(OSError), (small_disk / "fill").open("wb", buffering=0) as fill:
+            while fill.write(bytes(4096)):
+                pass
+        (pid,) = (pid for name, pid in world.started().items() if name != "envoy")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: world.try_kubectl("create", "configmap", "more", f"--from-literal=a={'x' * 90_000}").returncode)
+        (small_disk / "fill").unlink()
+        until(lambda: {name for name in world.started() if name != "envoy"})
+        until(lambda: world.get("deployment/sleeper")["status"].get("availableReplicas"))
+        assert "Traceback" not in world.stderr
 
 
 def test_an_envoy_that_dies_is_told_in_one_sentence_with_its_signal(new_world: New) -> None:

@@ -1,6 +1,7 @@
 """What commands print: tables and documents on stdout, errors in a line or two on stderr; and their exit codes."""
 
 import enum
+import logging
 import sys
 from typing import Any
 
@@ -18,6 +19,7 @@ TIMED_OUT = 124
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 INTERRUPTED = 130
+QUIET_S = 60.0
 
 
 class Format(enum.StrEnum):
@@ -58,6 +60,23 @@ def fail(message: str) -> None:
 def note(message: str) -> None:
     """Print a remark on stderr, where it does not disturb what a script reads."""
     stderr().print(Text(message), soft_wrap=True)
+
+
+class OncePerReason(logging.Filter):
+    """Lets one message a minute pass for each reason: a full disk stops many objects, and is one thing to mend.
+
+    The reason is the last argument of a message, or the message itself where it has none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the message is shown."""
+        reason = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
+        self._shown = {known: at for known, at in self._shown.items() if record.created - at < QUIET_S}
+        return self._shown.setdefault(reason, record.created) == record.created
 
 
 def stdout() -> Console:

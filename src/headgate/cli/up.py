@@ -1,6 +1,7 @@
 """`headgate up`: run a directory of manifests on this machine, and say what is in force."""
 
 import asyncio
+import errno
 import logging
 import signal
 import sys
@@ -33,16 +34,17 @@ from headgate.cli.metrics_options import (
     collector,
     source,
 )
-from headgate.cli.output import Format
+from headgate.cli.output import Format, OncePerReason
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.control.app import Running, running
 from headgate.control.instance import LOOPBACK
 from headgate.control.observed import Counters
 from headgate.control.options import Options
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, Unavailable
 from headgate.settings import Settings
 
 NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
+REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,7 +81,10 @@ def up(
     """
     if not directory.is_dir():
         raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, stream=sys.stderr, format="%(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    if not verbose:
+        handler.addFilter(OncePerReason())
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], format="%(message)s")
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
@@ -109,18 +114,28 @@ def _run(work: Any) -> None:
 
     try:
         uvloop.run(work)
-    except BaseExceptionGroup as errors:
+    except (OSError, Unavailable, BaseExceptionGroup) as error:
         # Not `except*`: before Python 3.11.4, what is raised there is in a group again.
-        meant, others = errors.split(HeadgateError)
-        if meant is None or others:
+        meant = _meant(error)
+        if meant is None:
             raise
-        raise _first(meant) from None
+        raise meant from None
 
 
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def _meant(error: BaseException) -> HeadgateError | None:
+    """Return the first error that the user can do something about; None when any part of the error is a bug."""
+    if isinstance(error, BaseExceptionGroup):
+        parts = [_meant(part) for part in error.exceptions]
+        return parts[0] if all(parts) else None
+    if isinstance(error, OSError) and error.errno in REFUSED_BY_DISK:
+        where = error.filename or "a file in its state directory"
+        return HeadgateError(
+            f"headgate can't write {where}: {error.strerror}. It has ended all that it started, and stored objects stay as "
+            "they are: free space or mend the disk, and start it again"
+        )
+    if isinstance(error, Unavailable):  # the store: there is no API yet that could not be reached
+        return HeadgateError(str(error))
+    return error if isinstance(error, HeadgateError) else None
 
 
 class _Signals:

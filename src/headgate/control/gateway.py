@@ -1,6 +1,7 @@
 """The gateway of one machine: its Envoy, its token, and the wait until it takes traffic."""
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
@@ -23,6 +24,8 @@ GATEWAY = "gateway"
 TOKEN_FILE = "token"  # noqa: S105  # a file's name, as the next one
 TOKEN_SOURCE = "token.json"  # noqa: S105
 REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired root is replaced
+
+log = logging.getLogger(__name__)
 
 
 def gateway_process(
@@ -83,10 +86,16 @@ async def report_deaths(state: Latest[EnvoyState], events: EventRecorder) -> Non
 
 
 async def keep_token(tokens: LocalTokens, state: Path) -> None:
-    """Renew the gateway's token well before it expires, until cancelled."""
+    """Renew the gateway's token well before it expires, until cancelled; retry sooner while the disk refuses it."""
+    pause = tokens.lifetime.total_seconds() / 2
     while True:
-        await asyncio.sleep(tokens.lifetime.total_seconds() / 2)
-        tokens.write(GATEWAY, state / GATEWAY / TOKEN_FILE)
+        await asyncio.sleep(pause)
+        pause = tokens.lifetime.total_seconds() / 2
+        try:
+            tokens.write(GATEWAY, state / GATEWAY / TOKEN_FILE)
+        except OSError as error:
+            pause /= 20
+            log.warning("the gateway's token can't be renewed, and is tried again in %d s: %s", pause, error)
 
 
 async def answers(path: Path) -> bool:

@@ -197,6 +197,7 @@ class ContainerRun:
             await self._check_ports()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             process = spawn(launch, begin_log(directory))
+            record = self._recorded(process)
         except ConfigError as error:
             await self._refused("CreateContainerConfigError", str(error))
             return None
@@ -208,13 +209,6 @@ class ContainerRun:
             await self._refused("FailedBind" if taken else "CreateContainerError", str(error))
             return None
         self.process, self.adopted = process, False
-        record = Record(
-            identity=process.identity,
-            address=self.plan.address,
-            restarts=self.state.restarts,
-            started_at=time.time(),
-        )
-        self._write(record)
         self._running(record)
         await self.owner.tell("Normal", "Started", f"Started container {container.name}")
         return process
@@ -327,8 +321,20 @@ class ContainerRun:
             self.state = state
             self.owner.changed()
 
-    def _write(self, record: Record) -> None:
-        write_private(self._record_path, msgspec.json.encode(record))
+    def _recorded(self, process: Process) -> Record:
+        """Write down which process runs; one that can't be written down is killed. Raises OSError."""
+        record = Record(
+            identity=process.identity,
+            address=self.plan.address,
+            restarts=self.state.restarts,
+            started_at=time.time(),
+        )
+        try:
+            write_private(self._record_path, msgspec.json.encode(record))
+        except OSError:
+            process.signal(signal.SIGKILL)
+            raise
+        return record
 
 
 class _Patient:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.errors import DecodeError, Gone, Invalid
+from headgate.errors import DecodeError, Gone, Invalid, refusal
 from headgate.local.deployment_status import settled
 from headgate.local.deployments import plan_deployment
 from headgate.local.endpoints import managed_slices, plan_slices
@@ -38,6 +38,7 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._complaints: dict[str, str] = {}
+        self._refused: set[str] = set()  # namespaces of objects that the store refused to write
         self._served: dict[str, tuple[str, ...]] = {}  # per Service, what its slices were last decided on
 
     async def run(self) -> None:
@@ -67,21 +68,33 @@ class Controllers:
             near = pods.get(next(iter((service.typed.spec.selector or {}).items()), ("", "")), [])
             seen = _versions([service.object, *(pod.object for pod in near), *mine])
             if self._served.get(seen[0]) != seen:
-                await self._decide(service.object, partial(plan_slices, service, [pod.typed for pod in near], mine))
-                self._served[seen[0]] = seen
+                plan = partial(plan_slices, service, [pod.typed for pod in near], mine)
+                if await self._decide(service.object, plan):
+                    self._served[seen[0]] = seen
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
 
-    async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> None:
-        """Decide and write for one object. Its faults are told to its user and stop nobody else."""
-        uid = about["metadata"]["uid"]
+    async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> bool:
+        """Decide and write for one object; its faults stop no other object. Return False when the store refused a write."""
+        metadata = about["metadata"]
         try:
             await carry_out(self._store, plan())
-            self._complaints.pop(uid, None)
+            self._complaints.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
             await self._complain(about, str(error))
-        except Exception:  # a bug in one object must not stop the others
-            log.exception("%s %s", about["kind"], about["metadata"]["name"])
+        except Exception as error:  # a bug in one object must not stop the others
+            if reason := refusal(error):
+                self._refused.add(metadata["namespace"])
+                self._warn(about, str(reason))
+                return False
+            log.exception("%s %s", about["kind"], metadata["name"])
+        return True
+
+    def _warn(self, about: Object, reason: str) -> None:
+        """Log what the store refuses, once until that is another reason or it works again."""
+        if self._complaints.get(about["metadata"]["uid"]) != reason:
+            self._complaints[about["metadata"]["uid"]] = reason
+            log.warning("%s %s waits, and is tried again: %s", about["kind"], about["metadata"]["name"], reason)
 
     async def _complain(self, about: Object, message: str) -> None:
         uid = about["metadata"]["uid"]
@@ -139,6 +152,8 @@ class Controllers:
     async def _remind(self) -> None:
         while True:
             await asyncio.sleep(_TIMED)
+            refused, self._refused = self._refused, set()
+            self._mark(refused)
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])

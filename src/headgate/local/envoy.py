@@ -124,7 +124,7 @@ class EnvoyProcess:
     async def start(self) -> None:
         """Adopt the Envoy that runs already, or start one; from then on it is restarted when it dies.
 
-        Raises ProxyError when the binary can't be run.
+        Raises ProxyError when the binary can't be run, OSError when its files can't be written.
         """
         if not self._watching and not await self.recover():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,7 +190,8 @@ class EnvoyProcess:
                 self._ended(await self._exit(self._process))
             failures = 0 if loop.time() - began > STEADY_S else failures + 1
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-            with contextlib.suppress(ProxyError):  # the binary is being replaced: the state keeps why it ended
+            # The binary is being replaced, or the disk is full: the state keeps why Envoy ended.
+            with contextlib.suppress(OSError, ProxyError):
                 self._spawn()
 
     async def _exit(self, process: Process) -> int | None:
@@ -210,10 +211,14 @@ class EnvoyProcess:
     def _spawn(self) -> None:
         try:
             process, record = self._launch()
-        except (OSError, StartError) as error:
+        except (FileNotFoundError, StartError) as error:
             raise ProxyError(f"Envoy can't be started: {error}") from error
+        try:
+            write_private(self._record_path, msgspec.json.encode(record))
+        except OSError:  # the next headgate could not find it
+            process.signal(signal.SIGKILL)
+            raise
         self._process = process
-        write_private(self._record_path, msgspec.json.encode(record))
         self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
 
     def _launch(self) -> tuple[Process, _Record]:

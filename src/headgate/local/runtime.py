@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.errors import DecodeError, Gone, NotFound
+from headgate.errors import DecodeError, Gone, NotFound, refusal
 from headgate.local import application_ports
 from headgate.local.addresses import Addresses, NoAddress
 from headgate.local.application_ports import ApplicationPorts
@@ -186,8 +186,11 @@ class LocalRuntime:
         except (DecodeError, NoAddress) as error:
             await self._site.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
-        except Exception:  # a bug in one pod must not stop the others
-            log.exception("pod %s", pod["metadata"]["name"])
+        except Exception as error:  # a bug in one pod must not stop the others
+            if (reason := refusal(error)) is None:
+                log.exception("pod %s", pod["metadata"]["name"])
+            else:
+                log.warning("pod %s is tried again in %g s: %s", pod["metadata"]["name"], _AGAIN, reason)
             return False
         else:
             return True

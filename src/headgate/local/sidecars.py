@@ -163,14 +163,14 @@ class Sidecar:
 
     async def _keep(self) -> None:
         await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
-        self._renew()
         while True:
             try:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
+                self._renew()
                 await self._envoy.start()
                 break
-            except ProxyError as error:
+            except (OSError, ProxyError) as error:
                 await self._say(str(error))
                 await asyncio.sleep(_AGAIN)
         async with asyncio.TaskGroup() as tasks:
@@ -227,6 +227,13 @@ class Sidecar:
             self._site.tokens.write(self._node, self._directory / _TOKEN)
 
     async def _renew_in_time(self) -> None:
+        pause = self._site.tokens.lifetime.total_seconds() / 2
         while True:
-            await asyncio.sleep(self._site.tokens.lifetime.total_seconds() / 2)
-            self._renew()
+            await asyncio.sleep(pause)
+            try:
+                self._renew()
+                pause = self._site.tokens.lifetime.total_seconds() / 2
+            except OSError as error:
+                pause = self._site.tokens.lifetime.total_seconds() / 40
+                message = f"the token of the pod's sidecar can't be renewed, and is tried again: {error}"
+                await self._owner.tell("Warning", "SidecarToken", message)

@@ -29,6 +29,7 @@ _APPLICATION = 0x68656467  # "hedg": marks the file as ours
 _FORMAT = 1
 _ROOM = 64 * 1024  # bytes that must be free for the store to count as writable
 _LEAP = 1_000_000  # more changes than can wait for a sync
+_REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
 CREATE TABLE objects (
@@ -66,7 +67,7 @@ class SqliteJournal:
                 raise
         except OSError as error:
             raise StoreError(
-                f"the store {path} can't be opened: {error.strerror}; give another --state directory"
+                f"the store {path} can't be opened: {error.strerror}; mend that, or give another --state directory"
             ) from error
 
     def load(self) -> tuple[int, Sequence[Object]]:
@@ -95,7 +96,7 @@ class SqliteJournal:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
                 file.write(b"\0" * _ROOM)
         except OSError as error:
-            raise self._unwritable(error.strerror) from error
+            raise _unwritable(self._path, error.strerror) from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -103,10 +104,7 @@ class SqliteJournal:
             with _transaction(self._connection):
                 yield
         except sqlite3.Error as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, reason: object) -> Unavailable:
-        return Unavailable(f"the store {self._path} can't be written: {reason}; free space or mend the disk")
+            raise _unwritable(self._path, error) from error
 
     def _write(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -203,10 +201,16 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, msgspec.DecodeError, TypeError) as error:
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _REFUSED_BY_DISK:
+            raise _unwritable(path, error) from error
         raise StoreError(
             f"the store {path} can't be read ({error}): restore it from a copy, or move it and its -wal file away to begin "
             "anew (objects from the manifests directory come back by themselves)"
         ) from error
+
+
+def _unwritable(path: Path, reason: object) -> Unavailable:
+    return Unavailable(f"the store {path} can't be written: {reason}; free space or mend the disk")
 
 
 def _boot() -> str:
