@@ -8,11 +8,14 @@ from typing import NamedTuple
 from tests.differential.pool import CLOSED
 
 from headgate.envoy import names
-from headgate.model.evaluate import decide
+from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits, without_port
+from headgate.model.hashing import side_of, slot_of
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
+from headgate.model.routing import GatewayPort
 
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
+CLIENT = "127.0.0.1"
 
 
 class Expected(NamedTuple):
@@ -20,6 +23,7 @@ class Expected(NamedTuple):
 
     `copies` are the fractions of requests that mirrors copy, by the name of their clusters; `copied` the fractions that
     each member gets. There are several where several clusters get copies.
+    `decision` is the model's; `portions` are those of its shares that the request's own user may get.
     """
 
     shares: dict
@@ -27,33 +31,37 @@ class Expected(NamedTuple):
     http: bool
     copies: dict
     copied: dict
+    decision: object = None
+    portions: tuple = ()
 
 
 def expected(mesh, sent, *, name_of, draws):
     """Ask the model. `name_of` names the member that an endpoint is, `draws` says which routes have several clusters."""
-    where = place_of(mesh, sent)
-    request = Request(authority=sent.authority, method=sent.method, target=sent.target, headers=sent.headers)
-    decision = decide(mesh, where, request)
+    decision = decide(mesh, place_of(mesh, sent), request_of(sent))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
         return Expected({NOT_REQUESTS: Fraction(1)}, True, True, {}, {})
+    if not _is_greeted(decision.place, sent):
+        return Expected({CLOSED: Fraction(1)}, True, True, {}, {})
+    portions = _of_user(decision, sent, ready)
     shares = defaultdict(Fraction)
-    for portion in decision.shares:
+    for portion in portions:
         if portion.status:
             shares[portion.status if http else CLOSED] += portion.share
             continue
         for endpoint in ready[portion.ref]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints
-    copies, copied = _copies(mesh, decision, name_of)
-    return Expected(dict(shares), _is_exact(decision, draws), http, copies, copied)
+    copies, copied = _copies(mesh, decision.mirrors, portions, name_of)
+    exact = _is_exact(decision, draws)
+    return Expected(dict(shares), exact, http, copies, copied, decision, portions)
 
 
-def _copies(mesh, decision, name_of):
+def _copies(mesh, mirrors, portions, name_of):
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     copies, copied = defaultdict(list), defaultdict(list)
-    served = sum((portion.share for portion in decision.shares if not portion.status), Fraction())
-    for mirror in decision.mirrors:
+    served = sum((portion.share for portion in portions if not portion.status), Fraction())
+    for mirror in mirrors:
         targets = [target for target in mirror.targets if ready[target.ref]]
         whole = served * Fraction(mirror.numerator, mirror.denominator)
         parts = [whole * Fraction(item.weight, sum(target.weight for target in targets)) for item in targets]
@@ -69,6 +77,34 @@ def _are_apart(mesh, targets, ready):
     spoken = {table.ref: table.protocol for table in mesh.tables}
     places = [(item.address, item.port) for target in targets for item in ready[target.ref]]
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
+
+
+def _is_greeted(place, sent):
+    """Say whether a port without TLS, or with a certificate for the name that the client asks for."""
+    name = without_port(sent.authority).lower()
+    return not isinstance(place, GatewayPort) or not place.tls or any(host_fits(item, name) for item, _ in place.tls)
+
+
+def request_of(sent):
+    """Return a request as it goes over the wire: with all of its headers, and for the HTTP proxy with the whole URL."""
+    target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
+    headers = (*sent.headers, ("content-length", "0"))
+    return Request(authority=sent.authority, method=sent.method, target=target, headers=headers)
+
+
+def _of_user(decision, sent, ready):
+    """Return the shares of the request's own user, who has one side where the request says who it is."""
+    sticky = decision.route.split.sticky if decision.route else None
+    slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
+    if sticky is None or slot is None:
+        return decision.shares
+    side = side_of(sticky, slot)
+    if side.ref is None:
+        return (Portion(share=Fraction(1), status=side.status),)
+    count = len(ready.get(side.ref, ()))
+    if not count:
+        return (Portion(share=Fraction(1), ref=side.ref, status=UNAVAILABLE, reason=NO_ENDPOINTS),)
+    return (Portion(share=Fraction(1), ref=side.ref, endpoints=count),)
 
 
 def place_of(mesh, sent):

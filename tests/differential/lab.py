@@ -1,17 +1,21 @@
 """What the gateway's Envoy does with requests, in one world after the other."""
 
 import asyncio
+import ssl
+from base64 import b64encode
 from collections import Counter
 from urllib.parse import quote
 
 from tests.differential.envoy_lab import SETTLED_S, EnvoyLab
 from tests.differential.pool import Member, ask
+from tests.e2e.inbound_rig import Authority
 from tests.ports import free_port
 
 from headgate.compiler.compile import compile_mesh
 from headgate.control.feed import snapshot_of
 from headgate.envoy import names, pb
 from headgate.envoy.config import ROUTES
+from headgate.envoy.sticky import IDENTITY
 from headgate.envoy.view import Node, project
 from headgate.model.refs import PortRef
 from headgate.settings import Settings
@@ -25,10 +29,20 @@ class Lab(EnvoyLab):
 
     def __init__(self):
         super().__init__(NODE)
+        shown = Authority().issue("", "*.example.com")
+        self._secret = {"chain": shown.chain, "key": shown.key.reveal()}
+        self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._client.check_hostname = False
+        self._client.verify_mode = ssl.CERT_NONE
 
     async def prepare(self):
         self.members = [await Member(number).start() for number in range(MEMBERS)]
         self.node = Node(id=NODE, proxy_address="127.0.0.1", proxy_port=free_port())
+
+    def placed(self, value):
+        if isinstance(value, str) and value in self._secret:
+            return b64encode(self._secret[value].encode()).decode()
+        return super().placed(value)
 
     def view(self, mesh):
         return project(mesh, self.node)
@@ -48,10 +62,17 @@ class Lab(EnvoyLab):
         """Say whether the route that decided draws between clusters, as the proxy was told."""
         place = decision.place
         name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
+        if name not in self.proxy.config.get()[ROUTES]:
+            return True  # the listener itself passes connections on
         resource = pb.Resource.FromString(self.proxy.config.get()[ROUTES][name].body)
         hosts = pb.RouteConfiguration.FromString(resource.resource.value).virtual_hosts
         host = next(host for host in hosts if not decision.host or decision.host in host.domains)
-        routes = [route for route in host.routes if not route.match.HasField("connect_matcher")]  # no part of the model
+        # A route that hands out cookies belongs to the one before it; tunnels are no part of the model.
+        routes = [
+            route
+            for route in host.routes
+            if not route.match.HasField("connect_matcher") and IDENTITY not in route.typed_per_filter_config
+        ]
         return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
 
     def copies(self, mirrors):
@@ -76,6 +97,7 @@ class Lab(EnvoyLab):
                     return found
                 await asyncio.sleep(0.005)  # a copy that is on its way announces itself nowhere
 
-    def send(self, where, head, count, *, each_connects=False):
-        """Send a request some times to (host, port); return who answered how often."""
-        return self.network.run(ask(where, head, count, each_connects=each_connects))
+    def send(self, where, head, count, *, each_connects=False, server_name=""):
+        """Send a request some times to (host, port), over TLS with a server name; return a Tally."""
+        tls = (self._client, server_name) if server_name else None
+        return self.network.run(ask(where, head, count, each_connects=each_connects, tls=tls))

@@ -1,10 +1,13 @@
 """Backends that say who they are, over HTTP/1.1 and HTTP/2, and clients that ask; all on one loop.
 
 A member answers with its number in the header `x-who`, so that answers to HEAD say it too, and counts what it is asked.
+Over HTTP/1.1 it keeps the heads of what it is asked, and its answer has the headers `ANSWERED`.
 """
 
 import asyncio
+import ssl
 from collections import Counter
+from typing import NamedTuple
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_END = b"\r\n\r\n"
@@ -13,6 +16,32 @@ INDEXED_STATUS_200 = b"\x88"  # RFC 7541, appendix A
 TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 10
 CLOSED = "closed"
+FIRST_FINAL = 200
+ANSWERED = (("x-r", "1"), ("x-s", "2"))
+
+
+class Head(NamedTuple):
+    """The first line of a message, and its headers by lower-case name."""
+
+    line: str
+    headers: tuple[tuple[str, str], ...]
+
+    def get(self, name):
+        return next((value for key, value in self.headers if key == name), "")
+
+
+def head_of(data):
+    """Read a head."""
+    line, *fields = data.removesuffix(HEAD_END).decode("utf-8", "surrogateescape").split("\r\n")
+    pairs = (field.partition(":") for field in fields)
+    return Head(line, tuple((name.lower(), value.strip()) for name, _, value in pairs))
+
+
+class Tally(NamedTuple):
+    """How often each answered (a member's name, a status, or CLOSED), and the last head of an answer from each."""
+
+    counted: Counter
+    heads: dict
 
 
 class Member:
@@ -23,8 +52,8 @@ class Member:
 
     def __init__(self, number):
         self.number = number
-        self.requests = self.connections = self.handshakes = 0
         self.transports = set()
+        self.take()
 
     async def start(self, host="127.0.0.1"):
         server = await asyncio.get_running_loop().create_server(lambda: _Served(self), host, 0)
@@ -34,6 +63,7 @@ class Member:
 
     def take(self):
         self.requests = self.connections = self.handshakes = 0
+        self.heads = []
 
     def close(self):
         self._server.close()
@@ -71,10 +101,12 @@ class _Served(asyncio.Protocol):
 
     def _answer_heads(self):
         *heads, self._read = self._read.split(HEAD_END)
-        for _ in heads:
+        for head in heads:
             self._member.requests += 1
-            answer = f"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-who: {self._member.number}\r\n\r\n"
-            self._transport.write(answer.encode())
+            self._member.heads.append(head_of(head))
+            fields = (("content-length", 0), ("x-who", self._member.number), *ANSWERED)
+            lines = ("HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in fields), "", "")
+            self._transport.write("\r\n".join(lines).encode())
 
     def _answer_frames(self):
         while len(self._read) >= 9 and len(self._read) >= (size := 9 + int.from_bytes(self._read[:3], "big")):
@@ -84,50 +116,66 @@ class _Served(asyncio.Protocol):
                 self._transport.write(frame(SETTINGS, ACK, 0))
             elif kind == HEADERS:
                 self._member.requests += 1
-                block = INDEXED_STATUS_200 + b"\x00\x05x-who\x01" + str(self._member.number).encode()
+                fields = (("x-who", str(self._member.number)), *ANSWERED)
+                block = INDEXED_STATUS_200 + b"".join(literal(name, value) for name, value in fields)
                 self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
+
+
+def literal(name, value):
+    """Write a short header as HPACK has it at its simplest: never indexed, not compressed (RFC 7541, 6.2.2)."""
+    texts = (name.encode(), value.encode())
+    return b"\x00" + b"".join(bytes((len(text),)) + text for text in texts)
 
 
 def frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-async def ask(where, head, count, *, each_connects=False):
-    """Send a request `count` times to (host, port); return who answered: a member's number, a status, or CLOSED."""
-    found = Counter()
+async def ask(where, head, count, *, each_connects=False, tls=None):
+    """Send a request `count` times to (host, port), over TLS with (context, server name); return a Tally."""
+    found = Tally(Counter(), {})
+    context, name = tls or (None, None)
     reader = writer = None
     try:
         for _ in range(count):
             if writer is None:
-                reader, writer = await asyncio.open_connection(*where)
-            who, goes_on = await _once(reader, writer, head)
-            found[who] += 1
+                reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
+            who, answer, goes_on = await _once(reader, writer, head)
+            found.counted[who] += 1
+            found.heads[who] = answer
             if each_connects or not goes_on:
-                writer.close()
+                writer.transport.abort()
                 reader = writer = None
-    except ConnectionRefusedError:
-        found[CLOSED] += count - found.total()
+    except (ConnectionError, ssl.SSLError):
+        found.counted[CLOSED] += count - found.counted.total()
     finally:
         if writer:
-            writer.close()
+            writer.transport.abort()
     return found
 
 
 async def _once(reader, writer, head):
-    """Return who answered, and whether the connection can be used again."""
+    """Return who answered, the answer's head, and whether the connection can be used again."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             writer.write(head)
-            answer = await reader.readuntil(HEAD_END)
-            status, fields = int(answer.split(maxsplit=2)[1]), _fields(answer)
-            if not head.startswith(b"HEAD ") and (size := int(fields.get("content-length", 0))):
+            answer = await _final(reader)
+            size = int(answer.get("content-length") or 0)
+            if size and not head.startswith(b"HEAD "):
                 await reader.readexactly(size)
     except (EOFError, ConnectionError):
-        return CLOSED, False
-    goes_on = fields.get("connection") != "close" and "transfer-encoding" not in fields
-    return f"member {fields['x-who']}" if "x-who" in fields else status, goes_on
+        return CLOSED, None, False
+    goes_on = answer.get("connection") != "close" and not answer.get("transfer-encoding")
+    who = answer.get("x-who")
+    return f"member {who}" if who else _status(answer), answer, goes_on
 
 
-def _fields(head):
-    pairs = (line.partition(":") for line in head.decode().split("\r\n")[1:] if line)
-    return {name.lower(): value.strip() for name, _, value in pairs}
+async def _final(reader):
+    """Return the head of the final answer; those of 1xx come before it."""
+    while _status(answer := head_of(await reader.readuntil(HEAD_END))) < FIRST_FINAL:
+        pass
+    return answer
+
+
+def _status(answer):
+    return int(answer.line.split(maxsplit=2)[1])

@@ -1,10 +1,25 @@
-"""Random Gateways and HTTPRoutes, on Gateways and on Services; parts of the worlds."""
+"""Random Gateways, and HTTPRoutes, GRPCRoutes and TCPRoutes on them and on Services; parts of the worlds."""
 
 from hypothesis import strategies as st
 from tests.properties.worlds import named
 
 GATEWAY = "edge"
-LISTENERS = ((8000, "", "http"), (8001, "*.example.com", "names"), (8002, "a.example.com", "one"))
+LISTENERS = (
+    (8000, "", "http", "HTTP"),
+    (8001, "*.example.com", "names", "HTTP"),
+    (8002, "a.example.com", "one", "HTTP"),
+    (8443, "", "https", "HTTPS"),
+    (8444, "*.example.com", "secure-names", "HTTPS"),
+    (9000, "", "tcp", "TCP"),
+    (9001, "", "tcp2", "TCP"),
+)
+SENT_TO = (8000, 8000, 8000, 8001, 8001, 8002, 8443, 8443, 8444, 9000, 9001)
+SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "HTTPS")
+CONNECTIONS = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "TCP")
+CERTIFICATE = "edge"
+GRPC_SERVICES = ("pkg.S", "pkg.T")
+GRPC_METHODS = ("Get", "Put")
+GRPC_PATHS = ("/pkg.S/Get", "/pkg.S/Put", "/pkg.T/Get", "/pkg.S", "/pkg.S/Get/x", "/PKG.S/Get")
 GATEWAY_HOSTS = (
     "a.example.com",
     "b.example.com",
@@ -25,13 +40,17 @@ MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
 
 def gateway(place):
-    """Return the Gateway, at an address of its own."""
+    """Return the Gateway, at an address of its own, and its certificate."""
     listeners = [
-        {"name": name, "port": port, "protocol": "HTTP"} | ({"hostname": host} if host else {})
-        for port, host, name in LISTENERS
+        {"name": name, "port": port, "protocol": protocol}
+        | ({"hostname": host} if host else {})
+        | ({"tls": {"certificateRefs": [{"name": CERTIFICATE}]}} if protocol == "HTTPS" else {})
+        for port, host, name, protocol in LISTENERS
     ]
     obj = named("Gateway", "default", GATEWAY, spec={"gatewayClassName": "headgate", "listeners": listeners})
-    return obj | {"status": {"addresses": [{"type": "IPAddress", "value": place}]}}
+    yield obj | {"status": {"addresses": [{"type": "IPAddress", "value": place}]}}
+    data = {"tls.crt": "chain", "tls.key": "key"}
+    yield named("Secret", "default", CERTIFICATE, type="kubernetes.io/tls", data=data)
 
 
 def http_route(draw, name, time):
@@ -42,36 +61,71 @@ def http_route(draw, name, time):
     return named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
 
 
+def grpc_route(draw, name, time):
+    """Return a GRPCRoute for the Gateway."""
+    spec = {"parentRefs": [{"name": GATEWAY}], "rules": [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))]}
+    if hostnames := draw(st.sampled_from(HOSTNAMES)):
+        spec["hostnames"] = list(hostnames)
+    return named("GRPCRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
+
+
+def tcp_route(draw, name, time):
+    """Return a TCPRoute for the Gateway's ports for connections, or for one of them."""
+    parent = {"name": GATEWAY} | draw(st.sampled_from(({}, {"sectionName": "tcp"}, {"sectionName": "tcp2"})))
+    spec = {"parentRefs": [parent], "rules": [{"backendRefs": _backends(draw)}]}
+    route = named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
+    return route | {"kind": "TCPRoute", "apiVersion": "gateway.networking.k8s.io/v1alpha2"}
+
+
+def _grpc_rule(draw):
+    found = {"backendRefs": _backends(draw)}
+    if matches := [_grpc_match(draw) for _ in range(draw(st.integers(0, 2)))]:
+        found["matches"] = matches
+    if draw(MARKS):
+        found["filters"] = [draw(EDITS)]
+    return found
+
+
+def _grpc_match(draw):
+    found = {}
+    kind = draw(st.sampled_from((None, "Exact", "Exact", "RegularExpression")))
+    if kind:
+        texts = [{"service": draw(st.sampled_from(GRPC_SERVICES))}, {"method": draw(st.sampled_from(GRPC_METHODS))}]
+        if kind == "RegularExpression":
+            texts = [{"service": "pkg[.].*"}, {"method": "G.*"}]
+        first, second = draw(st.sampled_from(((0, 1), (0, 0), (1, 1))))
+        found["method"] = {"type": kind} | texts[first] | texts[second]
+    if draw(MARKS | st.booleans()):
+        found["headers"] = [_text(draw, "x-a")]
+    return found
+
+
 def _parents():
     service = st.builds(
         lambda name, port: {"group": "", "kind": "Service", "name": name} | port, st.sampled_from("aab"), PORT
     )
-    section = st.sampled_from(({}, {}, {"sectionName": "http"}, {"sectionName": "names"}, {"port": 8002}))
-    edge = section.map(lambda more: {"name": GATEWAY} | more)
+    sections = ({}, {}, {"sectionName": "http"}, {"sectionName": "names"}, {"port": 8002}, {"sectionName": "https"})
+    edge = st.sampled_from(sections).map(lambda more: {"name": GATEWAY} | more)
     return st.one_of(
         edge.map(lambda item: [item]), service.map(lambda item: [item]), st.tuples(edge, service).map(list)
     )
 
 
 def _rule(draw):
-    backends = [
-        {
-            "name": name,
-            "port": draw(st.sampled_from((8080, 8080, 1080))),
-            "weight": draw(st.sampled_from((0, 1, 1, 2, 9))),
-        }
-        for name in draw(st.lists(st.sampled_from(("a", "b", "c", "d", "gone")), max_size=3, unique=True))
-    ]
+    backends = _backends(draw)
     found = {"backendRefs": backends}
     if matches := [_match(draw) for _ in range(draw(st.integers(0, 2)))]:
         found["matches"] = matches
-    if draw(MARKS):
-        found["filters"] = [{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.org", "statusCode": 301}}]
+    kind = draw(st.integers(0, 11))
+    if kind == 7:
+        found["filters"] = [{"type": "RequestRedirect", "requestRedirect": _redirect(draw, matches)}]
         del found["backendRefs"]
-    elif draw(MARKS) and backends:
-        edit = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "x-n", "value": "1"}]}}
-        draw(st.sampled_from((found, backends[0])))["filters"] = [edit]
-    elif draw(MARKS):
+    elif kind in {5, 6}:
+        found["filters"] = _edits(draw, matches)
+        for backend in backends:
+            if draw(st.booleans()):
+                backend["filters"] = _edits(draw, matches, path=len(backends) == 1)
+    elif kind == 4:
         found["filters"] = [
             {
                 "type": "RequestMirror",
@@ -80,6 +134,45 @@ def _rule(draw):
             for name in draw(st.lists(st.sampled_from(("a", "b", "gone")), min_size=1, max_size=2, unique=True))
         ]
     return found
+
+
+def _backends(draw):
+    return [
+        {
+            "name": name,
+            "port": draw(st.sampled_from((8080, 8080, 1080))),
+            "weight": draw(st.sampled_from((0, 1, 1, 2, 9))),
+        }
+        for name in draw(st.lists(st.sampled_from(("a", "b", "c", "d", "gone")), max_size=3, unique=True))
+    ]
+
+
+def _edits(draw, matches, *, path=True):
+    """Return filters that change requests and responses, each type at most once."""
+    rewrite = {"type": "URLRewrite", "urlRewrite": {}}
+    if draw(st.booleans()):
+        rewrite["urlRewrite"]["hostname"] = draw(st.sampled_from(("b.org", "c.example.com")))
+    if path and draw(st.booleans()):
+        rewrite["urlRewrite"]["path"] = _path_edit(draw, matches)
+    found = draw(st.lists(EDITS, max_size=2, unique_by=lambda item: item["type"]))
+    return found + [rewrite] * bool(rewrite["urlRewrite"])
+
+
+def _redirect(draw, matches):
+    found = {"statusCode": draw(st.sampled_from((301, 302, 303, 307, 308)))}
+    for field, values in REDIRECTS.items():
+        if draw(st.booleans()):
+            found[field] = draw(st.sampled_from(values))
+    if draw(st.booleans()):
+        found["path"] = _path_edit(draw, matches)
+    return found
+
+
+def _path_edit(draw, matches):
+    only = matches[0].get("path", {"type": "PathPrefix"}) if len(matches) == 1 else {}
+    if (not matches or only.get("type") == "PathPrefix") and draw(st.booleans()):
+        return {"type": "ReplacePrefixMatch", "replacePrefixMatch": draw(st.sampled_from(NEW_PATHS))}
+    return {"type": "ReplaceFullPath", "replaceFullPath": draw(st.sampled_from(NEW_PATHS))}
 
 
 def _match(draw):
@@ -106,3 +199,37 @@ def _text(draw, name):
 FRACTIONS = ({}, {"percent": 0}, {"percent": 50}, {"percent": 100}, {"fraction": {"numerator": 1, "denominator": 4}})
 PORT = st.sampled_from(({}, {"port": 8080}))
 PARENTS = _parents()
+REDIRECTS = {
+    "hostname": ("b.org", "c.example.com"),
+    "scheme": ("http", "https"),
+    "port": (80, 443, 8443, 8000),
+}
+NEW_PATHS = ("/", "/n", "/n/", "/n/m", "n", "", "/n%20m", "/\\1")
+
+
+def _edit(kind, field, names):
+    """Return header changes; no name is in two of the lists, for then their order is not said."""
+    values = st.sampled_from(("1", "n", "", "a b", "%REQ(x-a)%", "100%"))
+    parts = st.dictionaries(
+        st.sampled_from(names), st.tuples(st.sampled_from(("set", "add", "remove")), values), min_size=1, max_size=3
+    )
+    return parts.map(
+        lambda found: {
+            "type": kind,
+            field: {
+                key: [
+                    name if key == "remove" else {"name": name, "value": text}
+                    for name, (to, text) in found.items()
+                    if to == key
+                ]
+                for key in sorted({to for to, _ in found.values()})
+            },
+        }
+    )
+
+
+RESPONSE_NAMES = ("x-r", "x-s", "X-T")
+EDITS = st.one_of(
+    _edit("RequestHeaderModifier", "requestHeaderModifier", ("x-n", "X-A", "x-b", "accept", "user-agent", "host")),
+    _edit("ResponseHeaderModifier", "responseHeaderModifier", RESPONSE_NAMES),
+)

@@ -19,7 +19,7 @@ from headgate.model.workloads import server_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
-WORLDS = int(os.environ.get("FUZZ_WORLDS", "60"))
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "50"))
 
 
 def test_a_sidecar_lets_in_whom_the_model_says(sidecar_lab):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hypothesis import strategies as st
-from tests.differential import routes
+from tests.differential import odd_headers, routes
 from tests.differential.lab import MEMBERS
 from tests.properties.worlds import key_of, named
 
@@ -49,7 +49,8 @@ HEADER_PATTERN = st.sampled_from(
     (".*", ".+", "", "1", "^1$", "[0-9]+", "a|b", "(?i)yes", ".*Firefox.*", "1,2", "^.*sticky=on.*$", "a.*", "(")
 )
 VALUES = ("", "1", "12", "a", "b", "ab", "yes", "YES", "Firefox", "x Firefox y", "firefox", "a=1; sticky=on", "2")
-WELL_KNOWN_AND_EMPTY = ("User-Agent", "")  # Envoy leaves empty values out where it joins headers that it knows itself
+USERS = (("x-user", "alice"), ("x-user", "bob"), ("x-user", ""), ("cookie", "side=1"), ("cookie", 'a=1; side="2"'))
+MOSTLY = st.integers(0, 3).map(lambda drawn: drawn < 3)
 HOSTS = ("a", "b.example.com", "1", "yes", "a:8080")
 
 
@@ -99,7 +100,7 @@ def splits(draw, name):
     if draw(SELDOM):
         annotations["headgate.dev/allow-self-reference"] = "true"
     if draw(SELDOM):
-        annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user")))
+        annotations["headgate.dev/sticky"] = draw(st.sampled_from(("cookie:side", "header:x-user", "source")))
     spec = {
         "service": draw(ROOTS),
         "backends": [{"service": item, "weight": draw(WEIGHTS)} for item in backends],
@@ -130,6 +131,9 @@ def _match(draw, name):
     if draw(st.booleans()):
         names = draw(st.lists(st.sampled_from(HEADERS), min_size=1, max_size=2, unique_by=str.lower))
         headers = {item: draw(HEADER_PATTERN) for item in names}
+        if draw(SELDOM):
+            odd = draw(odd_headers.NAMES)
+            headers[odd] = draw(st.sampled_from(odd_headers.CONDITIONS[odd]))
         found["headers"] = [{item: value} for item, value in headers.items()] if draw(SELDOM) else headers
     return found
 
@@ -152,7 +156,9 @@ def worlds(draw, protocols=()):
     found += [splits(draw, f"s{index}") for index in range(draw(st.integers(1, 3)))]
     found += [groups(draw, name) for name in GROUPS if not draw(LEFT_OUT)]
     if draw(st.booleans()):
-        found += [routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
+        found += [*routes.gateway("address-100"), *(routes.http_route(draw, f"r{n}", draw(TIMES)) for n in range(3))]
+        found += [routes.grpc_route(draw, f"g{n}", draw(TIMES)) for n in range(draw(st.sampled_from((0, 0, 1, 2))))]
+        found += [routes.tcp_route(draw, f"t{n}", draw(TIMES)) for n in range(draw(st.integers(0, 2)))]
     found += [grants(draw, f"grant{index}") for index in range(draw(st.sampled_from((0, 0, 1, 2))))]
     return {key_of(obj): obj for obj in found}
 
@@ -188,12 +194,16 @@ def requests(draw):
         "gateway": routes.GATEWAY_HOSTS,
     }
     headers = draw(st.lists(st.tuples(st.sampled_from(HEADERS[:-1]), st.sampled_from(VALUES)), max_size=3))
+    if not draw(MOSTLY):
+        headers += draw(st.lists(st.sampled_from(USERS), max_size=2))
+    if not draw(MOSTLY):
+        headers += draw(odd_headers.lists(http1=True))
     return Sent(
         service=f"{namespace}/{name}",
-        port=draw(st.sampled_from([item[0] for item in routes.LISTENERS])) if via == "gateway" else port,
+        port=draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else port,
         via=via,
         authority=draw(st.sampled_from(authorities[via])),
         method=draw(st.sampled_from(SENT_METHODS)),
-        target=draw(st.sampled_from(PATHS)),
-        headers=tuple(item for item in headers if item != WELL_KNOWN_AND_EMPTY or len(headers) == 1),
+        target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
+        headers=tuple(headers),
     )

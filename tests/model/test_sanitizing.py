@@ -3,16 +3,16 @@
 import pytest
 
 from headgate.model.request import Request
-from headgate.model.sanitizing import Entrance, sanitize
+from headgate.model.sanitizing import Downstream, sanitize
 
-MESH, EDGE = Entrance(), Entrance(edge=True)
+MESH, EDGE = Downstream(), Downstream(edge=True)
 ADDED = [("x-forwarded-proto", "http")]
 
 
-def sanitized(*lines, entrance=MESH, **more):
+def sanitized(*lines, downstream=MESH, **more):
     """Return what is left of headers, written as `name: value`."""
     headers = tuple((name, value) for name, _, value in (line.partition(":") for line in lines))
-    return sanitize(Request(authority="a", headers=headers, **more), entrance)
+    return sanitize(Request(authority="a", headers=headers, **more), downstream)
 
 
 def left(*lines, **more):
@@ -94,8 +94,8 @@ def test_envoy_takes_orders_from_no_client():
 def test_a_gateway_believes_its_clients_less():
     sent = ["x-envoy-original-path: /a", "x-forwarded-proto: https", "x-forwarded-for: 1.2.3.4"]
     assert left(*sent) == [line.replace(": ", ":") for line in sent]
-    assert left(*sent, entrance=EDGE) == ["x-forwarded-for:1.2.3.4"]
-    https = sanitized(entrance=Entrance(edge=True, secure=True)).request.headers
+    assert left(*sent, downstream=EDGE) == ["x-forwarded-for:1.2.3.4"]
+    https = sanitized(downstream=Downstream(edge=True, secure=True)).request.headers
     assert https == (("x-forwarded-proto", "https"),)
 
 
@@ -107,7 +107,7 @@ def test_well_known_headers_are_one_value_and_others_several():
 
 def test_a_certificate_is_what_the_sidecar_says():
     assert left("x-forwarded-client-cert: URI=a") == []
-    found = left("x-forwarded-client-cert: URI=a", entrance=Entrance(certificate="URI=b"))
+    found = left("x-forwarded-client-cert: URI=a", downstream=Downstream(certificate="URI=b"))
     assert found == ["x-forwarded-client-cert:URI=b"]
 
 
@@ -125,13 +125,20 @@ def test_a_certificate_is_what_the_sidecar_says():
         (400, ["content-length: x"]),
         (400, ["transfer-encoding: chunked", "content-length: 0"]),
         (501, ["transfer-encoding: gzip"]),
-        (403, ["connection: upgrade", "upgrade: other"]),
+        (404, ["x-forwarded-proto:"]),
         (431, [f"x-a: {'v' * 61_440}"]),
         (431, [f"x-{number}: 1" for number in range(100)]),
     ],
 )
 def test_a_request_is_refused_for_its_headers(status, sent):
     assert sanitized(*sent).status == status
+
+
+@pytest.mark.parametrize(
+    ("protocol", "refused"), [("other", "other"), ("", "no protocol"), ("WebSocket", ""), ("h2c", "")]
+)
+def test_an_upgrade_is_refused_but_for_websocket(protocol, refused):
+    assert sanitized("connection: upgrade", f"upgrade: {protocol}").refused_upgrade == refused
 
 
 def test_the_largest_request_that_passes():

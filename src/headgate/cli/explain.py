@@ -123,6 +123,8 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     status = found.backends[0].status
     named = f"{found.object}{_named(found.route, found.matches)}"
     yield "Route", named if found.object else f"none matches: the proxy answers {status}"
+    if found.location:
+        yield "Location", found.location
     if found.sticky:
         yield "Users", found.sticky
     if found.user:

@@ -9,7 +9,7 @@ from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.references import service_name
 from headgate.model.evaluate import Asked, first_unmet
 from headgate.model.request import Request
-from headgate.model.sanitizing import Entrance, sanitize
+from headgate.model.sanitizing import Downstream, sanitize
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, Value
 from headgate.resources.smi import NO_ENDPOINTS, HTTPRouteGroup
@@ -64,7 +64,7 @@ def concerned(splits: Iterable[Object], groups: Iterable[Object], request: Reque
 
     Those with matches come first, and only when the request fits one of their groups; then the oldest.
     """
-    asked = Asked(sanitize(request, Entrance()).request)
+    asked = Asked(sanitize(request, Downstream()).request)
     fitting = {(group["metadata"]["namespace"], group["metadata"]["name"]) for group in groups if _fits(group, asked)}
     found = [split for split in splits if not _groups(split) or fitting & _groups(split)]
     return sorted(found, key=_precedence)

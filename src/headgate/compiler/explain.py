@@ -13,7 +13,7 @@ from headgate.compiler.arrivals import Arrival, Arrivals, Caller
 from headgate.compiler.references import service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.edits import arriving
+from headgate.model.edits import arriving, location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
 from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Sticky
 from headgate.model.hashing import side_of
@@ -82,7 +82,8 @@ class Explanation(Value, frozen=True, kw_only=True):
     """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host.
 
     `identity` is what `caller` proves to the pods that it calls; empty for plaintext. `sanitized` names each header that
-    the proxy removes or replaces before it looks at routes, and why; or why it refuses the request for its form.
+    the proxy removes or replaces before it looks at routes, and why; or why it refuses the request for its form. `location` is
+    the address that a redirect names.
     """
 
     method: str
@@ -103,6 +104,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     backends: tuple[Backend, ...]
     mirrors: tuple[Copy, ...]
     filters: tuple[str, ...]
+    location: str
     sticky: str
     user: str
     nothing_left: str
@@ -151,6 +153,9 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
         filters=tuple(_route_filters(route)) if route else (),
+        location=location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
+        if route and place
+        else "",
         sticky=_sticky(route.split.sticky) if route else "",
         user=_user(decision),
         nothing_left=_nothing_left(decision),

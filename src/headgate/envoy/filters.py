@@ -1,16 +1,15 @@
 """Header changes, redirects and rewrites in Envoy's words."""
 
 import re
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import TypedDict
 
 from headgate.envoy import pb
+from headgate.model.edits import DEFAULT_PORTS
 from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
 from headgate.model.matching import Path
 from headgate.resources.meta import Value
 
-DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 _HOST = "host"
 _ANYTHING = "^/.*$"
 _NO_EDIT = HeaderEdit()

@@ -11,7 +11,7 @@ from headgate.model.evaluate import NOT_FOUND, Asked, first_unmet
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
-from headgate.model.sanitizing import Entrance, Sanitized, sanitize
+from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
 from headgate.model.workloads import InboundPort, Stage, Workload
 from headgate.resources.meta import Key, Value
 
@@ -93,7 +93,7 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
     The digest of the caller's certificate is not known here: zeros stand for it.
     """
     certificate = f"By={workload.identity};Hash={_NO_DIGEST};URI={identity}" if identity else ""
-    return sanitize(request, Entrance(secure=bool(identity), certificate=certificate))
+    return sanitize(request, Downstream(secure=bool(identity), certificate=certificate))
 
 
 def _malformed(seen: Sanitized) -> Admittance | None:
@@ -102,6 +102,10 @@ def _malformed(seen: Sanitized) -> Admittance | None:
         return Admittance(allowed=False, status=seen.status, why=f"its sidecar answers {seen.status}: {seen.reason}")
     if not seen.request.target.startswith("/"):
         return Admittance(allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path begins with no slash")
+    if seen.refused_upgrade:
+        return Admittance(
+            allowed=False, status=FORBIDDEN, why=f"its sidecar refuses an upgrade to {seen.refused_upgrade}"
+        )
     return None
 
 

@@ -1,15 +1,18 @@
-"""What a request looks like when it arrives at a backend: as the filters of its route and of its share leave it."""
+"""What the filters of a route and of its share make of a request, of its response, and of a redirect's address."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from msgspec import structs
 
+from headgate.model.evaluate import without_port
 from headgate.model.filters import Filters, HeaderEdit, PathEdit
 from headgate.model.matching import Path
 from headgate.model.request import Headers, Request
 from headgate.model.routing import Route
 
 _HOST = "host"
+DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
 def arriving(request: Request, route: Route, share: Filters) -> Request:
@@ -17,6 +20,30 @@ def arriving(request: Request, route: Route, share: Filters) -> Request:
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request
+
+
+def answered(headers: Headers, route: Route, share: Filters) -> Headers:
+    """Return the headers of a backend's response as the client gets them."""
+    for filters in (route.filters, share):
+        headers = _with_headers(headers, filters.response or HeaderEdit())
+    return headers
+
+
+def location(request: Request, route: Route, scheme: str, port: int) -> str:
+    """Return the address that a redirect names; empty when the route has none.
+
+    `scheme` and `port` are those of the listener. The port of the answer is the wanted one, else the wanted scheme's own,
+    else the listener's; a scheme's own port is left out (HTTPRequestRedirectFilter).
+    """
+    redirect = route.redirect
+    if redirect is None:
+        return ""
+    wanted = redirect.scheme or scheme
+    number = redirect.port or (DEFAULT_PORTS.get(wanted, 0) if redirect.scheme else port)
+    host = redirect.hostname or without_port(request.authority)
+    authority = host if number == DEFAULT_PORTS.get(wanted) else f"{host}:{number}"
+    target = _with_path(request.target, redirect.path, route.match.path) if redirect.path else request.target
+    return f"{wanted}://{authority}{target}"
 
 
 def _edited(request: Request, filters: Filters, matched: Path | None) -> Request:

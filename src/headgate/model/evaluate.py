@@ -19,7 +19,7 @@ from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
 from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Mirror, Route, Split, Target
-from headgate.model.sanitizing import Entrance, Sanitized, sanitize
+from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 
@@ -27,6 +27,7 @@ NOT_FOUND = 404
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"
+REFUSED_UPGRADE = "UpgradeNotAllowed"
 MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
@@ -145,14 +146,13 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     namespace `home`.
     """
     place = resolve(mesh, where, home) if isinstance(where, str) else where
-    request = _received(request, where)
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(place, GatewayPort):
         if place.connections is not None:
             return structs.replace(_connection(place.connections, ready), place=place, protocol=place.protocol)
-        seen = sanitize(request, Entrance(edge=True, secure=bool(place.tls)))
-        return structs.replace(_at_gateway(place, seen, ready), place=place, protocol=place.protocol)
-    seen = sanitize(request, Entrance())
+        found = _at_gateway(place, _received(request, place), ready)
+        return structs.replace(found, place=place, protocol=place.protocol)
+    seen = _received(request, where)
     table = next((item for item in mesh.tables if item.ref == place), None)
     if table is None:
         found = Decision(place=None, sanitized=seen, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
@@ -162,12 +162,16 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     return structs.replace(_first(table.routes, seen, ready), place=place, protocol=table.protocol)
 
 
-def _received(request: Request, where: Place | str) -> Request:
+def _received(request: Request, where: Place | str) -> Sanitized:
     """Return a request as routes see it: the HTTP proxy and Gateways normalise its host."""
-    if isinstance(where, PortRef):
-        return request
-    authority = canonical(request.authority)
-    return structs.replace(request, authority=authority.lower() if isinstance(where, str) else authority)
+    gateway = where if isinstance(where, GatewayPort) else None
+    seen = sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
+    if isinstance(where, PortRef) or seen.status:
+        return seen
+    authority = canonical(seen.request.authority)
+    if gateway is None and authority != authority.lower():  # no route is known yet when Envoy looks at upgrades
+        seen, authority = structs.replace(seen, refused_upgrade=""), authority.lower()
+    return structs.replace(seen, request=structs.replace(seen.request, authority=authority))
 
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -206,6 +210,9 @@ def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tup
     for route in routes:
         unmet = first_unmet(route.match, asked)
         trail.append(Candidate(route=route, unmet=unmet))
+        if unmet is None and seen.refused_upgrade:
+            answer = Portion(share=Fraction(1), status=FORBIDDEN, reason=REFUSED_UPGRADE)
+            return Decision(place=None, sanitized=seen, route=route, shares=(answer,), trail=tuple(trail))
         if unmet is None:
             found = shares(route, ready)
             key = user_key(route.split.sticky, asked)

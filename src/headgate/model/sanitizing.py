@@ -13,11 +13,12 @@ from headgate.model import wellformed
 from headgate.model.request import Headers, Request
 from headgate.resources.meta import Value
 
-FORBIDDEN = 403
+FORBIDDEN, NOT_FOUND = 403, 404
 CERTIFICATE = "x-forwarded-client-cert"
 WEBSOCKET, H2C = "websocket", "h2c"
 TRAILERS = "trailers"
 _SETTINGS = "http2-settings"
+_NO_PROTOCOL = "no protocol"
 _NOT_NOMINATED = {"close", "keep-alive", "upgrade", _SETTINGS, ""}
 _PROXIES_OWN = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"}
 _NOMINATIONS = 10
@@ -112,8 +113,8 @@ _REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
 )
 
 
-class Entrance(Value, frozen=True, kw_only=True):
-    """The listener that a request arrives at. `secure`: over TLS.
+class Downstream(Value, frozen=True, kw_only=True):
+    """The connection that a request arrives on. `secure`: it is TLS.
 
     A Gateway (`edge`) takes requests from outside the mesh. What it writes about its client's address
     (`x-forwarded-for`, `x-envoy-external-address`) is not known here. `certificate` is what a sidecar writes about a
@@ -128,13 +129,15 @@ class Entrance(Value, frozen=True, kw_only=True):
 class Sanitized(Value, frozen=True, kw_only=True):
     """The request as routes and access rules see it. With a `status`, the proxy answers instead, for a `reason`.
 
-    `changes` name each header that the client sent and the proxy removed or replaced, and why.
+    `changes` name each header that the client sent and the proxy removed or replaced, and why. A `refused_upgrade` is
+    answered with 403 when a route matches the request.
     """
 
     request: Request
     status: int = 0
     reason: str = ""
     changes: tuple[str, ...] = ()
+    refused_upgrade: str = ""
 
 
 class _Fields:
@@ -165,26 +168,35 @@ class _Fields:
         self.items.append((name, value))
 
 
-def sanitize(request: Request, entrance: Entrance) -> Sanitized:
+def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     """Return a request as the proxy sees it that takes it, or the status by which the proxy refuses it."""
     if refusal := wellformed.refusal(request):
         return Sanitized(request=request, status=refusal.status, reason=refusal.reason)
     if request.method == wellformed.CONNECT:
         return Sanitized(request=request, status=FORBIDDEN, reason="only the HTTP proxy opens tunnels (CONNECT)")
-    request = wellformed.in_origin_form(request)
+    written, request = request, wellformed.in_origin_form(request)
     fields = _Fields(tuple(_one_each(request)))
-    if reason := _take_connection(fields):
-        return Sanitized(request=request, status=reason[0], reason=reason[1])
+    if written.target == request.target:
+        fields.add("host", request.authority)
+    upgrade = _upgrade(fields)
+    if not upgrade and (reason := _take_connection(fields)):
+        return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
+    if not downstream.edge and fields.get("x-forwarded-proto") == "":
+        reason = "X-Forwarded-Proto is empty, and Envoy finds no route then; leave it out"
+        return Sanitized(request=request, status=NOT_FOUND, reason=reason)
     _take_te(fields)
-    for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if entrance.edge else ())):
+    for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if downstream.edge else ())):
         fields.drop(name, why)
     if (fields.get("expect") or "").lower() == "100-continue":
         fields.drop("expect", "the proxy answers it")
     if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
         fields.drop("referer", "it is no URL, or one with a fragment or a user")
-    _forward(fields, entrance)
-    found = structs.replace(request, headers=tuple(fields.items))
-    return Sanitized(request=found, changes=tuple(fields.changes))
+    _forward(fields, downstream)
+    found = structs.replace(request, headers=tuple(item for item in fields.items if item[0] != "host"))
+    refused = "" if upgrade == WEBSOCKET else upgrade
+    if refused:
+        fields.changes.append(f"an upgrade to {refused} is refused with {FORBIDDEN}; only {WEBSOCKET} is allowed")
+    return Sanitized(request=found, changes=tuple(fields.changes), refused_upgrade=refused)
 
 
 def _one_each(request: Request) -> Iterator[tuple[str, str]]:
@@ -210,17 +222,18 @@ def _one_cookie(values: Iterable[str]) -> str:
     return first
 
 
-def _take_connection(fields: _Fields) -> tuple[int, str] | None:
-    """Remove what is for the client's connection only; return a status and its reason when that is refused.
+def _upgrade(fields: _Fields) -> str:
+    """Return the protocol that a request is to be upgraded to; none is no upgrade, which one to HTTP/2 is treated like."""
+    upgrade = fields.get("upgrade")
+    if upgrade is None or "upgrade" not in _tokens(fields.get("connection")):
+        return ""
+    return "" if upgrade.lower() == H2C else upgrade.lower() or _NO_PROTOCOL
 
-    An upgrade to WebSocket keeps both headers, and those that `Connection` names.
-    """
-    upgrade, tokens = fields.get("upgrade"), _tokens(fields.get("connection"))
-    if upgrade is not None and "upgrade" in tokens:
-        if upgrade.lower() == WEBSOCKET:
-            return None
-        if upgrade.lower() != H2C:
-            return FORBIDDEN, f"an upgrade to {upgrade!r} is not allowed, only to {WEBSOCKET}"
+
+def _take_connection(fields: _Fields) -> str:
+    """Remove what is for the client's connection only; return why that is refused, or nothing."""
+    tokens = _tokens(fields.get("connection"))
+    if "upgrade" in tokens and fields.get("upgrade") is not None:
         fields.drop(_SETTINGS, _HOP_BY_HOP)
         tokens = [token for token in tokens if token not in {"upgrade", _SETTINGS}]
     refused = _drop_nominated(fields, tokens)
@@ -233,21 +246,21 @@ def _tokens(text: str | None) -> list[str]:
     return [found for token in (text or "").lower().split(",") if (found := token.strip(" \t"))]
 
 
-def _drop_nominated(fields: _Fields, tokens: list[str]) -> tuple[int, str] | None:
+def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
     if len(tokens) >= _NOMINATIONS:
-        return wellformed.BAD_REQUEST, f"Connection names {_NOMINATIONS} headers or more"
+        return f"Connection names {_NOMINATIONS} headers or more"
     for name in tokens:
-        if name in _PROXIES_OWN or name.startswith(":") or name == "host":
-            return wellformed.BAD_REQUEST, f"Connection names {name}, which a client must not remove"
+        if name in _PROXIES_OWN or name.startswith(":") or (name == "host" and fields.get("host") is not None):
+            return f"Connection names {name}, which a client must not remove"
         if name == "te":
             if len(fields.get("te") or "") >= _LONGEST_TE:
-                return wellformed.BAD_REQUEST, f"TE has {_LONGEST_TE} characters or more"
+                return f"TE has {_LONGEST_TE} characters or more"
             if TRAILERS in _tokens(fields.get("te")):
                 fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
                 continue
         if name not in _NOT_NOMINATED and name != "connection":
             fields.drop(name, "Connection names it")
-    return None
+    return ""
 
 
 def _take_te(fields: _Fields) -> None:
@@ -258,12 +271,12 @@ def _take_te(fields: _Fields) -> None:
             fields.drop("te", f"it has no {TRAILERS!r}, and proxies pass on nothing else of it")
 
 
-def _forward(fields: _Fields, entrance: Entrance) -> None:
+def _forward(fields: _Fields, downstream: Downstream) -> None:
     """Set the headers in which a proxy says where a request came from."""
-    scheme = "https" if entrance.secure else "http"
+    scheme = "https" if downstream.secure else "http"
     if fields.get("x-forwarded-proto") is None:
         fields.add("x-forwarded-proto", scheme)
-    if entrance.certificate:
-        fields.replace(CERTIFICATE, entrance.certificate, "the caller's verified certificate")
+    if downstream.certificate:
+        fields.replace(CERTIFICATE, downstream.certificate, "the caller's verified certificate")
     else:
         fields.drop(CERTIFICATE, "the caller proved no identity to this proxy")

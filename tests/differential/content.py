@@ -1,0 +1,70 @@
+"""What a backend got and what its client got, against what the model says of both."""
+
+import re
+from collections import defaultdict
+
+from tests.differential.pool import ANSWERED
+from tests.differential.routes import RESPONSE_NAMES, SECURE
+
+from headgate.model.edits import answered, arriving, location
+from headgate.model.refs import PortRef
+
+OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # what a Gateway writes about its client's address
+NOTHING = ("content-length", "0")  # proxies add it where a method may have a body
+USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
+WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
+
+
+def misplaced_content(wanted, sent, tally, lab, ready):
+    """Say what of requests and answers is not as it should be; `ready` are the endpoints of each Service port."""
+    decision = wanted.decision
+    if decision is None or decision.route is None or not wanted.http or wanted.copies:
+        return ""
+    for who, head in tally.heads.items():
+        if isinstance(who, int) and decision.route.redirect:
+            if found := _misplaced_location(decision, sent, head):
+                return found
+        elif isinstance(who, str) and head:
+            portions = [item for item in wanted.portions if not item.status and who in map(lab.member, ready[item.ref])]
+            if found := _misplaced_at(who, head, decision, portions, lab):
+                return found
+    return ""
+
+
+def _misplaced_location(decision, sent, head):
+    place = decision.place
+    scheme = "https" if sent.via == "gateway" and sent.port in SECURE else "http"
+    port = place.port if isinstance(place, PortRef) else sent.port
+    wanted = location(decision.sanitized.request, decision.route, scheme, port)
+    found = USUAL.sub(r"\1\2", head.get("location"))  # the same address (RFC 3986, 6.2.3)
+    return "" if found == wanted else f"location is {found!r}, not {wanted!r}"
+
+
+def _misplaced_at(who, head, decision, portions, lab):
+    route = decision.route
+    got = next(member.heads for member in lab.members if f"member {member.number}" == who)
+    requests = [arriving(decision.sanitized.request, route, item.filters) for item in portions]
+    if got and not any(_is(got[-1], request) for request in requests):
+        return f"{who} got {got[-1]}, not {requests}"
+    answers = [_watched(answered(ANSWERED, route, item.filters)) for item in portions]
+    if _watched(head.headers) not in answers:
+        return f"the answer of {who} has {_watched(head.headers)}, not {answers}"
+    return ""
+
+
+def _is(head, request):
+    """Say whether a head is a request; several headers of one name are one value."""
+    fields = (("host", request.authority), *request.headers)
+    return head.line == f"{request.method} {request.target} HTTP/1.1" and _joined(head.headers) == _joined(fields)
+
+
+def _watched(headers):
+    return {name: value for name, value in _joined(headers).items() if name in WATCHED}
+
+
+def _joined(headers):
+    found = defaultdict(list)
+    for name, value in headers:
+        if name not in OF_CLIENTS and (name, value) != NOTHING:
+            found[name.lower()].append(value)
+    return {name: ",".join(values) for name, values in found.items()}
