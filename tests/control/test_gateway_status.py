@@ -217,7 +217,7 @@ async def test_the_writer_tells_all_kinds() -> None:
     credentials = Credentials(Signs(Time()), Time().schedule())
     loop = Loop(Latest(None), fleet, [], Settings(), credentials)
     loop.compiled.set(compiled)
-    work = asyncio.create_task(StatusWriter(store, loop, fleet).run())
+    work = asyncio.create_task(StatusWriter(store, loop, fleet, Latest({})).run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

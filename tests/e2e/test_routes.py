@@ -18,6 +18,7 @@ from tests.e2e.wire import Backend, Request, Where
 from tests.e2e.world import World, until
 
 from headgate.envoy import names
+from headgate.envoy.mirrors import REQUESTS
 from headgate.model.refs import PortRef
 
 GROUP = "gateway.networking.k8s.io"
@@ -281,6 +282,35 @@ def test_copies_for_the_root_of_a_split_go_by_the_weights(world: World, namespac
     assert counted(backends["web-v1"], 60)
     assert counted(backends["web-v2"], 20)
     assert (backends["web"].requests, backends["web-v3"].requests) == (0, 0)
+
+
+def test_copies_beyond_a_mirrors_limits_are_counted_and_named_while_it_happens(world: World, namespace: str) -> None:
+    main, slow, ref = world.backend("main"), world.backend("slow"), PortRef(f"{namespace}/slow", 8080)
+    slow.hangs = True
+    world.apply(
+        external("main", main),
+        external("slow", slow),
+        gateway(),
+        route(to("main", filters=[mirror("slow")])),
+        namespace=namespace,
+    )
+    place = entry(world, namespace)
+
+    def dropping() -> Sequence[str]:
+        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
+
+    assert dropping() == []
+    assert world.send(REQUESTS + 150, Request(place, "/", HOST)) == {"main": REQUESTS + 150}
+    dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
+    assert dropped >= 150
+    kind, _, message = world.event("CopiesDropped", "route", namespace)
+    assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
+    until(lambda: f"spec.rules[0].filters: proxies drop copies for {ref}, 100 or more so far" in dropping()[0])
+    answer = world.try_kubectl("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces")
+    assert f"the limits of a mirror: {dropped}" in answer.stderr
+    assert world.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
+    until(lambda: not dropping())
 
 
 def test_the_most_specific_listener_and_the_best_match_decide(world: World, namespace: str) -> None:

@@ -89,13 +89,17 @@ class Network:
 
 
 class Backend:
-    """An HTTP server in the test's own process: it answers its name and counts. `status` may be changed any time."""
+    """An HTTP server in the test's own process: it answers its name and counts.
+
+    `status` may be changed any time, and `hangs`, with which it does not answer.
+    """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
         self.name = name
         self.requests = 0
         self.hosts: Counter[str] = Counter()
         self.status = "200 OK"
+        self.hangs = False
         self.network = network
         self._server = network.run(self._listen(address))
         self.where = Where(*self._server.sockets[0].getsockname())
@@ -138,7 +142,8 @@ class _Served(asyncio.Protocol):
             self._backend.hosts[_headers(head).get("host", "")] += 1
             body = f"{self._backend.name}\n"
             answer = f"HTTP/1.1 {self._backend.status}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
-            self._transport.write(answer.encode())
+            if not self._backend.hangs:
+                self._transport.write(answer.encode())
 
 
 class Request(NamedTuple):

@@ -36,7 +36,11 @@ TYPES = {
     "routes": "RouteConfiguration",
     "scopes": "ScopedRouteConfiguration",
 }
-FROM_PROXIES = (Reason.ENVOY_REJECTED, Reason.IDENTITY_UNAVAILABLE)  # the control plane says so, not the compiler
+FROM_PROXIES = (
+    Reason.COPIES_DROPPED,
+    Reason.ENVOY_REJECTED,
+    Reason.IDENTITY_UNAVAILABLE,
+)  # the control plane says so, not the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
 
 

@@ -9,7 +9,7 @@ from headgate.telemetry.growth import Grown
 from headgate.telemetry.histogram import gathered
 from headgate.telemetry.lanes import SHORT, spread
 from headgate.telemetry.otlp import Series
-from headgate.telemetry.series import counted
+from headgate.telemetry.series import counted, dropped_at
 
 CLIENT = Peer(pod="default/client")
 WEB = Peer(pod="default/web-0")
@@ -86,6 +86,14 @@ def test_copies_are_marked():
         assert flow.copy
         assert (flow.service, flow.port, flow.destination) == ("default/web", 8080, WEB)
         assert (found.success, found.failure) == outcome
+
+
+def test_copies_that_were_dropped_are_of_no_flow():
+    cluster = "mirror/default/web/8080"
+    tags = {"envoy.cluster_name": cluster}
+    assert dropped_at(Grown(series_of("mesh.copies_dropped", **tags), 3)) == cluster
+    assert told("copies_dropped", **tags) is None
+    assert dropped_at(Grown(series_of("mesh.copies", **tags), 3)) == ""
 
 
 def test_where_the_cluster_comes_after_the_routes_they_tell_what_was_called():

@@ -74,6 +74,7 @@ class Reason(enum.Enum):
     FRACTION_ROUNDED = "FractionRounded"
     FIELD_IGNORED = "FieldIgnored"
     TOO_MANY_MATCHES = "TooManyMatches"
+    COPIES_DROPPED = "CopiesDropped"
     NO_PODS = "NoPods"
     NOT_ENFORCED = "NotEnforced"
     RULE_NOT_FOUND = "RuleNotFound"
@@ -212,6 +213,9 @@ EXPLAINED = {
         _WARNING,
         _PROGRAMMED,
         "Splits behind one rule have matches in too many combinations; the matches of some of them are not asked.",
+    ),
+    Reason.COPIES_DROPPED: Explained(
+        _WARNING, _PROGRAMMED, "A mirror does not keep up; proxies drop copies beyond its limits."
     ),
     Reason.NO_PODS: Explained(_NOTE, _REFS, "No pod is selected; there is nothing to do until one is."),
     Reason.NOT_ENFORCED: Explained(

@@ -174,7 +174,9 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(feed.run(), name="feed")
     tasks.start(parts.trust.run(ground.store, loop, fleet), name="certificates")
     tasks.start(loop.run(), name="loop")
-    tasks.start(StatusWriter(ground.store, loop, fleet).run(), name="status")
+    dropped = parts.traffic.dropped
+    tasks.start(dropped.run(), name="dropped copies")
+    tasks.start(StatusWriter(ground.store, loop, fleet, dropped.now).run(), name="status")
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
     fleet.recall()
     parts.traffic.tell_by(Callers(loop.compiled))

@@ -20,6 +20,7 @@ RECOVERIES = {
     Reason.REF_NOT_PERMITTED: "a ReferenceGrant allows the reference now",
     Reason.NO_READY_ENDPOINTS: f"the Service has ready endpoints; {_GETS_SHARE}",
     Reason.ALL_WEIGHTS_ZERO: "a backend takes the requests now",
+    Reason.COPIES_DROPPED: "the mirror keeps up with the copies now",
     Reason.STICKY_NOT_APPLICABLE: "the port carries requests now; users stay on their side",
     Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
     Reason.NOT_ROUTED: "headgate routes it now",

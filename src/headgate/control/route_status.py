@@ -1,9 +1,11 @@
 """The status of HTTPRoutes, GRPCRoutes and TCPRoutes: an entry for each parent that is headgate's. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.compiler.report import ParentStatus, Verdict
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding, ParentStatus, Verdict
+from headgate.compiler.statuses import joined
 from headgate.control.conditions import Present, Said, programmed, progress_at, status_of, timed
 from headgate.envoy.names import GatewayRef, Place
 from headgate.resources.gateway import CONTROLLER, GROUP
@@ -27,21 +29,36 @@ def route_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]
         return None
     others = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
     ours = [entry for entry in entries if entry.get("controllerName") == CONTROLLER]
-    return {**before, "parents": [*others, *(_entry(obj, parent, ours, present) for parent in said.parents)]}
+    return {
+        **before,
+        "parents": [*others, *(_entry(obj, parent, ours, present, said.findings) for parent in said.parents)],
+    }
 
 
 def _entry(
-    obj: Object, parent: ParentStatus, before: Sequence[Mapping[str, Any]], present: Present
+    obj: Object,
+    parent: ParentStatus,
+    before: Sequence[Mapping[str, Any]],
+    present: Present,
+    findings: Sequence[Finding],
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
-    verdicts = [*parent.verdicts, _programmed(parent, present.proxies)]
+    verdicts = [*parent.verdicts, _programmed(parent, present.proxies), *_dropping(findings)]
     generation = obj["metadata"].get("generation", 0)
     return {
         "parentRef": reference,
         "controllerName": CONTROLLER,
         "conditions": timed(verdicts, old.get("conditions"), generation=generation, now=present.time),
     }
+
+
+def _dropping(findings: Sequence[Finding]) -> Iterator[Verdict]:
+    """Yield the condition of a route whose copies are dropped; it is there while that happens."""
+    found = [item for item in findings if item.reason is Reason.COPIES_DROPPED]
+    if found:
+        name = Reason.COPIES_DROPPED.value
+        yield Verdict(type=name, status=True, reason="MirrorLimits", message=joined(found))
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from headgate.control.conditions import Present, Said, few, split_status, summar
 from headgate.control.gateway_status import class_status, gateway_status
 from headgate.control.loop import Loop
 from headgate.control.mesh_status import mesh_status, names_in
+from headgate.control.mirror_limits import dropped_copies
 from headgate.control.route_status import route_status
 from headgate.control.service_status import service_status
 from headgate.control.trust import faults
@@ -120,7 +121,9 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
 class StatusWriter:
     """Keeps `status` and Events of the users' objects true."""
 
-    def __init__(self, store: Store, loop: Loop, fleet: Fleet) -> None:
+    def __init__(self, store: Store, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
+        """`dropped` are copies that are dropped now, by the name of the mirror's cluster."""
+        self._dropped = dropped
         self._store = store
         self._loop = loop
         self._compiled = loop.compiled
@@ -144,6 +147,7 @@ class StatusWriter:
             group.create_task(follow(self._compiled), name="status follows builds")
             group.create_task(follow(self._fleet.news), name="status follows proxies")
             group.create_task(follow(self._faults), name="status follows certificates")
+            group.create_task(follow(self._dropped), name="status follows mirrors")
             while True:
                 await wake.wait()
                 await asyncio.sleep(SETTLE_SECONDS)
@@ -157,7 +161,11 @@ class StatusWriter:
         if compiled is None:
             return True
         present = Present(self._fleet.serving(), times.timestamp(time.time()), self._staging.waiting())
-        told = (*refusals(compiled, self._fleet), *faults(self._faults.get()))
+        told = (
+            *refusals(compiled, self._fleet),
+            *faults(self._faults.get()),
+            *dropped_copies(compiled.mesh, self._dropped.get()),
+        )
         said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
         kinds = (
             STATUSES.keys() if self._announcements.keys() else STATUSES.keys() | _OF_FAULTS.keys()

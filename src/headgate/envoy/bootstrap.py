@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import messages, pb, reporting
+from headgate.envoy import messages, pb, reporting, telemetry
 from headgate.envoy.sources import ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
@@ -25,6 +25,7 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
     pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # why headgate can't be reached
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
+    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{telemetry.OVERFLOW}")),
     pb.StringMatcher(contains="rbac."),  # of HTTP filters and of network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(

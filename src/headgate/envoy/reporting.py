@@ -77,6 +77,7 @@ def _chosen() -> pb.XdsMatcher:
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(telemetry.COPIES)),
         (_all(_prefix(_MIRRORS), _suffix(".rq_error")), _renamed(telemetry.COPIES_FAILED)),
+        (_all(_prefix(_MIRRORS), _suffix(telemetry.OVERFLOW)), _renamed(telemetry.COPIES_DROPPED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
             pb.OpenTelemetrySink.DropAction(),

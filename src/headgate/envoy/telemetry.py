@@ -29,6 +29,7 @@ only with a logger for what it sends to anybody, which costs every request as mu
 
 mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
 mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   those that were not: 500 and above, or no answer
+mesh.copies_dropped envoy.cluster_name                            copies beyond the limits of a mirror's cluster
 
 Their cluster is a mirror's, and the hostname is like `pod`.
 
@@ -49,7 +50,8 @@ PREFIX = "mesh"
 REQUESTS, LATENCY = "requests", "latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
 DENIED = "denied"
-COPIES, COPIES_FAILED = "copies", "copies_failed"
+COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
+OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
 MOST_HISTOGRAMS = 5_000

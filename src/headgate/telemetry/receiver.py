@@ -11,10 +11,11 @@ import grpc
 from headgate.envoy.reporting import OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
+from headgate.telemetry.dropped import DroppedCopies
 from headgate.telemetry.flows import Peer
 from headgate.telemetry.growth import Growth, KeptGrowth, Taken
 from headgate.telemetry.otlp import Report, read_report
-from headgate.telemetry.series import Callers, counted
+from headgate.telemetry.series import Callers, counted, dropped_at
 from headgate.telemetry.windows import KeptWindows, Windows
 from headgate.xds.gate import TurnedAway
 from headgate.xds.server import Prove
@@ -23,10 +24,11 @@ BREATH = 20  # proxies that are worked on before others get their turn
 FORGET_EVERY = 600.0  # seconds between looks for proxies that have been silent for long
 LATE = "reports with requests from before the window, because none came for a while"
 UNKNOWN = "proxies that had run for long when headgate first heard of them; what they did before does not count"
+DROPPED = "copies of requests that a proxy dropped at the limits of a mirror"
 LOST = "requests or series that a proxy had no room to count"
 FULL = "reports with more series than a proxy may have"
 UNREADABLE = "reports that could not be read"
-NOTES = (LATE, UNKNOWN, LOST, FULL, UNREADABLE)
+NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 
 
 class Kept(Value, frozen=True, kw_only=True):
@@ -57,6 +59,7 @@ class Receiver:
     ) -> None:
         self.windows = windows
         self.changed = 0
+        self.dropped = DroppedCopies(time.monotonic)
         self._growth = Growth(absences, clock())
         self._callers: Callers = by_address
         self._clock = clock
@@ -86,6 +89,9 @@ class Receiver:
         for grown in taken.grown:
             if grown.series.name.startswith(OVERFLOW):
                 self.windows.note(LOST, grown.value)
+            elif cluster := dropped_at(grown):
+                self.windows.note(DROPPED, grown.value)
+                self.dropped.add(cluster, grown.value)
             elif found := counted(report.node, grown, self._callers):
                 self.windows.add(*found)
         self.changed += taken.changed

@@ -13,6 +13,7 @@ from headgate.envoy import names
 from headgate.envoy.telemetry import (
     CONNECTIONS,
     COPIES,
+    COPIES_DROPPED,
     COPIES_FAILED,
     DENIED,
     FAILED,
@@ -46,6 +47,7 @@ _LANES = {
     f"{PREFIX}.{COPIES_FAILED}": (counts.FAILED,),
 }
 _DENIED = f"{PREFIX}.{DENIED}"
+_DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
 _REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
 _COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
 _REMEMBERED = 200_000  # meanings; without them each growth costs four times as much
@@ -74,6 +76,11 @@ def counted(node: str, grown: Grown, callers: Callers) -> tuple[Flow, Counts] | 
             return None
         flow = structs.replace(flow, source=source)
     return flow, Counts.of(dict.fromkeys(lanes, grown.value)) if lanes else Counts(grown.buckets)
+
+
+def dropped_at(grown: Grown) -> str:
+    """Return the mirror's cluster whose copies were dropped; empty for all other series."""
+    return grown.series.pairs().get(_COPY_CLUSTER, "") if grown.series.name == _DROPPED else ""
 
 
 def peer(node: str) -> Peer:
