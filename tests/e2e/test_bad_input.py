@@ -136,6 +136,25 @@ def test_kubectl_names_every_mistake_in_an_object(world: World, namespace: str) 
     assert world.get("trafficsplits", namespace)["items"] == []
 
 
+def test_a_split_without_a_version_works_from_a_file_with_a_warning_and_kubectl_refuses_it(site: Site) -> None:
+    """D27: as 001 writes it."""
+    bare = SPLIT.removeprefix("apiVersion: split.smi-spec.io/v1alpha4\n")
+    world, mark = site.world, len(site.world.lines)
+    world.write("bare.yaml", bare)
+    (warning,) = world.line(lambda line: "warnings" in line, mark)["warnings"]
+    assert (Path(warning["file"]).name, warning["line"], warning["field"]) == ("bare.yaml", 1, "apiVersion")
+    assert "the TrafficSplit is read as split.smi-spec.io/v1alpha4" in warning["message"]
+    world.conditions("bad", Programmed="True")
+    refused = world.try_kubectl("apply", "-f", "-", stdin=bare)
+    assert refused.returncode == 1
+    assert "apiVersion not set" in refused.stderr
+    (world.root / "bare.yaml").write_text(bare)
+    compiled = subprocess.run(
+        [HEADGATE, "compile", str(world.root / "bare.yaml")], capture_output=True, text=True, check=False
+    )
+    assert "bare.yaml:1:1: apiVersion: is missing; the TrafficSplit is read as" in compiled.stderr
+
+
 def test_up_names_every_mistake_and_goes_on(site: Site) -> None:
     """A file that can't be used changes nothing, and other edits still apply."""
     world = site.world

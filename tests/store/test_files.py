@@ -188,3 +188,46 @@ def test_a_name_that_is_no_utf8_is_a_problem_that_can_be_printed(tmp_path):
     assert found.objects == ()
     assert [problem.message for problem in found.problems] == ["has a name that is not UTF-8: rename it"]
     assert found.problems[0].file.encode() == f"{tmp_path}/na\N{REPLACEMENT CHARACTER}me.yaml".encode()
+
+
+def test_an_object_without_a_version_is_read_as_the_newest_whose_shape_it_has(tmp_path):
+    """D27: the kinds that the specifications write so, and no others."""
+    bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"
+    flat = "kind: TrafficTarget\nmetadata: {name: flat}\ndestination: {kind: ServiceAccount, name: a, port: 80}\n"
+    write(
+        tmp_path,
+        a_yaml=bare,
+        b_yaml=bare.replace("name: birds", "name: quantities", 1).replace("weight: 1", "weight: 10m"),
+        c_yaml=config,
+        d_yaml=flat + "sources: [{kind: ServiceAccount, name: b}]\nspecs: [{kind: TCPRoute, name: t}]\n",
+        e_yaml="kind: List\nitems:\n- kind: Service\n  metadata: {name: web}\n  spec: {ports: [{port: 80}]}\n",
+        f_json='{"kind": "Deployment", "metadata": {"name": "web"}}',
+    )
+    manifests = read([tmp_path])
+    assert {manifest.key.name: manifest.written["apiVersion"] for manifest in manifests.objects} == {
+        "birds": "split.smi-spec.io/v1alpha4",
+        "quantities": "split.smi-spec.io/v1alpha1",
+        "old": "v1beta1",
+        "flat": "access.smi-spec.io/v1alpha1",
+        "web": "v1",
+    }
+    places = [(Path(item.file).name, item.line, item.field) for item in manifests.warnings]
+    assert places == [(f"{name}.yaml", 3 if name == "e" else 1, "apiVersion") for name in "abcde"]
+    assert (
+        "is read as split.smi-spec.io/v1alpha1, the newest version that has its shape" in manifests.warnings[1].message
+    )
+    (problem,) = said(manifests, tmp_path)
+    assert problem.startswith("f.json:1 apiVersion: is missing")
+
+
+def test_a_mistake_in_an_object_without_a_version_says_as_which_it_is_read(tmp_path):
+    bare = split(weight=-1).replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    write(tmp_path, a_yaml=bare)
+    manifests = read([tmp_path])
+    assert manifests.objects == manifests.warnings == ()
+    (problem,) = said(manifests, tmp_path)
+    assert problem == (
+        "a.yaml:8 spec.backends[0].weight: must be 0 or more, not -1 "
+        "(read as split.smi-spec.io/v1alpha4, because apiVersion is missing)"
+    )

@@ -21,6 +21,7 @@ from headgate.figures import counted
 from headgate.resources.meta import Key, Value
 from headgate.store.files import Manifest
 
+API_VERSION_MISSING = "ApiVersionMissing"
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 SomeManifests = Annotated[
@@ -106,7 +107,9 @@ def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
 
 def judge(offline: Offline) -> Verdict:
     """Return all findings on a reading, in the order of files and lines."""
-    rows = sorted({*_mistakes(offline), *_findings(offline), *_workload_findings(offline)}, key=_place)
+    rows = sorted(
+        {*_mistakes(offline), *_unversioned(offline), *_findings(offline), *_workload_findings(offline)}, key=_place
+    )
     return _verdict(len(offline.manifests.objects), rows)
 
 
@@ -137,6 +140,21 @@ def _mistakes(offline: Offline) -> Iterator[Row]:
             object="",
             field=problem.field,
             message=problem.message,
+        )
+
+
+def _unversioned(offline: Offline) -> Iterator[Row]:
+    keys = {(item.file, *item.document.locate("kind")): str(item.key) for item in offline.manifests.objects}
+    for warning in offline.manifests.warnings:
+        yield Row(
+            file=warning.file,
+            line=warning.line,
+            column=warning.column,
+            severity=Severity.WARNING,
+            reason=API_VERSION_MISSING,
+            object=keys[warning.file, warning.line, warning.column],
+            field=warning.field,
+            message=warning.message,
         )
 
 

@@ -64,6 +64,8 @@ def compile_(
     """
     offline = compile_files(existing(paths), Settings(mtls=mtls, access=access))
     _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), Format(output.value))
+    for warning in offline.manifests.warnings:
+        note(str(warning))
     errors = [row for row in judge(offline).findings if row.severity is Severity.ERROR]
     for row in errors:
         note(row.text())

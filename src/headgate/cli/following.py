@@ -41,6 +41,7 @@ class Following:
         self._problems = (*self._reading.problems, *applied.problems)
         if self._problems:
             self._voice.problems(self._problems)
+        self._warn(())
         missing = await self._until_available()
         await self._machine.in_force(store.revision)
         self._voice.ready(self._current, missing)
@@ -66,13 +67,19 @@ class Following:
         async for current in watch(self._directory):
             if current == self._reading:
                 continue
-            self._reading = current
+            before, self._reading = self._reading, current
             applied = await apply(self._machine.store, current)
             self._voice.applied(applied)
             problems = (*current.problems, *applied.problems)
             if problems or self._problems:
                 self._voice.problems(problems)
             self._problems = problems
+            self._warn(before.warnings)
+
+    def _warn(self, known: Sequence[Problem]) -> None:
+        """Report the warnings of the reading that are not known."""
+        if new := [warning for warning in self._reading.warnings if warning not in known]:
+            self._voice.warnings(new)
 
     async def pods(self) -> None:
         """Report each pod that can't serve as soon as that is known."""

@@ -11,6 +11,7 @@ import typer
 
 from headgate.cli import stand_ins
 from headgate.cli.arguments import existing
+from headgate.cli.output import note
 from headgate.cli.stand_ins import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -63,6 +64,8 @@ def offline(paths: Sequence[Path], settings: Settings) -> World:
     if not manifests.objects:
         first = "; ".join(f"{item.file}:{item.line}: {item.message}" for item in manifests.problems[:1])
         raise HeadgateError(first or f"there are no objects in {', '.join(map(str, paths))}")
+    for warning in manifests.warnings:
+        note(str(warning))
     snapshot = snapshot_of(completed({manifest.key: manifest.object for manifest in manifests.objects}))
     return World(snapshot, compile_mesh(snapshot, settings))
 

@@ -35,6 +35,9 @@ class Voice(Protocol):
     def problems(self, problems: Sequence[Problem]) -> None:
         """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
 
+    def warnings(self, warnings: Sequence[Problem]) -> None:
+        """Name what users should change in files that are read all the same."""
+
     def trouble(self, message: str) -> None:
         """Tell what went wrong with headgate's own parts."""
 
@@ -76,6 +79,11 @@ class TextVoice:
             note("What these describe stays as it was; everything else goes on.")
         else:
             note("Every file is sound again.")
+
+    def warnings(self, warnings: Sequence[Problem]) -> None:
+        """Print each with its place."""
+        for warning in warnings:
+            note(f"{warning}")
 
     def trouble(self, message: str) -> None:
         """Print it."""
@@ -138,6 +146,10 @@ class JsonVoice:
     def problems(self, problems: Sequence[Problem]) -> None:
         """Print the problems; an empty list says that they are mended."""
         _line({"problems": [problem._asdict() for problem in problems]})
+
+    def warnings(self, warnings: Sequence[Problem]) -> None:
+        """Print the warnings."""
+        _line({"warnings": [warning._asdict() for warning in warnings]})
 
     def trouble(self, message: str) -> None:
         """Print it as one line."""

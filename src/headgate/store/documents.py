@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
+from headgate.resources.missing_version import with_api_version
 from headgate.resources.versions import with_metadata_name
 
 _DEEPEST = 100  # levels of nesting; manifests have about ten
@@ -38,11 +39,15 @@ class Flaw(NamedTuple):
 
 
 class Document(NamedTuple):
-    """One object; `places` maps the path of each field (`spec.backends[0].weight`) to where it stands."""
+    """One object; `places` maps the path of each field (`spec.backends[0].weight`) to where it stands.
+
+    `assumed` is the apiVersion that it is read as when the file has none (D27).
+    """
 
     object: Any
     place: Place
     places: Mapping[str, Place]
+    assumed: str = ""
 
     def locate(self, field: str) -> Place:
         """Return where a field stands, or where the nearest field around it does."""
@@ -97,7 +102,7 @@ def _taken_apart(document: Document) -> tuple[list[Document], list[Flaw]]:
         return [], [Flaw(document.place, "is not an object; write apiVersion, kind and metadata")]
     items = content.get("items")
     if not str(content.get("kind", "")).endswith("List") or not isinstance(items, list):
-        return [_with_metadata(document)], []
+        return [_with_metadata(_with_version(document))], []
     found: list[Document] = []
     flaws: list[Flaw] = []
     places = _by_item(document.places)
@@ -117,6 +122,11 @@ def _by_item(places: Mapping[str, Place]) -> Mapping[str, dict[str, Place]]:
         if field:
             found[item][field] = place
     return found
+
+
+def _with_version(document: Document) -> Document:
+    found = with_api_version(document.object)
+    return document if found is document.object else document._replace(object=found, assumed=found["apiVersion"])
 
 
 def _with_metadata(document: Document) -> Document:

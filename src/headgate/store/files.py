@@ -59,7 +59,7 @@ class Manifest(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """A reading. `broken` are the files (or directories) that have problems: their objects should stay as they were.
+    """A reading. `warnings` are about objects that are read all the same. `broken` are the files (or directories) that have problems: their objects should stay as they were.
 
     `objects` also has the sound objects of broken files, so that an offline check can go on with them.
     """
@@ -67,6 +67,7 @@ class Manifests(NamedTuple):
     roots: tuple[str, ...]
     objects: tuple[Manifest, ...] = ()
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     broken: frozenset[str] = frozenset()
 
 
@@ -86,7 +87,8 @@ def read(paths: Sequence[Path]) -> Manifests:
     unique = {manifest.key: manifest for manifest in reversed(objects)}
     kept = tuple(manifest for manifest in objects if unique[manifest.key] is manifest)
     broken = frozenset(problem.file for problem in problems)
-    return Manifests(tuple(map(str, paths)), kept, tuple(problems), broken)
+    warnings = tuple(_unversioned(manifest) for manifest in kept if manifest.document.assumed)
+    return Manifests(tuple(map(str, paths)), kept, tuple(problems), warnings, broken)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
@@ -214,7 +216,8 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
             return Manifest(key_of(hub), hub, written, file, document)
         except DecodeError as error:
             causes = error.causes
-    return [Problem(file, *document.locate(cause.field), cause.field, cause.message) for cause in causes]
+    as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
+    return [Problem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}") for cause in causes]
 
 
 def _qualified(written: Object) -> Object:
@@ -223,6 +226,15 @@ def _qualified(written: Object) -> Object:
     if kind is None or not kind.namespaced:
         return with_metadata(written, namespace=None)
     return with_metadata(written, namespace=written["metadata"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _unversioned(manifest: Manifest) -> Problem:
+    place = manifest.document.locate("kind")
+    message = (
+        f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version that has its shape. "
+        "Write it: kubectl refuses the object without it"
+    )
+    return Problem(manifest.file, place.line, place.column, "apiVersion", message)
 
 
 def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
