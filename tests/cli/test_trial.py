@@ -105,6 +105,17 @@ async def test_the_application_s_own_404_is_an_answer(world: World, proxy: Serve
         assert (await world.run("try", "website", "-n", "5")).code == 0
 
 
+async def test_a_refusal_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -> None:
+    """The sidecar of the pod marks it, or it would look like the application's own 403."""
+    await split_of(world, {"v1": 1})
+    refusal = response("v1", 403, "headgate: access denied").replace("\r\n\r\n", "\r\nx-headgate-denied: true\r\n\r\n")
+    async with proxy([refusal, response("v1", 403, "not yours")]):
+        ran = await world.run("try", "website", "-n", "10")
+    assert ran.code == 1
+    assert "5 x 403 from the sidecar of default/v1: headgate: access denied\n" in ran.out
+    assert "5 failed" in ran.out
+
+
 async def test_method_headers_and_body_are_sent(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([response("v1")]) as asked:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headgate.cli.wire import Connection, Header
 from headgate.envoy.listeners import BACKEND_HEADER, POD_HEADER
+from headgate.envoy.peers import DENIED
 from headgate.errors import ProxyError
 from headgate.resources.meta import Value
 
@@ -25,11 +26,15 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Failure(NamedTuple):
-    """Why a request failed: a status and the first line of its body, or no status and what happened."""
+    """Why a request failed: a status and the first line of its body, or no status and what happened.
+
+    `refused`: the sidecar of the backend's pod refused it, because no rule lets the caller in.
+    """
 
     status: int
     backend: str
     message: str
+    refused: bool = False
 
 
 class Tally:
@@ -48,7 +53,7 @@ class Tally:
         return sum(self.statuses.values())
 
     def add(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Count an answer. The application's own 4xx is an answer like any; a 5xx, or the proxy's 4xx, is a failure."""
+        """Count an answer. The application's own 4xx is an answer like any; a 5xx, or a proxy's 4xx, is a failure."""
         backend, pod = headers.get(BACKEND_HEADER, "-"), headers.get(POD_HEADER, "-")
         served = backend not in {"", "-"}
         self.statuses[status] += 1
@@ -57,8 +62,9 @@ class Tally:
             self.pods[pod] += 1
         else:
             self.unserved[status] += 1
-        if status >= (500 if served else 400):
-            self.failures[Failure(status, backend if served else "", first_line(body))] += 1
+        refused = served and DENIED in headers
+        if refused or status >= (500 if served else 400):
+            self.failures[Failure(status, backend if served else "", first_line(body), refused)] += 1
 
     def lose(self, message: str) -> None:
         """Count a request without an answer."""

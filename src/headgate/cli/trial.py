@@ -16,19 +16,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.client import Client
-from headgate.cli.instance import instance
+from headgate.cli.inspection import Inspection
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Probe, Request, Tally
+from headgate.cli.senders import Sender, gateway, sidecar
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, concerned, fits, wanted
 from headgate.cli.wire import Header
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
+from headgate.compiler.requests import BadRequest, read_client
+from headgate.compiler.requests import Client as Caller
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.model import request as model
-from headgate.model.authorities import DEFAULT_PORT
+from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.meta import Object
 from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
@@ -47,6 +49,16 @@ Method = Annotated[
     str, typer.Option("-X", "--request", metavar="METHOD", help="GET, or POST with -d.", show_default=False)
 ]
 Body = Annotated[str, typer.Option("-d", "--data", metavar="TEXT", help="A body to send.", show_default=False)]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="KIND/NAME",
+        help="Who sends: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
+        show_default=False,
+    ),
+]
+InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of the workload that sends.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
 
 
@@ -66,6 +78,7 @@ class Result(NamedTuple):
     tally: Tally
     seconds: float
     unwanted: Mapping[Failure, int]
+    sender: Sender | None = None
 
     @property
     def fits(self) -> bool:
@@ -82,14 +95,17 @@ def trial(
     request: Method = "",
     data: Body = "",
     timeout: Timeout = 10.0,
+    from_: From = "",
+    namespace: InNamespace = "default",
     output: Output = Format.TABLE,
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Send requests through the mesh and compare where they went with what is wanted.
 
-    A short name stands for the namespace default. The answer is no (exit code 1) when a backend is outside its band of
-    3 sigma, when one with weight 0 gets anything, or when requests fail: no answer, a 5xx, or a refusal by the proxy.
+    With --from a workload's own sidecar sends them, so its identity and its namespace count; otherwise the gateway does, and
+    a short name stands for the namespace default. The answer is no (exit code 1) when a backend is outside its band of
+    3 sigma, when one with weight 0 gets anything, or when requests fail: no answer, a 5xx, or a refusal by a proxy.
     """
     place = read_url(url)
     sent = Request(
@@ -99,9 +115,14 @@ def trial(
         body=data.encode(),
         timeout=timeout,
     )
-    socket = Path(instance(state).probe)
-    client = Client(find_access(kubeconfig, state, os.environ))
-    result = asyncio.run(_run(client, place, Probe(socket, sent), number, concurrency))
+    try:
+        caller = read_client(from_, namespace)
+    except BadRequest as error:
+        raise usage_error(str(error), option="--from") from None
+    if caller is None:
+        gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
+    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    result = asyncio.run(_run(inspection, place, sent, caller or state, amount=(number, concurrency)))
     _print(result, output)
     if not result.fits:
         raise typer.Exit(NO)
@@ -146,9 +167,15 @@ def read_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tup
     return tuple(found)
 
 
-async def _run(client: Client, place: Place, probe: Probe, number: int, concurrency: int) -> Result:
+async def _run(
+    inspection: Inspection, place: Place, sent: Request, caller: Caller | Path | None, *, amount: tuple[int, int]
+) -> Result:
+    """Send requests as a workload, or as the gateway of a state directory."""
+    client = inspection.client
+    sender = await sidecar(inspection, caller) if isinstance(caller, Caller) else gateway(caller)
+    probe = Probe(sender.socket, sent)
     services, _ = await client.items(SERVICE)
-    service, port = resolve(place, services)
+    service, port = resolve(place, services, sender.home)
     splits, _ = await client.items(TRAFFIC_SPLIT)
     groups, _ = await client.items(ROUTE_GROUP)
     want = wanted(service, port, concerned(splits, groups, asked_of(probe.request)))
@@ -157,10 +184,10 @@ async def _run(client: Client, place: Place, probe: Probe, number: int, concurre
             _warn(split)
     begun = time.monotonic()
     with _bar() as progress:
-        task = progress.add_task("", total=number)
+        task = progress.add_task("", total=amount[0])
         probe.told = lambda: progress.advance(task)
-        tally = await probe.run(number, concurrency)
-    return judge(want, tally, time.monotonic() - begun)
+        tally = await probe.run(*amount)
+    return judge(want, tally, time.monotonic() - begun)._replace(sender=sender)
 
 
 def asked_of(request: Request) -> model.Request:
@@ -187,14 +214,17 @@ def judge(want: Wanted, tally: Tally, seconds: float) -> Result:
     return Result(want, fits(want, counts), tally, seconds, unwanted)
 
 
-def resolve(place: Place, services: Sequence[Object]) -> tuple[str, int]:
-    """Return the Service (`namespace/name`) and the port that a URL means, as the proxy decides it. Raises NotFound."""
+def resolve(place: Place, services: Sequence[Object], home: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
+    """Return the Service (`namespace/name`) and the port that a URL means, as a proxy decides it whose clients are in `home`.
+
+    Raises NotFound.
+    """
     by_name = {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in services}
     by_address = {(item.get("spec") or {}).get("clusterIP", ""): name for name, item in by_name.items()}
-    name = by_address.get(place.host) or service_name(place.host, "default", DOMAIN)
+    name = by_address.get(place.host) or service_name(place.host, home, DOMAIN)
     if name not in by_name:
         raise NotFound(
-            f"no Service answers to {place.host}; write name.namespace, or for the namespace default the name"
+            f"no Service answers to {place.host}; write name.namespace, or for the namespace {home} the name"
         )
     spec = msgspec.convert(by_name[name].get("spec") or {}, ServiceSpec)
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
@@ -257,7 +287,7 @@ def table(result: Result) -> Table:
 def _told(failure: Failure) -> str:
     if not failure.status:
         return f"no answer: {failure.message}"
-    by = failure.backend or "the proxy"
+    by = (f"the sidecar of {failure.backend}" if failure.refused else failure.backend) or "the proxy"
     return f"{failure.status} from {by}" + (f": {failure.message}" if failure.message else "")
 
 
@@ -267,6 +297,7 @@ def _sentence(result: Result) -> str:
     by = f"TrafficSplit {result.want.split}" if result.want.split else f"Service {result.want.service} (no split)"
     rate = tally.requests / result.seconds if result.seconds else 0.0
     failed = sum(result.unwanted.values())
+    by += f", sent by {result.sender.name}" if result.sender and result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
     return f"{by}, port {result.want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
@@ -274,6 +305,8 @@ def _sentence(result: Result) -> str:
 def document(result: Result) -> dict[str, Any]:
     """Return the answer for scripts; shares are of 1."""
     return {
+        "caller": result.sender.name if result.sender else None,
+        "identity": (result.sender.identity or None) if result.sender else None,
         "service": result.want.service,
         "port": result.want.port,
         "split": result.want.split or None,
@@ -285,7 +318,13 @@ def document(result: Result) -> dict[str, Any]:
         "pods": dict(sorted(result.tally.pods.items())),
         "statuses": {str(status): count for status, count in sorted(result.tally.statuses.items())},
         "failures": [
-            {"status": item.status or None, "backend": item.backend or None, "message": item.message, "requests": count}
+            {
+                "status": item.status or None,
+                "backend": item.backend or None,
+                "refused": item.refused,
+                "message": item.message,
+                "requests": count,
+            }
             for item, count in sorted(result.tally.failures.items())
         ],
     }

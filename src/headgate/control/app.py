@@ -43,7 +43,7 @@ from headgate.local.envoy_admin import Admin
 from headgate.local.gateways import GatewayAddresses
 from headgate.local.runtime import LocalRuntime
 from headgate.local.runtime_directory import claimed, remove_unused
-from headgate.local.sidecars import SidecarSite
+from headgate.local.sidecars import SidecarSite, probe_socket
 from headgate.resources.meta import Key, Object
 from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
 from headgate.serve.certificate import certificate_in
@@ -127,7 +127,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         runtime = _runtime(parts, machine)
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
-        _api(parts, runtime, Questions(machine, LocalHost(envoy, runtime)), listener=api, tasks=tasks)
+        _api(parts, runtime, Questions(machine, LocalHost(envoy, runtime, instance)), listener=api, tasks=tasks)
         await serving(envoy, parts.trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
@@ -166,6 +166,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     fleet = Fleet()
     feed = Feed(ground.store)
     loop = Loop(feed.snapshot, fleet, [node], ground.settings, parts.trust.credentials)
+    loop.probes = lambda node_id: str(probe_socket(parts.sockets, node_id))
     loop.staging.keep_in(parts.state / staging.FILE)
     machine = Machine(ground.store, feed, loop, fleet)
     gateways = GatewayAddresses(ground.store, ground.addresses)

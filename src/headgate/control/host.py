@@ -1,24 +1,31 @@
 """One machine as the host of a mesh: what it knows of the proxies' processes and of its pods (`questions.Host`)."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from headgate.control.gateway import GATEWAY
+from headgate.control.instance import Instance
 from headgate.local.envoy import EnvoyProcess, EnvoyState
 from headgate.local.runtime import LocalRuntime
+from headgate.local.sidecars import probe_socket
 from headgate.resources.inspect import PodCounts, ProxyProcess
 
 
 class LocalHost:
     """The gateway's Envoy, and the pods with their sidecars."""
 
-    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime) -> None:
+    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, instance: Instance) -> None:
         self._envoy = envoy
         self._runtime = runtime
+        self._probe = Path(instance.probe)
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node id."""
-        states = {GATEWAY: self._envoy.state.get(), **self._runtime.sidecars()}
-        return {node_id: _process(state) for node_id, state in states.items()}
+        sidecars = {
+            node_id: _process(state, probe_socket(self._probe.parent, node_id))
+            for node_id, state in self._runtime.sidecars().items()
+        }
+        return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
 
     def pods(self) -> PodCounts:
         """Return how many pods run, and in how many a process of an earlier headgate goes on."""
@@ -26,5 +33,7 @@ class LocalHost:
         return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
 
-def _process(state: EnvoyState) -> ProxyProcess:
-    return ProxyProcess(pid=state.pid, adopted=state.adopted, restarts=state.restarts, failure=state.failure)
+def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
+    return ProxyProcess(
+        pid=state.pid, adopted=state.adopted, restarts=state.restarts, failure=state.failure, probe=str(probe)
+    )

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+
+from msgspec import structs
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -45,6 +47,7 @@ class Loop:
         self.builds = Timings()
         self.memo = Memo()
         self.staging = Staging(fleet)
+        self.probes: Callable[[str], str] = _no_probe  # the socket of a sidecar (node id) for `headgate try`
         self._snapshot = snapshot
         self._fleet = fleet
         self.gateways = tuple(node.id for node in gateways)
@@ -105,7 +108,7 @@ class Loop:
     def _publish(self, compiled: Compiled) -> None:
         """Give each proxy its part, where the mesh or its credential is another one, and make the mesh current."""
         mesh = compiled.mesh
-        wanted = dict(_wanted(mesh, self._gateways))
+        wanted = dict(_wanted(mesh, self._gateways, self.probes))
         self._let_go({node.id for node in wanted}, mesh)
         self.credentials.want({node.id: item for node, item in wanted.items()})
         self._proven = self.credentials.current.get()  # without what was another pod's
@@ -141,9 +144,17 @@ class Loop:
         self._pods = pods
 
 
-def _wanted(mesh: Mesh, gateways: Sequence[Node]) -> Iterator[tuple[Node, Wanted]]:
+def _no_probe(_node_id: str) -> str:
+    return ""
+
+
+def _wanted(mesh: Mesh, gateways: Sequence[Node], probes: Callable[[str], str]) -> Iterator[tuple[Node, Wanted]]:
     """Yield every proxy, with what its certificate is to say."""
     for node in gateways:
         yield node, Wanted(identity=gateway_id(mesh.trust_domain))
     for workload in mesh.workloads:
-        yield sidecar(workload), Wanted(identity=workload.identity, subjects=workload.subjects)
+        node = sidecar(workload)
+        yield (
+            structs.replace(node, probe=probes(node.id)),
+            Wanted(identity=workload.identity, subjects=workload.subjects),
+        )

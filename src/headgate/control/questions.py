@@ -15,7 +15,8 @@ from msgspec import structs
 
 from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.requests import Asked, explain_request
+from headgate.compiler.requests import Asked, deployment_of, explain_request
+from headgate.compiler.snapshot import account_name
 from headgate.control.machine import Machine
 from headgate.control.mesh_state import Observed, mesh_state
 from headgate.control.status import PROXY, Origin, origins
@@ -37,6 +38,7 @@ from headgate.resources.inspect import (
     ResourceType,
 )
 from headgate.resources.meta import Key
+from headgate.resources.pods import Pod
 from headgate.resources.times import timestamp
 from headgate.serve.inspect import ConfigAsked
 from headgate.xds import fleet
@@ -74,10 +76,13 @@ class Questions:
         """Return every proxy that the mesh has, by namespace and name."""
         loop, now, processes = self.machine.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
+        snapshot = self.machine.feed.snapshot.get()
+        pods = snapshot.pods if snapshot else {}
         found = [
             inspect.Proxy(
                 metadata=object_name(proxy.id),
                 node=proxy.id,
+                **_owner(pods.get(proxy.id.removeprefix(f"{SIDECAR}/"))),
                 status=structs.replace(
                     proxy_status(proxy, origin, now),
                     process=processes.get(proxy.id),
@@ -187,6 +192,11 @@ def _state_of(encoded: Encoded, held: Held | None, refusal: str) -> inspect.Reso
 def _written(key: Key) -> str:
     """Write an object's key; nothing for what comes from no object."""
     return "" if key.kind == PROXY else str(key)
+
+
+def _owner(pod: Pod | None) -> Mapping[str, str]:
+    """Return what a proxy says of its pod."""
+    return {"service_account": account_name(pod), "deployment": deployment_of(pod)} if pod else {}
 
 
 def object_name(node_id: str) -> ObjectName:

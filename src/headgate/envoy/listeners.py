@@ -54,13 +54,18 @@ def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity
     Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out, and it is
     refused what is not there: nobody can tell whether that is a Service.
     """
-    replies = _replies(_UNKNOWN.format(home=home))
-    if identity:
-        replies = _replies(_REFUSED.format(identity=identity, home=home))
-        replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
-    connection = _by_host(replies)
+    connection = _by_host(_unknown(home, identity))
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
+
+
+def _unknown(home: str, identity: str) -> pb.LocalReplyConfig:
+    """Return the answers of an HTTP proxy for hosts that it does not know; with `identity` they are refusals."""
+    if not identity:
+        return _replies(_UNKNOWN.format(home=home))
+    replies = _replies(_REFUSED.format(identity=identity, home=home))
+    replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
+    return replies
 
 
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
@@ -71,8 +76,11 @@ def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.access_log_options.CopyFrom(options)
 
 
-def probe_listener(path: str) -> pb.Listener:
-    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it."""
+def probe_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it.
+
+    `home` and `identity` are as for `proxy_listener`.
+    """
     told = {BACKEND_HEADER: "backend", POD_HEADER: "pod"}
     mutations = [
         pb.HeaderMutationRule(
@@ -85,8 +93,7 @@ def probe_listener(path: str) -> pb.Listener:
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    replies = _replies(_UNKNOWN.format(home=DEFAULT_NAMESPACE))
-    connection = _by_host(replies, tell)
+    connection = _by_host(_unknown(home, identity), tell)
     return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 

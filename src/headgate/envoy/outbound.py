@@ -182,18 +182,22 @@ def of_node(view: View) -> Iterator[Part]:
         yield from _captured(view)
     if view.node.proxy_port:
         yield from _proxy(view)
-    if view.node.probe and view.node.role != SIDECAR:
-        yield Part(LISTENER, names.PROBE, listeners.probe_listener, (view.node.probe,))
+    if view.node.probe:
+        yield Part(LISTENER, names.PROBE, listeners.probe_listener, (view.node.probe, view.home, _confined(view)))
 
 
 def _proxy(view: View) -> Iterator[Part]:
     where = (view.node.proxy_address, view.node.proxy_port)
     if view.node.role == SIDECAR:
-        missing = view.identity if view.mesh.scoped else ""
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, view.home, missing))
+        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, view.home, _confined(view)))
     else:
         yield Part(CLUSTER, names.TUNNEL, connections.tunnel, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
+
+
+def _confined(view: View) -> str:
+    """Return the identity of a sidecar that knows only what it may call; empty for all other proxies."""
+    return view.identity if view.node.role == SIDECAR and view.mesh.scoped else ""
 
 
 def _captured(view: View) -> Iterator[Part]:

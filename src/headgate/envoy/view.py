@@ -22,7 +22,8 @@ TRANSPARENT_UID = 1337  # the user of a transparent sidecar, by which the redire
 class Node(Value, frozen=True, kw_only=True):
     """A proxy. A gateway listens on every Service address and is an HTTP proxy besides; a sidecar is for one `workload`.
 
-    `proxy_address` and `proxy_port` are where it is that proxy; `probe` is the path of the unix socket for `headgate try`.
+    `proxy_address` and `proxy_port` are where it is that proxy; `probe` is the path of the unix socket for `headgate try`,
+    empty where it has none.
     """
 
     id: str

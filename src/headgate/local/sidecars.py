@@ -89,6 +89,11 @@ def admin_socket(runtime_dir: Path, pod_directory: Path) -> Path:
     return runtime_dir / f"pod-{hashlib.sha256(pod_directory.name.encode()).hexdigest()[:16]}.sock"
 
 
+def probe_socket(runtime_dir: Path, node: str) -> Path:
+    """Return the path of a sidecar's socket for `headgate try`, by its node id."""
+    return runtime_dir / f"try-{hashlib.sha256(node.encode()).hexdigest()[:16]}.sock"
+
+
 def proxy_variables(address: str) -> dict[str, str]:
     """Return what brings a process' requests to its sidecar."""
     return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
@@ -158,6 +163,7 @@ class Sidecar:
             self._work = None
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
+        probe_socket(self._site.runtime_dir, self._node).unlink(missing_ok=True)
         (self._directory / _TOKEN).unlink(missing_ok=True)
         self._set("it has ended with its pod")
 

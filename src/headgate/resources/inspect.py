@@ -56,12 +56,16 @@ class Refusal(Answer, frozen=True, kw_only=True):
 
 
 class ProxyProcess(Answer, frozen=True, kw_only=True):
-    """The Envoy process, where headgate runs it: `pid` is 0 while there is none, `failure` says why the last one ended."""
+    """The Envoy process, where headgate runs it: `pid` is 0 while there is none, `failure` says why the last one ended.
+
+    `probe` is the path of its unix socket for `headgate try`.
+    """
 
     pid: int = 0
     adopted: bool = False
     restarts: int = 0
     failure: str = ""
+    probe: str = ""
 
 
 class Certificate(Answer, frozen=True, kw_only=True):
@@ -94,11 +98,16 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 
 
 class Proxy(Answer, frozen=True, kw_only=True):
-    """One proxy. A sidecar has the namespace and the name of its pod, a gateway is in `headgate-system`."""
+    """One proxy. A sidecar has the namespace and the name of its pod, a gateway is in `headgate-system`.
+
+    `service_account` and `deployment` are the pod's.
+    """
 
     metadata: ObjectName
     node: str
     status: ProxyStatus
+    service_account: str = ""
+    deployment: str = ""
     api_version: str = API_VERSION
     kind: str = "Proxy"
 
