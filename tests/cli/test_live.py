@@ -4,9 +4,12 @@ from msgspec import structs
 from rich.console import Console
 from tests.cli.conftest import make_split, make_status
 
-from headgate.cli.live import History, render, sections
+from headgate.cli.live import History, render, sections, service_faults
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
 from headgate.control.observed import Observed
 from headgate.model.refs import PortRef
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
 WEBSITE = PortRef("default/website", 8080)
 
@@ -97,3 +100,22 @@ def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
     text = drawn(history, split)
     assert row(text, "default/v1")[1:4] == ["75.0%", "75.0%", "30"]
     assert "1000" not in text
+
+
+def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table() -> None:
+    """With the port, the pod and the remedy, also when no split names the Service; a split's own faults do not stand twice."""
+
+    def finding(about: Any, reason: Reason) -> Finding:
+        return Finding(about=about, reason=reason, field="spec", message=f"says {reason.value}")
+
+    service, split = SERVICE.key("default", "web"), TRAFFIC_SPLIT.key("default", "website")
+    found = [
+        finding(service, Reason.TARGET_PORT_NOT_DECLARED),
+        finding(service, Reason.UNKNOWN_PROTOCOL),
+        finding(split, Reason.SERVICE_NOT_FOUND),
+    ]
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(render([], faults=service_faults(found)))
+    assert captured.get().splitlines()[-1] == "Service default/web: says TargetPortNotDeclared"
+    assert captured.get().count("says") == 1

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from headgate.cli.output import stdout
 from headgate.cli.shares import Fit, fits, root_of, wanted
+from headgate.compiler.reasons import Condition
+from headgate.compiler.report import Finding
 from headgate.control.machine import Machine
 from headgate.control.observed import Count, Counters, Observed
 from headgate.errors import ProxyError
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Object, Value
-from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 
 REFRESH_S = 0.5
 PLAIN_S = 5.0
@@ -168,8 +170,15 @@ def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
     return {row.backend: row for row in rows}
 
 
-def render(found: Sequence[Section], trouble: str = "") -> Group:
-    """Draw the table; `trouble` says why it is not of this moment."""
+def service_faults(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield what keeps Services from answering as they are written, whether or not a split names them."""
+    for finding in findings:
+        if finding.about.kind == SERVICE.kind and finding.reason.condition is Condition.RESOLVED_REFS:
+            yield f"{finding.about}: {finding.message}"
+
+
+def render(found: Sequence[Section], trouble: str = "", faults: Iterable[str] = ()) -> Group:
+    """Draw the table; `trouble` says why it is not of this moment, `faults` are about Services."""
     parts: list[Table | Text | Padding] = [_frame(header=True)]
     for section in found:
         parts.append(_title(section))
@@ -181,6 +190,7 @@ def render(found: Sequence[Section], trouble: str = "") -> Group:
         parts += [Padding(Text(remark, style="yellow"), (0, 0, 0, 2)) for remark in section.remarks]
     if not found:
         parts.append(Text(NONE))
+    parts += [Text(fault, style="yellow") for fault in faults]
     if trouble:
         parts.append(Text(trouble, style="bold red"))
     return Group(*parts)
@@ -244,5 +254,5 @@ async def _pictures(machine: Machine, counters: Counters, every: float) -> Async
         except ProxyError as error:
             trouble = str(error)
         splits = (await machine.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
-        yield render(list(sections(splits, history)), trouble)
+        yield render(list(sections(splits, history)), trouble, service_faults(machine.findings()))
         await asyncio.sleep(every)
