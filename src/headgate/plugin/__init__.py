@@ -9,3 +9,10 @@ def main() -> None:
     from headgate.plugin.app import run  # noqa: PLC0415 - whoever imports the package need not load a command line
 
     run()
+
+
+def complete() -> None:
+    """Run `kubectl_complete-traffic`."""
+    from headgate.plugin.completion import main as run  # noqa: PLC0415 - same
+
+    run()
