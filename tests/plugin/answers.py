@@ -10,18 +10,25 @@ Object = dict[str, Any]
 def metrics(
     name: str, success: int, failure: int = 0, *, kind: str = "Pod", namespace: str = "default", **more: Any
 ) -> Object:
-    """Return a TrafficMetrics; `p99` is a quantity of seconds, `peer` the other end with `direction`, `copy` marks copies."""
+    """Return a TrafficMetrics; `p99` is a quantity of seconds, `peer` the other end with `direction`, `copy` marks copies.
+
+    `mesh` is how many pods there are and how many of them are meshed, `security` that of the edge, `counts` are more metrics.
+    """
     p99, peer = more.get("p99", "1m"), more.get("peer")
     resource = {"kind": peer[0], "namespace": peer[1], "name": peer[2]} if peer else {}
     edge = {
         "direction": more.get("direction", "to"),
         "resource": {key: value for key, value in resource.items() if value},
     }
+    pods = {"mesh": dict(zip(("pods", "meshed"), more["mesh"], strict=True))} if "mesh" in more else {}
+    edge |= {"copy": True} if more.get("copy") else {}
+    edge |= {"security": more["security"]} if "security" in more else {}
     return {
         "kind": "TrafficMetrics",
         "apiVersion": API,
         "resource": {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {})},
-        "edge": edge | ({"copy": True} if more.get("copy") else {}),
+        "edge": edge,
+        **pods,
         "timestamp": "2019-04-08T22:25:55Z",
         "window": more.get("window", "30s"),
         "metrics": [
@@ -31,6 +38,7 @@ def metrics(
             {"name": "success_count", "value": str(success)},
             {"name": "failure_count", "value": str(failure)},
             *more.get("beyond", ()),
+            *({"name": f"{what}_count", "value": str(count)} for what, count in more.get("counts", {}).items()),
         ],
     }
 

@@ -85,6 +85,58 @@ def test_edges_show_connections_of_ports_that_are_not_http(told: Told):
     assert wide.splitlines()[1].split() == ["to", "db", *"------", "54", "2"]
 
 
+def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(told: Told):
+    # R68, R74: who by, in wide tables; an API that does not say it has no such column
+    ids = {"clients": ["spiffe://a/ns/default/sa/thief"], "servers": ["spiffe://a/ns/default/sa/web"]}
+    told.answers[f"{BASE}/namespaces/default/pods/web/edges"] = listed(
+        metrics(
+            "web",
+            0,
+            direction="from",
+            peer=("Pod", "default", "thief"),
+            counts={"denied": 9},
+            security={"exchanged": 9, "secured": 9, **ids},
+        ),
+        metrics("web", 3, direction="from", peer=("Pod", "default", "both"), security={"exchanged": 3, "secured": 1}),
+        metrics("web", 3, direction="from", peer=("Outside", "", "10.0.0.1"), security={"exchanged": 3, "secured": 0}),
+    )
+    assert told.ok("edges", "pod/web") == (
+        "DIRECTION   PEER         SUCCESS      RPS   LATENCY_P99   DENIED   SECURED\n"
+        "from        (10.0.0.1)   100.00%   0.1rps           1ms        0        no\n"
+        "from        both         100.00%   0.1rps           1ms        0    33.33%\n"
+        "from        thief              -        -             -        9       yes\n"
+    )
+    header, *_, thief = told.ok("edges", "pod/web", "-o", "wide").splitlines()
+    assert header.split()[-3:] == ["SECURED", "CLIENT_ID", "SERVER_ID"]
+    assert thief.split()[-3:] == ["yes", *ids["clients"], *ids["servers"]]
+
+
+def test_a_topology_of_services_draws_a_share_of_a_split_once(told: Told):
+    # R89, D25: backends have received what was called by the name of the root; they have arrows of their own when called
+    base = f"{BASE}/namespaces/default/services"
+
+    def to(name: str, called: int) -> Any:
+        return metrics("shop", 10, kind="Service", peer=("Service", "default", name), counts={"called": called})
+
+    shop = listed(to("web", 10), to("web-v1", 0), to("web-v2", 4), to("other", 0))
+    told.answers = {
+        base: listed(*(metrics(name, 10, kind="Service") for name in ("shop", "web", "web-v1", "web-v2", "other"))),
+        f"{base}/shop/edges": shop,
+        **{f"{base}/{name}/edges": listed() for name in ("web", "web-v1", "web-v2", "other")},
+        f"/apis/{RELEASED}/namespaces/default/trafficsplits": listed(
+            leg("canary", "web", "web-v1", 90, 9), leg("canary", "web", "web-v2", 10, 1)
+        ),
+    }
+    found = json.loads(told.ok("topology", "services", "-o", "json"))["edges"]
+    assert {(edge["from"]["name"], edge["to"]["name"], edge["style"]) for edge in found} == {
+        ("shop", "web", "calls"),
+        ("shop", "web-v2", "calls"),
+        ("shop", "other", "calls"),
+        ("web", "web-v1", "split"),
+        ("web", "web-v2", "split"),
+    }
+
+
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "wide"])
 def test_a_topology_with_numbers_has_those_of_connections(told: Told, form: str):
     base = f"{BASE}/namespaces/default/deployments"

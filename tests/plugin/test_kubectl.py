@@ -108,6 +108,20 @@ def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded)
     assert note.decode().startswith("The picture needs 48 columns")
 
 
+@pytest.mark.parametrize(("variable", "coloured"), [("LANG", True), ("NO_COLOR", False)])
+def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: Recorded, variable: str, coloured: bool):
+    api.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 1, 1))
+    kept = {name: text for name, text in api.environment().items() if name != "NO_COLOR"}
+    ours, theirs = pty.openpty()
+    environment = {**kept, "TERM": "xterm", variable: "C"}
+    subprocess.run(api.command("top", "pods"), stdin=theirs, stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert ("\x1b[31m 50.00%\x1b[0m" in shown) is coloured
+    assert "\x1b" not in api.ok("top", "pods")  # a pipe
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
     api: Recorded, tmp_path: Path, number: signal.Signals, code: int

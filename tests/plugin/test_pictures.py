@@ -9,13 +9,14 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 from tests.plugin.conftest import program
-from tests.plugin.graphs import graph, peer, shop
+from tests.plugin.graphs import NUMBERS, graph, peer, shop
 
 from headgate.plugin.cells import Box, Picture, in_cells
 from headgate.plugin.graph import Graph, links_of
 from headgate.plugin.kinds import OUTSIDE
 from headgate.plugin.layout import laid_out
 from headgate.plugin.notations import dot, mermaid
+from headgate.plugin.numbers import Numbers
 from headgate.plugin.svg import svg
 from headgate.plugin.terminal import drawn
 
@@ -238,3 +239,38 @@ def test_a_peer_of_another_namespace_or_kind_says_so():
     other = msgspec.structs.replace(peer("foo"), namespace="shop")
     assert shown.name(other) == "shop/foo"
     assert shown.name(msgspec.structs.replace(other, kind="Pod")) == "pod/shop/foo"
+
+
+def refused() -> Graph:
+    shown = graph([("buyer", "shop"), ("thief", "shop"), ("shop", "bank")])
+    numbers = [NUMBERS, Numbers(denied=9, window=30.0), Numbers(success=5, failure=1, window=30.0)]
+    edges = [msgspec.structs.replace(edge, numbers=found) for edge, found in zip(shown.edges, numbers, strict=True)]
+    return msgspec.structs.replace(shown, edges=tuple(edges))
+
+
+def test_an_arrow_of_which_everything_was_refused_ends_in_a_cross():
+    # R68
+    assert drawn(refused()).text == (
+        "+-------+       +------+     +------+\n"
+        "| buyer | ----> | shop | --> | bank |\n"
+        "+-------+   +-x |      |     +------+\n"
+        "            |   +------+\n"
+        "+-------+   |\n"
+        "| thief | --+\n"
+        "+-------+\n"
+        "\n"
+        "--x refused by access rules\n"
+    )
+    assert drawn(refused(), width=10).text.splitlines()[-3] == "  --x  shop"
+    assert "9 denied" in drawn(refused(), wide=True).text
+    assert '"thief" -> "shop" [label="9 denied", color=orange, arrowhead=tee];' in dot(refused())
+    assert '--x|"9 denied"|' in mermaid(refused())
+    assert 'class="line calls refused"' in svg(refused())
+
+
+def test_lines_have_colours_and_boxes_have_none():
+    plain, coloured = drawn(refused()).text, drawn(refused(), colours=True).text
+    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
+    painted = "".join(re.findall(r"\x1b\[3[13]m([^\x1b]*)", coloured))
+    assert set(painted) <= set("-|+>x^v< ")
+    assert {"31", "33"} == set(re.findall(r"\x1b\[(3\d)m", coloured))

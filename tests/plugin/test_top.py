@@ -1,6 +1,7 @@
 """`kubectl traffic top`: a list of TrafficMetrics as the table of 004 (R103, R104)."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -73,6 +74,45 @@ def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
         ["-", "54", "2"],
         ["0", "0", "0"],
     ]
+
+
+REFUSED = listed(
+    metrics("shop", 30, mesh=(3, 3), counts={"denied": 60}),
+    metrics("bank", 0, mesh=(1, 1), counts={"connection": 5, "connection_denied": 2}),
+    metrics("calm", 3, 1, mesh=(2, 2)),
+    metrics("idle", 0, mesh=(0, 0)),
+)
+
+
+def test_what_access_rules_refused_is_a_column_when_there_is_any():
+    # R68, R103: behind the columns of 004, and in no rate; requests and connections
+    assert table(lines_of(REFUSED)) == (
+        "NAME   SUCCESS      RPS   LATENCY_P99   DENIED\n"
+        "shop   100.00%   1.0rps           1ms       60\n"
+        "bank         -        -             -        2\n"
+        "calm    75.00%   0.1rps           1ms        0\n"
+        "idle         -        -             -        -\n"
+    )
+    assert [line.name for line in in_order(lines_of(REFUSED), "denied")][:2] == ["shop", "bank"]
+
+
+def test_sidecars_show_where_some_pods_have_none_and_in_wide_tables():
+    header, *rows = table(lines_of(REFUSED), wide=True).splitlines()
+    assert header.split()[-3:] == ["DENIED", "CONNECTIONS", "MESHED"]
+    assert [row.split()[-1] for row in rows] == ["3/3", "1/1", "2/2", "-"]
+    gaps = lines_of(listed(metrics("a", 3, mesh=(2, 2)), metrics("b", 3, mesh=(3, 1)), metrics("c", 3, mesh=(1, 0))))
+    assert table(gaps).splitlines()[0].split()[-1] == "MESHED"
+    assert [line.split()[-1] for line in table(gaps).splitlines()[1:]] == ["2/2", "1/3", "0/1"]
+    assert [line.name for line in in_order(gaps, "meshed")] == ["c", "b", "a"]
+    assert "MESHED" not in table(
+        lines_of(listed(metrics("a", 3, mesh=(2, 0))))
+    )  # nothing is meshed: nothing is missing
+
+
+def test_colours_mark_what_fails_and_what_is_refused_and_nothing_else():
+    shown = table(lines_of(REFUSED), colours=True)
+    assert re.findall(r"\x1b\[(\d+)m *([^\x1b ]*)\x1b\[0m", shown) == [("33", "60"), ("33", "2"), ("31", "75.00%")]
+    assert re.sub(r"\x1b\[\d+m", "", shown) == table(lines_of(REFUSED))
 
 
 def test_copies_are_told_apart_when_there_are_any():

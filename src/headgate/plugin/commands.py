@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from headgate.errors import HeadgateError, Unavailable
+from headgate.plugin import colours
 from headgate.plugin import edges as edge_tables
 from headgate.plugin import graph as graphs
 from headgate.plugin import top as tops
@@ -143,7 +144,8 @@ def _top(api: Api, asked: Asked, name: str, *, order: str, output: Output) -> st
     if not lines:
         return ""
     namespaces = asked.kind.namespaced and not asked.namespace
-    return tops.table(tops.in_order(lines, order), wide=output is Output.WIDE, namespaces=namespaces)
+    ordered, wide = tops.in_order(lines, order), output is Output.WIDE
+    return tops.table(ordered, wide=wide, namespaces=namespaces, colours=colours.wanted())
 
 
 def edges(
@@ -175,7 +177,8 @@ def edges(
         if not exchanges:
             _note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
             return
-        _print(edge_tables.table(exchanges, kind, asked.namespace, wide=output is Output.WIDE))
+        wide = output is Output.WIDE
+        _print(edge_tables.table(exchanges, kind, asked.namespace, wide=wide, colours=colours.wanted()))
 
 
 def topology(
@@ -216,7 +219,7 @@ def _topology(graph: graphs.Graph, output: Drawn) -> str:
 
 def _picture(graph: graphs.Graph, *, wide: bool) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    drawing = drawn(graph, wide=wide, width=width)
+    drawing = drawn(graph, wide=wide, width=width, colours=colours.wanted())
     if drawing.needs:
         _note(f"The picture needs {drawing.needs} columns; here is a list. For the picture: `| less -S`, or -o svg.")
     return drawing.text
@@ -279,7 +282,7 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
             except Unavailable as error:
                 trouble = f"error: {error}"
             api.warnings.clear()
-            table = Text(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
+            table = Text.from_ansi(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
             live.update(Group(Text(trouble), table) if trouble else table, refresh=True)  # at the foot it may be cut
             pause(REFRESH_S)
 

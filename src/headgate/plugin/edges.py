@@ -5,11 +5,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headgate.figures import latency
+from headgate import figures
+from headgate.figures import NONE, latency
 from headgate.plugin.api import Document, items
+from headgate.plugin.colours import Colour
 from headgate.plugin.kinds import OUTSIDE, Kind
-from headgate.plugin.numbers import Numbers, failures, numbers_of, percent, rate
-from headgate.plugin.table import written
+from headgate.plugin.numbers import Numbers, denied, failures, numbers_of, percent, rate
+from headgate.plugin.table import Cell, written
 
 EVERYBODY = "everybody"
 
@@ -31,13 +33,35 @@ class Peer(msgspec.Struct, frozen=True, order=True):
         return name if self.kind in ("", kind) else f"{self.kind.lower()}/{name}"
 
 
+class Security(msgspec.Struct, frozen=True):
+    """How the requests and connections of an edge went: some by mutual TLS, between identities (SPIFFE IDs)."""
+
+    exchanged: int
+    secured: int
+    clients: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> str:
+        """What went by mutual TLS: `yes`, `no`, or how much."""
+        if not self.exchanged:
+            return NONE
+        if self.secured in (0, self.exchanged):
+            return "yes" if self.secured else "no"
+        return figures.percent(self.secured, self.exchanged - self.secured)
+
+
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """An edge of a resource. `copy`: these are copies of requests, as mirrors make them (D22)."""
+    """An edge of a resource. `copy`: these are copies of requests, as mirrors make them (D22).
+
+    `security` is None where the API does not say it.
+    """
 
     direction: Literal["from", "to"]
     peer: Peer
     copy: bool
     numbers: Numbers
+    security: Security | None = None
 
 
 def exchanges_of(document: Document) -> list[Exchange]:
@@ -52,45 +76,74 @@ def _exchange(item: Document, edge: Mapping[str, Any]) -> Exchange:
         peer=_peer(edge.get("resource") or {}),
         copy=bool(edge.get("copy")),
         numbers=numbers_of(item),
+        security=_security(edge["security"]) if edge.get("security") else None,
     )
+
+
+def _security(found: Mapping[str, Any]) -> Security:
+    clients, servers = (tuple(map(str, found.get(side) or ())) for side in ("clients", "servers"))
+    return Security(int(found.get("exchanged") or 0), int(found.get("secured") or 0), clients, servers)
 
 
 def _peer(resource: Mapping[str, Any]) -> Peer:
     return Peer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
 
 
-def table(exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool = False) -> str:
+def table(
+    exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool = False, colours: bool = False
+) -> str:
     """Return edges as a table, as seen from a resource of that kind in that namespace."""
     columns = list(_columns([one.numbers for one in exchanges], wide=wide))
+    shown = list(_security_columns([one.security for one in exchanges], wide=wide))
     rows = [
         [
-            one.direction,
-            one.peer.named(kind.kind, namespace) + " copies" * one.copy,
-            *(column.text(one.numbers) for column in columns),
+            Cell(one.direction),
+            Cell(one.peer.named(kind.kind, namespace) + " copies" * one.copy),
+            *(Cell(column.text(one.numbers), column.colour(one.numbers)) for column in columns),
+            *(Cell(text(one.security) if one.security else NONE) for _, text in shown),
         ]
         for one in exchanges
     ]
-    return written(["DIRECTION", "PEER", *(column.title for column in columns)], rows, left=2)
+    titles = [*(column.title for column in columns), *(title for title, _ in shown)]
+    return written(["DIRECTION", "PEER", *titles], rows, left=2, colours=colours)
+
+
+def _security_columns(
+    several: Sequence[Security | None], *, wide: bool
+) -> Iterator[tuple[str, Callable[[Security], str]]]:
+    """Yield titles and texts of what went by mutual TLS, and between which identities."""
+    if any(several):
+        yield "SECURED", lambda one: one.share
+    if wide and any(several):
+        yield "CLIENT_ID", lambda one: ",".join(one.clients) or NONE
+        yield "SERVER_ID", lambda one: ",".join(one.servers) or NONE
 
 
 class _Column(NamedTuple):
-    """A figure: its title, and how it is written."""
+    """A figure: its title, how it is written, and when it has a colour."""
 
     title: str
     text: Callable[[Numbers], str]
+    colour: Callable[[Numbers], Colour] = lambda _: ""
 
 
 def _columns(several: Sequence[Numbers], *, wide: bool) -> Iterator[_Column]:
-    """Yield what shows of these numbers: connections of ports that are not HTTP where there are any."""
-    yield _Column("SUCCESS", percent)
+    """Yield what shows of these numbers: refusals, and connections of ports that are not HTTP, where there are any."""
+    yield _Column("SUCCESS", percent, _failing)
     yield _Column("RPS", rate)
     if wide:
         yield _Column("LATENCY_P50", lambda one: latency(one.p50))
         yield _Column("LATENCY_P90", lambda one: latency(one.p90))
     yield _Column("LATENCY_P99", lambda one: latency(one.p99))
     if wide:
-        yield _Column("FAILURES", failures)
+        yield _Column("FAILURES", failures, _failing)
+    if any(one.refused for one in several):
+        yield _Column("DENIED", denied, lambda one: "refused" if one.refused else "")
     if any(one.connections or one.unreached for one in several):
         yield _Column("CONNECTIONS", lambda one: str(one.connections))
     if any(one.unreached for one in several):
-        yield _Column("CONN_FAILURES", lambda one: str(one.unreached))
+        yield _Column("CONN_FAILURES", lambda one: str(one.unreached), lambda one: "failing" if one.unreached else "")
+
+
+def _failing(numbers: Numbers) -> Colour:
+    return "failing" if numbers.failure else ""

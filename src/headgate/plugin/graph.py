@@ -3,11 +3,12 @@
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from headgate.plugin.api import Document, items, name_of
+from headgate.plugin.colours import Colour
 from headgate.plugin.edges import Exchange, Peer
 from headgate.plugin.kinds import OUTSIDE, SERVICES
 from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
@@ -27,9 +28,13 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Its numbers: `100.00% 1.8rps`, or `54 connections`; before them a split's share."""
+        """Its numbers: `100.00% 1.8rps`, or `54 connections`, and `3 denied`; before them a split's share."""
         share = f"{100 * self.weight[0] / self.weight[1]:.3g}%: " if self.weight and self.weight[1] else ""
-        return share + (_connections(self.numbers) or f"{percent(self.numbers)} {rate(self.numbers)}")
+        numbers = self.numbers
+        if numbers.is_refused:
+            return f"{share}{numbers.refused} denied"
+        refused = f", {numbers.refused} denied" if numbers.refused else ""
+        return share + (_connections(numbers) or f"{percent(numbers)} {rate(numbers)}") + refused
 
 
 def _connections(numbers: Numbers) -> str:
@@ -38,6 +43,9 @@ def _connections(numbers: Numbers) -> str:
         return ""
     plural = "" if numbers.connections == 1 else "s"
     return f"{numbers.connections} connection{plural}" + f", {numbers.unreached} failed" * bool(numbers.unreached)
+
+
+_Ends: TypeAlias = tuple[Peer, Peer, Style]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,24 +78,38 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     edge: Edge
     back: Edge | None = None
 
+    @property
+    def colour(self) -> Colour:
+        """How it is shown: failures first."""
+        found = {one.numbers.colour for one in (self.edge, self.back) if one}
+        return "failing" if "failing" in found else "refused" if "refused" in found else ""
+
 
 def graph_of(
     kind: str, namespace: str, listed: Document, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()
 ) -> Graph:
     """Put a list and the edges of its items together. What both ends of an edge tell is told once."""
-    found: dict[tuple[Peer, Peer, Style], Edge] = {}
+    found: dict[_Ends, Edge] = {}
     for node, exchanges in edges.items():
         for one in exchanges:
             edge = _edge(node, one)
             key = edge.source, edge.target, edge.style
             found[key] = _joined(found.get(key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind))
-    for edge in splits:
-        found[edge.source, edge.target, edge.style] = edge
+    shares = {(edge.source, edge.target, edge.style): edge for edge in splits}
+    found = {key: edge for key, edge in found.items() if not _is_share(edge, found, shares)} | shares
     nodes = dict.fromkeys(nodes_of(kind, listed))
     ends = (end for key in sorted(found) for end in key[:2])
     return Graph(
         kind=kind, namespace=namespace, nodes=tuple({**nodes, **dict.fromkeys(ends)}), edges=tuple(found.values())
     )
+
+
+def _is_share(edge: Edge, found: Mapping[_Ends, Edge], shares: Mapping[_Ends, Edge]) -> bool:
+    """Return whether a backend received all of an edge as its share of a split whose root has an arrow of its own."""
+    if edge.numbers.called != 0 or edge.style != "calls":
+        return False
+    roots = (source for source, target, _ in shares if target == edge.target)
+    return any((edge.source, root, edge.style) in found for root in roots)
 
 
 def nodes_of(kind: str, listed: Document) -> list[Peer]:
@@ -120,8 +142,11 @@ def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
     numbers = Numbers(
         success=a.success + b.success,
         failure=a.failure + b.failure,
+        denied=a.denied + b.denied,
         connections=a.connections + b.connections,
         unreached=a.unreached + b.unreached,
+        denied_connections=a.denied_connections + b.denied_connections,
+        called=None if a.called is None or b.called is None else a.called + b.called,
         window=max(a.window, b.window),
     )
     return msgspec.structs.replace(known, numbers=numbers)
@@ -152,8 +177,8 @@ def _service(name: str, namespace: str) -> Peer:
 def links_of(graph: Graph) -> Iterator[Link]:
     """Yield what a picture draws: two edges that go to and fro are one line with two heads, which begins where more does."""
     strongest = sorted(graph.edges, key=lambda one: (-one.numbers.requests, one.source, one.target))
-    edges: Mapping[tuple[Peer, Peer, Style], Edge] = {(one.source, one.target, one.style): one for one in strongest}
-    drawn: set[tuple[Peer, Peer, Style]] = set()
+    edges: Mapping[_Ends, Edge] = {(one.source, one.target, one.style): one for one in strongest}
+    drawn: set[_Ends] = set()
     for key, edge in edges.items():
         source, target, style = key
         if key in drawn:
@@ -184,6 +209,8 @@ def _described(edge: Edge) -> Mapping[str, object]:
         "failure": numbers.failure,
         "connections": numbers.connections,
         "failedConnections": numbers.unreached,
+        "denied": numbers.denied,
+        "deniedConnections": numbers.denied_connections,
         "windowSeconds": numbers.window,
         "successRate": numbers.share,
         "requestsPerSecond": numbers.rps,

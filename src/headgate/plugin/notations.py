@@ -7,6 +7,7 @@ from headgate.plugin.graph import Edge, Graph
 from headgate.plugin.kinds import OUTSIDE
 
 _DOT_STYLES = {"calls": "", "copies": ", style=dotted", "split": ", penwidth=2"}
+_DOT_COLOURS = {"": "", "failing": ", color=red", "refused": ", color=orange"}
 _MERMAID_ARROWS = {"calls": "-->", "copies": "-.->", "split": "==>"}
 
 
@@ -21,8 +22,10 @@ def _dot(graph: Graph) -> Iterator[str]:
         yield f"  {_quoted(graph.name(node))}{style};"
     for edge in graph.edges:
         ends = f"{_quoted(graph.name(edge.source))} -> {_quoted(graph.name(edge.target))}"
-        red = ", color=red" if edge.numbers.has_failures else ""
-        yield f"  {ends} [label={_quoted(edge.label)}{_DOT_STYLES[edge.style]}{red}];"
+        style = (
+            _DOT_STYLES[edge.style] + _DOT_COLOURS[edge.numbers.colour] + ", arrowhead=tee" * edge.numbers.is_refused
+        )
+        yield f"  {ends} [label={_quoted(edge.label)}{style}];"
 
 
 def _quoted(text: str) -> str:
@@ -45,7 +48,10 @@ def _mermaid(graph: Graph, ids: Mapping[Peer, str]) -> Iterator[str]:
 
 
 def _arrow(edge: Edge) -> str:
-    return f'{_MERMAID_ARROWS[edge.style]}|"{_entities(edge.label)}"|'
+    arrow = _MERMAID_ARROWS[edge.style]
+    if edge.numbers.is_refused:
+        arrow = arrow.removesuffix(">") + "x"
+    return f'{arrow}|"{_entities(edge.label)}"|'
 
 
 def _entities(text: str) -> str:

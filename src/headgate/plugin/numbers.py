@@ -9,6 +9,7 @@ import msgspec
 from headgate import figures
 from headgate.errors import HeadgateError
 from headgate.figures import NONE
+from headgate.plugin.colours import Colour
 from headgate.quantity import parse_quantity
 
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -20,14 +21,19 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """What went over an edge, or into a resource, in `window` seconds. Latencies are seconds, None where none is told.
 
     Copies of requests are counted apart from them (D22), and so are connections of ports that are not HTTP; `unreached` are
-    those that no server took (R98).
+    those that no server took (R98). `denied` are requests that access rules refused, which are neither successes nor
+    failures; `denied_connections` are some of the connections. `called` is how many named the Service that received
+    them, None where the API does not say it.
     """
 
     success: int = 0
     failure: int = 0
+    denied: int = 0
     copies: int = 0
     connections: int = 0
     unreached: int = 0
+    denied_connections: int = 0
+    called: int | None = None
     window: float = 0.0
     p50: float | None = None
     p90: float | None = None
@@ -37,6 +43,21 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self) -> int:
         """All requests, failed ones too."""
         return self.success + self.failure
+
+    @property
+    def refused(self) -> int:
+        """All requests and connections that access rules refused."""
+        return self.denied + self.denied_connections
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether access rules refused everything that there was."""
+        return bool(self.refused) and not self.requests and self.connections == self.denied_connections
+
+    @property
+    def colour(self) -> Colour:
+        """How it is shown: failures first."""
+        return "failing" if self.has_failures else "refused" if self.refused else ""
 
     @property
     def has_failures(self) -> bool:
@@ -61,9 +82,12 @@ def numbers_of(item: Mapping[str, Any]) -> Numbers:
     counts = Numbers(
         success=int(values.get("success_count", 0)),
         failure=int(values.get("failure_count", 0)),
+        denied=int(values.get("denied_count", 0)),
         copies=int(values.get("copy_count", 0)),
         connections=int(values.get("connection_count", 0)),
         unreached=int(values.get("connection_failure_count", 0)),
+        denied_connections=int(values.get("connection_denied_count", 0)),
+        called=int(values["called_count"]) if "called_count" in values else None,
         window=seconds(str(item.get("window") or "")),
     )
     if copied and not counts.requests:  # an edge of copies alone says how many there were
@@ -107,3 +131,8 @@ def rate(numbers: Numbers) -> str:
 def failures(numbers: Numbers) -> str:
     """Write how many failed."""
     return str(numbers.failure) if numbers.requests else NONE
+
+
+def denied(numbers: Numbers) -> str:
+    """Write how many requests and connections access rules refused."""
+    return str(numbers.refused) if numbers.requests or numbers.connections or numbers.refused else NONE

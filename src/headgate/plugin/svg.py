@@ -18,13 +18,13 @@ _CORNER = 6.0
 _STYLE = (
     "text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #1f2933 }"
     " .box { fill: #f5f7fa; stroke: #52606d; stroke-width: 1.5 } .outside { stroke-dasharray: 5 3 }"
-    " .line { fill: none; stroke: #52606d; stroke-width: 1.5 } .failing { stroke: #c81e1e } .copies { stroke-dasharray: 3 4 }"
+    " .line { fill: none; stroke: #52606d; stroke-width: 1.5 } .failing { stroke: #c81e1e } .refused { stroke: #b7791f } .copies { stroke-dasharray: 3 4 }"
     " .split { stroke-width: 3 } .label { font-size: 12px } .paper { fill: #ffffff }"
 )
 
 
 def svg(graph: Graph) -> str:
-    """Return a graph as SVG. Arrows with failures are red, those of copies dotted, those of splits thick.
+    """Return a graph as SVG. Arrows with failures are red, those with refusals yellow, those of copies dotted, those of splits thick.
 
     Raises TooEntangled.
     """
@@ -40,6 +40,7 @@ def svg(graph: Graph) -> str:
         f"<style>{_STYLE}</style>",
         _marker("head", "#52606d"),
         _marker("failing-head", "#c81e1e"),
+        _marker("refused-head", "#b7791f"),
         f'<rect class="paper" x="{low.x - _MARGIN:g}" y="{low.y - _MARGIN:g}" width="{width:g}" height="{height:g}"/>',
         *map(_line, picture.wires),
         *(_box(node, box) for node, box in picture.boxes.items()),
@@ -84,9 +85,8 @@ def _bounds(picture: Picture) -> tuple[Point, Point]:
 
 def _line(wire: Wire) -> str:
     link = wire.link
-    failing = any(edge and edge.numbers.has_failures for edge in (link.edge, link.back))
-    head = "url(#failing-head)" if failing else "url(#head)"
-    classes = f"line {link.edge.style}{' failing' if failing else ''}"
+    head = f"url(#{link.colour}-head)" if link.colour else "url(#head)"
+    classes = f"line {link.edge.style} {link.colour}".rstrip()
     back = f' marker-start="{head}"' if link.back else ""
     return f'<path class="{classes}" d="{_path([_at(*point) for point in wire.points])}" marker-end="{head}"{back}/>'
 

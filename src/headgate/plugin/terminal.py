@@ -1,17 +1,20 @@
 """Pictures in the terminal: boxes and arrows as 004 draws them (R105), and a list where they don't fit."""
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 from headgate.plugin.cells import Box, Picture, Wire, in_cells
+from headgate.plugin.colours import Colour, painted
 from headgate.plugin.errors import TooEntangled
-from headgate.plugin.graph import Graph, Link, Style, links_of
+from headgate.plugin.graph import Edge, Graph, Link, Style, links_of
 from headgate.plugin.layout import laid_out
 
 _DRAWABLE = 300  # lines; nobody follows more with the eye, and the time goes with their square
 _LEVEL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
 _UPRIGHT: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
+_REFUSED = "x"
 _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> shares of a TrafficSplit"}
 
 
@@ -22,17 +25,34 @@ class Drawing(NamedTuple):
     needs: int = 0
 
 
-def drawn(graph: Graph, *, wide: bool = False, width: int | None = None) -> Drawing:
+class _Line(NamedTuple):
+    """Characters, each with its colour."""
+
+    characters: tuple[tuple[str, Colour], ...]
+
+    @classmethod
+    def of(cls, text: str, colour: Colour = "") -> "_Line":
+        return cls(tuple((character, colour) for character in text))
+
+    def written(self, *, colours: bool) -> str:
+        if not colours:
+            return "".join(character for character, _ in self.characters)
+        runs = groupby(self.characters, key=itemgetter(1))
+        return "".join(painted("".join(character for character, _ in run), colour) for colour, run in runs)
+
+
+def drawn(graph: Graph, *, wide: bool = False, width: int | None = None, colours: bool = False) -> Drawing:
     """Return a graph as a picture, or as a list when it is wider than `width` characters. `wide` writes numbers on edges."""
     links = list(links_of(graph))
     picture = _picture(graph, links, wide=wide)
-    needs = max(map(len, picture), default=0)
+    needs = max((len(line.characters) for line in picture), default=0)
     listed = not picture or (width is not None and needs > width)
     body = list(_outline(graph, links, wide=wide)) if listed else picture
-    return Drawing("".join(line + "\n" for line in (*body, *_notes(graph))), needs if listed else 0)
+    lines = [*(line.written(colours=colours) for line in body), *_notes(graph)]
+    return Drawing("".join(line + "\n" for line in lines), needs if listed else 0)
 
 
-def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[str]:
+def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
     """Return the lines of a picture; none when there is nothing to draw, or no way to."""
     if not 0 < len(links) <= _DRAWABLE:
         return []
@@ -58,20 +78,24 @@ def _label(link: Link, points: Sequence[tuple[float, float]], *, wide: bool) -> 
     return " --- ".join(ends)
 
 
-def _painted(picture: Picture) -> list[str]:
-    cells: dict[tuple[int, int], str] = {}
+def _painted(picture: Picture) -> list[_Line]:
+    found: dict[tuple[int, int], tuple[str, Colour]] = {}
     for paint in (_level, _upright, _corners, _ends):
         for wire in picture.wires:
+            cells: Cells = {}
             paint(cells, wire)
+            found |= {place: (character, wire.link.colour) for place, character in cells.items()}
     for box in picture.boxes.values():
+        cells = {}
         _box(cells, box)
-    if not cells:
+        found |= {place: (character, "") for place, character in cells.items()}
+    if not found:
         return []
-    first, last = min(y for _, y in cells), max(y for _, y in cells)
-    rows: list[dict[int, str]] = [{} for _ in range(first, last + 1)]
-    for (x, y), character in cells.items():
-        rows[y - first][x] = character
-    return ["".join(row.get(x, " ") for x in range(max(row, default=-1) + 1)) for row in rows]
+    first, last = min(y for _, y in found), max(y for _, y in found)
+    rows: list[dict[int, tuple[str, Colour]]] = [{} for _ in range(first, last + 1)]
+    for (x, y), cell in found.items():
+        rows[y - first][x] = cell
+    return [_Line(tuple(row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1))) for row in rows]
 
 
 Cells = dict[tuple[int, int], str]
@@ -100,20 +124,25 @@ def _corners(cells: Cells, wire: Wire) -> None:
 
 def _ends(cells: Cells, wire: Wire) -> None:
     """Leave a blank beside the boxes, and paint the heads."""
-    _end(cells, wire.points[0], wire.points[1], head=wire.link.back is not None)
-    _end(cells, wire.points[-1], wire.points[-2], head=True)
+    _end(cells, wire.points[0], wire.points[1], wire.link.back)
+    _end(cells, wire.points[-1], wire.points[-2], wire.link.edge)
 
 
-def _end(cells: Cells, port: tuple[int, int], inner: tuple[int, int], *, head: bool) -> None:
+def _end(cells: Cells, port: tuple[int, int], inner: tuple[int, int], edge: Edge | None) -> None:
+    """Paint one end of a wire; it has a head where an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
         away = 1 if inner_x > x else -1
         cells[x + away, y] = " "
-        if head:
-            cells[x + 2 * away, y] = "<" if away > 0 else ">"
-    elif head:
+        if edge:
+            cells[x + 2 * away, y] = _head(edge, "<" if away > 0 else ">")
+    elif edge:
         away = 1 if inner_y > y else -1
-        cells[x, y + away] = "^" if away > 0 else "v"
+        cells[x, y + away] = _head(edge, "^" if away > 0 else "v")
+
+
+def _head(edge: Edge, usual: str) -> str:
+    return _REFUSED if edge.numbers.is_refused else usual
 
 
 def _box(cells: Cells, box: Box) -> None:
@@ -126,27 +155,30 @@ def _box(cells: Cells, box: Box) -> None:
         cells |= {(box.left + offset, y): character for offset, character in enumerate(line)}
 
 
-def _outline(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[str]:
+def _outline(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
     """Yield a list of edges, by the node that they begin at."""
     for node in graph.connected:
         lines = list(_arrows(graph, [link for link in links if link.edge.source == node], wide=wide))
-        yield from ([graph.name(node), *lines] if lines else ())
+        yield from ([_Line.of(graph.name(node)), *lines] if lines else ())
 
 
-def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[str]:
+def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
     names = [graph.name(link.edge.target) for link in links]
     labels = [_label(link, ((0, 0), (1, 0)), wide=wide) for link in links]
     room = max(map(len, names), default=0)
     for link, name, label in zip(links, names, labels, strict=True):
         shaft = _LEVEL[link.edge.style]
-        arrow = f"<{shaft}{shaft}>" if link.back else f"{shaft}{shaft}>"
-        yield f"  {arrow:<4} {name.ljust(room)}  {label}".rstrip()
+        back = _head(link.back, "<") if link.back else ""
+        arrow = f"{back}{shaft}{shaft}{_head(link.edge, '>')}"
+        yield _Line.of(f"  {arrow:<4} {name.ljust(room)}  {label}".rstrip(), link.colour)
 
 
 def _notes(graph: Graph) -> Iterator[str]:
     """Yield what stands beneath: signs that need a word, and what has no traffic."""
     styles = {edge.style for edge in graph.edges}
     signs = [text for style, text in _LEGEND.items() if style in styles]
+    if any(edge.numbers.is_refused for edge in graph.edges):
+        signs.append(f"--{_REFUSED} refused by access rules")
     if signs:
         yield ""
         yield "   ".join(signs)
