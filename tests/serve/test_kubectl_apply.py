@@ -96,3 +96,13 @@ async def test_managed_fields_are_shown_when_asked_for(api: Served) -> None:
     shown = await api.ok("get", "ts", "website", "-o", "yaml", "--show-managed-fields")
     assert "manager: kubectl\n" in shown
     assert "operation: Apply\n" in shown
+
+
+async def test_a_difference_is_shown_without_writing(api: Served) -> None:
+    await applied(api, LABELLED)
+    shown = await api.kubectl("diff", "--server-side", "-f", "-", stdin=SPLIT.replace("weight: 90", "weight: 80"))
+    assert shown.code == 1
+    assert "+    weight: 80" in shown.out
+    assert "-    team: web" in shown.out
+    assert "serverside-applied (server dry run)" in (await applied(api, SPLIT, "--dry-run=server")).out
+    assert (await split(api))["metadata"]["labels"] == {"team": "web"}

@@ -275,3 +275,16 @@ async def test_an_object_that_was_deleted_comes_back_with_the_next_reading(world
     await world.settle()
     await world.store.delete(key())
     assert (await world.settle()).created == (key(),)
+
+
+async def test_files_are_the_manager_of_what_they_set_and_change(world):
+    world.write("a.yaml", split(labels="{team: web}"))
+    await world.settle()
+    (entry,) = (await world.store.get(key()))["metadata"]["managedFields"]
+    assert (entry["manager"], entry["operation"]) == ("headgate-files", "Update")
+    assert 'k:{"service":"blue"}' in entry["fieldsV1"]["f:spec"]["f:backends"]
+    assert "f:team" in entry["fieldsV1"]["f:metadata"]["f:labels"]
+    world.write("a.yaml", split())
+    await world.settle()
+    (entry,) = (await world.store.get(key()))["metadata"]["managedFields"]
+    assert "f:labels" not in entry["fieldsV1"]["f:metadata"] or not entry["fieldsV1"]["f:metadata"]["f:labels"]

@@ -225,7 +225,7 @@ def applied(live: Object, config: Object, owners: Owners, write: Write) -> tuple
     after = {**owners, own: Owned(write.manager, fields, last.time if last else write.time)}
     new = merged(live, config, write.schema)
     if last and last.paths:
-        pruned = _pruned(new, last, after, write)
+        pruned = _pruned(new, last, {**after, **_as_before(config, last, write)}, write)
         new = merged(pruned, config, write.schema)  # a list or map that is empty now stays, as it is given
     seen = _Seen(live, new, write)
     if not write.force:
@@ -246,6 +246,18 @@ def _check(owners: Owners, own: Identity, seen: _Seen) -> None:
             conflicts += [Conflict(owned, path) for path in sorted(owned.paths & found.touched)]
     if conflicts:
         raise ApplyConflicts(sorted(conflicts, key=lambda conflict: (conflict.who, conflict.path)))
+
+
+def _as_before(config: Object, last: Owned, write: Write) -> Owners:
+    """Return what is applied as one more owner, in the version of the last apply when that was another one.
+
+    What is left after pruning there can only be converted back with all that is applied now.
+    """
+    version = last.manager.api_version
+    old = _at(config, write.manager.api_version, version, write.versions)
+    if old is None:
+        return {}
+    return {("", version): Owned(last.manager, fields_of(old, write.versions.schema(version), distinct=False), "")}
 
 
 def _pruned(new: Object, last: Owned, owners: Owners, write: Write) -> Object:
