@@ -201,3 +201,16 @@ async def test_without_files_the_running_mesh_is_checked(world: World) -> None:
     assert (await world.run("check", "--strict")).code == 1
     found = json.loads((await world.run("check", "-o", "json")).out)
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
+
+
+def test_colour_marks_severities_on_a_terminal_only_and_never_with_no_color(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.yaml", VERSIONS[0], make_split({"website-v9": 1}))
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    assert "\x1b" not in run("check", path).out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    assert "\x1b[33m" in run("check", path).out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[33m" not in run("check", path).out

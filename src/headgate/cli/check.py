@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import Kubeconfig, Output, State, existing
+from headgate.cli.client import Client
 from headgate.cli.inspection import Inspection
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.offline import Offline, compile_files
@@ -88,7 +89,7 @@ def check(
 
 def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
     """Return all findings on the running mesh, by object."""
-    found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).findings())
+    found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).findings())
     rows = [
         Row(
             file="",

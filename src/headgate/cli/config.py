@@ -8,20 +8,27 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.inspection import Inspection
+from headgate.cli.client import Client
+from headgate.cli.completion import proxy_names, types
+from headgate.cli.inspection import Inspection, shown
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import Format, print_document, stdout, usage_error
-from headgate.cli.proxies import shown
 from headgate.resources.inspect import TYPES, ProxyConfig
 
 _STYLES = {"Pending": "yellow", "Refused": "bold red"}
 _VERSION_LETTERS = 12
 
 ProxyName = Annotated[
-    str, typer.Argument(metavar="PROXY", help="gateway, a pod's name, or NAMESPACE/POD.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="PROXY", help="gateway, a pod's name, or NAMESPACE/POD.", show_default=False, autocompletion=proxy_names
+    ),
 ]
 Type = Annotated[
-    str, typer.Argument(metavar=f"[{'|'.join(TYPES)}]", help="Only the resources of a type.", show_default=False)
+    str,
+    typer.Argument(
+        metavar=f"[{'|'.join(TYPES)}]", help="Only the resources of a type.", show_default=False, autocompletion=types
+    ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Only the resource with this name of Envoy's.", show_default=False)]
 InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")]
@@ -44,7 +51,7 @@ def config(
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
-    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspection.config(proxy, namespace, query))
     if output is Format.TABLE:

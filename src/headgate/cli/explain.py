@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
+from headgate.cli.client import Client
+from headgate.cli.completion import callers, gateways
 from headgate.cli.inspection import Inspection
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.offline import Access, Mtls, offline
@@ -34,7 +36,12 @@ Files = Annotated[
     list[Path] | None,
     typer.Option("-f", "--filename", metavar="DIR|FILE", help="Explain these manifests; else what a headgate runs."),
 ]
-Via = Annotated[str, typer.Option("--via", metavar="gateway/NAME", help="Enter through a Gateway.", show_default=False)]
+Via = Annotated[
+    str,
+    typer.Option(
+        "--via", metavar="gateway/NAME", help="Enter through a Gateway.", show_default=False, autocompletion=gateways
+    ),
+]
 From = Annotated[
     str,
     typer.Option(
@@ -42,6 +49,7 @@ From = Annotated[
         metavar="KIND/NAME",
         help="Who calls: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
         show_default=False,
+        autocompletion=callers,
     ),
 ]
 
@@ -84,7 +92,7 @@ def explain_(
         world = offline(filename, Settings(mtls=mtls, access=access))
         found = explain_request(world.compiled, world.snapshot, asked)
     else:
-        found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).explain(asked))
+        found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).explain(asked))
     if output is Format.TABLE:
         show(found)
     else:

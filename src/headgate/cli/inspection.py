@@ -8,7 +8,6 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.cli.client import Client
-from headgate.cli.kubeconfig import Access
 from headgate.compiler.explain import Explanation
 from headgate.compiler.requests import Asked
 from headgate.envoy.view import SIDECAR
@@ -29,8 +28,8 @@ class _Proxies(Input, frozen=True, kw_only=True):
 class Inspection:
     """Questions to a running mesh. Raises Unavailable when it can't be reached, HeadgateError when it refuses."""
 
-    def __init__(self, access: Access) -> None:
-        self.client = Client(access)
+    def __init__(self, client: Client) -> None:
+        self.client = client
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
@@ -116,3 +115,8 @@ def place_of(text: str, namespace: str) -> tuple[str, str]:
             return inside, name
         case _:
             raise NotFound(f"{text!r} names no proxy; write gateway, a pod's name, or NAMESPACE/POD")
+
+
+def shown(node_id: str) -> str:
+    """Return a proxy's name for people: `gateway`, or `NAMESPACE/POD`."""
+    return node_id.removeprefix(f"{SIDECAR}/")

@@ -10,13 +10,19 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, Namespace, State, kind_and_name
 from headgate.cli.client import Client, path_of
+from headgate.cli.completion import printing
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, find
 
-What = Annotated[str, typer.Argument(metavar="POD|KIND/NAME", help="A pod, or deployment/NAME for one of its pods.")]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="POD|KIND/NAME", help="A pod, or deployment/NAME for one of its pods.", autocompletion=printing
+    ),
+]
 Container = Annotated[str, typer.Option("-c", "--container", help="Which of the pod's containers.", show_default=False)]
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="Go on as more is printed, until Ctrl-C.")]
 Tail = Annotated[int, typer.Option("--tail", min=-1, help="Only the last lines; -1 for all.")]

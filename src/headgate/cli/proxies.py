@@ -10,10 +10,11 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.inspection import Inspection
+from headgate.cli.client import Client
+from headgate.cli.completion import proxy_names
+from headgate.cli.inspection import Inspection, shown
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import Format, print_document, stdout
-from headgate.envoy.view import SIDECAR
 from headgate.figures import NONE, age
 from headgate.resources import times
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
@@ -32,6 +33,7 @@ ProxyName = Annotated[
         metavar="[PROXY]",
         help="One proxy with all its types: gateway, a pod's name, or NAMESPACE/POD.",
         show_default=False,
+        autocompletion=proxy_names,
     ),
 ]
 InNamespace = Annotated[
@@ -51,7 +53,7 @@ def proxies(
     CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
     has not acknowledged the current version of one of them.
     """
-    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
     if proxy:
         found = asyncio.run(inspection.proxy(proxy, namespace))
         _answer(found, output, lambda: _details(found))
@@ -87,11 +89,6 @@ def table(every: Sequence[Proxy]) -> Table:
         style = None if status.state == "InSync" else STYLES[status.state]
         found.add_row(shown(item.node), status.state, since(status.last_acknowledged), *counts, style=style)
     return found
-
-
-def shown(node_id: str) -> str:
-    """Return a proxy's name for people: `gateway`, or `NAMESPACE/POD`."""
-    return node_id.removeprefix(f"{SIDECAR}/")
 
 
 def _count(one: ResourceType) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.check import STYLES
+from headgate.cli.client import Client
 from headgate.cli.inspection import Inspection
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import NO, Format, print_document, stdout
@@ -24,7 +25,7 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
     Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
     """
-    found = asyncio.run(Inspection(find_access(kubeconfig, state, os.environ)).status())
+    found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).status())
     if output is Format.TABLE:
         _show(found.status)
     else:

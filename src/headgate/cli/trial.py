@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
+from headgate.cli.client import Client
+from headgate.cli.completion import callers
 from headgate.cli.inspection import Inspection
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
@@ -56,6 +58,7 @@ From = Annotated[
         metavar="KIND/NAME",
         help="Who sends: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
         show_default=False,
+        autocompletion=callers,
     ),
 ]
 InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of the workload that sends.")]
@@ -121,7 +124,7 @@ def trial(
         raise usage_error(str(error), option="--from") from None
     if caller is None:
         gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
-    inspection = Inspection(find_access(kubeconfig, state, os.environ))
+    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
     result = asyncio.run(_run(inspection, place, sent, caller or state, amount=(number, concurrency)))
     _print(result, output)
     if not result.fits:

@@ -13,6 +13,7 @@ from rich.status import Status
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, kind_and_name
 from headgate.cli.client import Client
+from headgate.cli.completion import waitable
 from headgate.cli.kubeconfig import find_access
 from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError
@@ -31,6 +32,7 @@ What = Annotated[
         metavar="KIND/NAME",
         help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
         "traffictarget/NAME or deployment/NAME.",
+        autocompletion=waitable,
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]

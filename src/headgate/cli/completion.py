@@ -1,0 +1,114 @@
+"""What the shell offers for names of objects: asked of the mesh that the options so far lead to, and never an error.
+
+An answer that takes more than a second comes too late for the key that was pressed.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import typer
+
+from headgate.cli.client import Client
+from headgate.cli.inspection import Inspection, shown
+from headgate.cli.kubeconfig import find_access
+from headgate.errors import HeadgateError
+from headgate.resources.inspect import TYPES
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind, find
+
+PATIENCE_S = 1.0
+WAITABLE = (
+    (SPLIT, "TrafficSplit"),
+    (GATEWAY, "Gateway"),
+    (GATEWAY, "HTTPRoute"),
+    (GATEWAY, "GRPCRoute"),
+    (GATEWAY, "TCPRoute"),
+    (MESH, "TLSConfig"),
+    (ACCESS, "TrafficTarget"),
+    ("apps", "Deployment"),
+)
+"""The kinds that `headgate wait` waits for."""
+_PRINTING = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
+_CALLING = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
+
+Ask: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
+"""Returns words, by the API and the namespace that the options so far name."""
+
+
+def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a proxy: gateway, or NAMESPACE/POD."""
+
+    async def ask(client: Client, _namespace: str) -> Iterable[str]:
+        return [shown(item.node) for item in await Inspection(client).proxies()]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def types(incomplete: str) -> list[str]:
+    """Complete a type of Envoy's resources."""
+    return [name for name in TYPES if name.startswith(incomplete)]
+
+
+def waitable(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete KIND/NAME of an object that can be waited for."""
+    return _objects(ctx, incomplete, WAITABLE)
+
+
+def printing(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a pod, or KIND/NAME of an object with pods."""
+    if "/" in incomplete:
+        return _objects(ctx, incomplete, _PRINTING)
+
+    async def ask(client: Client, namespace: str) -> Iterable[str]:
+        return [*(f"{word}/" for word in _words(_PRINTING)), *await _names(client, "", "Pod", namespace)]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def callers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete KIND/NAME of a workload that calls."""
+    return _objects(ctx, incomplete, _CALLING)
+
+
+def gateways(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete gateway/NAME."""
+    return _objects(ctx, incomplete, ((GATEWAY, "Gateway"),))
+
+
+def _objects(ctx: typer.Context, incomplete: str, kinds: Sequence[tuple[str, str]]) -> list[str]:
+    """Complete the kind first, then the names of that kind."""
+    word, slash, _ = incomplete.partition("/")
+    if not slash:
+        return [f"{known}/" for known in _words(kinds) if known.startswith(incomplete)]
+
+    async def ask(client: Client, namespace: str) -> Iterable[str]:
+        chosen = [(group, kind) for group, kind in kinds if kind.lower() == word]
+        return [f"{word}/{name}" for group, kind in chosen for name in await _names(client, group, kind, namespace)]
+
+    return _offered(ctx, incomplete, ask)
+
+
+def _words(kinds: Sequence[tuple[str, str]]) -> list[str]:
+    return [kind.lower() for _, kind in kinds]
+
+
+async def _names(client: Client, group: str, kind: str, namespace: str) -> list[str]:
+    known: Kind | None = find(group, kind)
+    items, _ = await client.items(known, namespace) if known else ([], "")
+    return [item["metadata"]["name"] for item in items]
+
+
+def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
+    try:
+        access = find_access(ctx.params.get("kubeconfig"), ctx.params.get("state"), os.environ)
+        client = Client(access)
+        words = asyncio.run(_in_time(ask(client, ctx.params.get("namespace") or client.namespace)))
+    except (HeadgateError, TimeoutError):
+        return []
+    return [word for word in words if word.startswith(incomplete)]
+
+
+async def _in_time(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
+    async with asyncio.timeout(PATIENCE_S):
+        return await answer

@@ -1,0 +1,57 @@
+"""What the shell offers after a tab: names of objects that exist, and silence when nothing answers."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import World, make_split, service
+
+
+def tab(state: Path, line: str) -> list[str]:
+    """Return what bash is offered behind a line."""
+    environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
+    words = line.split(" ")
+    environment |= {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    program = str(Path(sys.executable).parent / "headgate")
+    done = subprocess.run([program], env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+async def put(world: World) -> None:
+    for item in (service("website", 8080), make_split({"website": 1}, "canary"), make_split({"website": 1}, "ab")):
+        await world.store.create(item)
+    for kind, name in (("Pod", "web-1"), ("ServiceAccount", "buyer")):
+        await world.store.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}})
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("headgate wait traf", ["trafficsplit/", "traffictarget/"]),
+        ("headgate wait trafficsplit/", ["trafficsplit/ab", "trafficsplit/canary"]),
+        ("headgate wait trafficsplit/c", ["trafficsplit/canary"]),
+        ("headgate wait -n nowhere trafficsplit/", []),
+        ("headgate logs we", ["web-1"]),
+        ("headgate logs dep", ["deployment/"]),
+        ("headgate explain --from pod/", ["pod/web-1"]),
+        ("headgate try --from serviceaccount/b", ["serviceaccount/buyer"]),
+        ("headgate explain --via ", ["gateway/"]),
+        ("headgate proxies ", ["gateway"]),
+        ("headgate config g", ["gateway"]),
+        ("headgate config gateway l", ["listeners"]),
+    ],
+)
+async def test_names_are_offered(world: World, line: str, offered: list[str]) -> None:
+    await put(world)
+
+    found = await asyncio.to_thread(tab, world.state, line)
+    assert sorted(found) == offered
+
+
+def test_without_a_headgate_nothing_is_offered_and_nothing_is_said(tmp_path: Path) -> None:
+    assert tab(tmp_path / ".headgate", "headgate wait trafficsplit/") == []
+    assert tab(tmp_path / ".headgate", "headgate proxies ") == []
