@@ -9,6 +9,7 @@ _WORKLOAD = {"selector": {"matchLabels": {"app": "web"}}, "template": _PODS}
 _RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
 _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
     ("", "Namespace"): {},
+    ("", "Node"): {"spec": {}},
     ("", "Service"): {"spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}},
     ("", "Pod"): _PODS,
     ("", "ServiceAccount"): {},

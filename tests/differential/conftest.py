@@ -1,8 +1,9 @@
-"""One Envoy for all that is compared: the gateway's, and a sidecar's."""
+"""What is compared with the model: the Envoy of a gateway, that of a sidecar, and a headgate that runs."""
 
 import pytest
-from tests.differential.lab import Lab
+from tests.differential.lab import MEMBERS, Lab
 from tests.differential.sidecar_lab import SidecarLab
+from tests.e2e.world import world_in_a_new_directory
 
 
 @pytest.fixture(scope="package")
@@ -14,4 +15,11 @@ def lab():
 @pytest.fixture(scope="package")
 def sidecar_lab():
     with SidecarLab() as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def running():
+    with world_in_a_new_directory() as found:
+        found.members = [found.backend(f"member {number}") for number in range(MEMBERS)]
         yield found

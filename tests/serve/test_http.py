@@ -52,7 +52,7 @@ async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
     [
         ("GET", "/apis/nobody.example/v1", {}, 404, "NotFound"),
         ("GET", "/apis/apps/v9", {}, 404, "NotFound"),
-        ("GET", "/api/v1/nodes", {}, 404, "NotFound"),
+        ("GET", "/api/v1/endpoints", {}, 404, "NotFound"),
         ("GET", "/api/v1/namespaces/default/configmaps/none", {}, 404, "NotFound"),
         ("GET", "/api/v1/configmaps/none", {}, 404, "NotFound"),
         ("GET", "/favicon.ico", {}, 404, "NotFound"),
@@ -80,7 +80,7 @@ async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
         ("GET", f"{MAPS}?fieldSelector=data.a=b", {}, 400, "BadRequest"),
         ("POST", f"{MAPS}?dryRun=Some", {}, 400, "BadRequest"),
         ("POST", f"{MAPS}?fieldValidation=Maybe", {}, 400, "BadRequest"),
-        ("POST", f"{MAPS.removesuffix('configmaps')}pods/x/eviction", {}, 501, "NotImplemented"),
+        ("POST", f"{MAPS.removesuffix('configmaps')}pods/x/binding", {}, 501, "NotImplemented"),
     ],
 )
 async def test_what_can_not_be_answered_is_a_status(

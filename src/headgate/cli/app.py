@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 COMMANDS: Mapping[str, Command] = {
     "up": Command("up:up", "Run a directory of manifests on this machine."),
+    "down": Command("down:down", "End what a killed headgate left running."),
     "check": Command("check:check", "Find what is wrong with manifests, offline."),
     "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
     "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),

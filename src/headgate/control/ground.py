@@ -16,6 +16,7 @@ from headgate.control.private_state import close_to_others
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.gateways import ensure_class
 from headgate.local.injection import admit_sidecars
+from headgate.local.node import admit_nodes
 from headgate.local.services import admit_services, follow_services, hold_services, range_of
 from headgate.local.workload_rules import admit_workloads
 from headgate.resources import decode
@@ -84,6 +85,7 @@ async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Gro
         decode.admit,
         defaults.admit,
         admit_workloads,
+        admit_nodes,
         admit_sidecars(options.sidecars, store),
         deny_self_reference(settings),
         admit_services(addresses),

@@ -25,6 +25,7 @@ GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
 _LISTEN = "0A"  # a socket's state in /proc/net/tcp
 _HOSTS = 254  # the last byte is 1 to 254: some programs take .0 and .255 for networks and broadcasts
+POD_ADDRESSES = len(_THIRD_BYTES["pods"]) * _HOSTS
 
 
 class _Guards(Value, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from headgate.local.environment import NODE
 from headgate.local.envoy import EnvoyState, left_behind
 from headgate.local.envoy_admin import Admin
 from headgate.local.logs import Logs, rotate_logs
+from headgate.local.node import MachineNode, is_bound
 from headgate.local.pods import PodRun, Site, Unrouted
 from headgate.local.processes import adopt
 from headgate.local.sidecars import DIRECTORY, SidecarSite, node_id
@@ -63,6 +64,7 @@ class LocalRuntime:
         self._ports = ApplicationPorts()
         self._site = Site(store, recorder, state_dir, unrouted, dict(extra_env or {}), self._ports)
         self._controllers = Controllers(store, recorder)
+        self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
@@ -117,6 +119,7 @@ class LocalRuntime:
 
     async def _run(self) -> None:
         (self._state / "pods").mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._node.ensure()
         since = self._store.revision
         pods = [pod for pod in (await self._store.list("", "Pod")).items if _mine(pod)]
         await self._clean({pod["metadata"]["uid"] for pod in pods})
@@ -127,6 +130,7 @@ class LocalRuntime:
             await asyncio.gather(*(event.wait() for event in settled))
             tasks.create_task(self._controllers.run())
             tasks.create_task(self._rotate())
+            tasks.create_task(self._node.run())
             tasks.create_task(self._watch(since, tasks))
 
     async def _clean(self, wanted: set[str]) -> None:
@@ -171,6 +175,10 @@ class LocalRuntime:
     async def _attempt(self, pod: Object, settled: asyncio.Event) -> bool:
         uid = pod["metadata"]["uid"]
         try:
+            if not is_bound(pod) and await self._node.is_cordoned():
+                await self._node.hold_back(pod)
+                settled.set()
+                await self._node.placed(pod)
             address = self._addresses.take(_user(pod), "pods")
             current = await self._store.get(_key(pod))
             if current["metadata"]["uid"] != uid:

@@ -60,6 +60,7 @@ KINDS = (
         status=True,
         shape=Namespace,
     ),
+    Kind(group="", kind="Node", plural="nodes", versions=("v1",), short=("no",), namespaced=False, status=True),
     Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, shape=Service),
     Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True, shape=Pod),
     Kind(group="", kind="ServiceAccount", plural="serviceaccounts", versions=("v1",), short=("sa",)),
@@ -73,6 +74,7 @@ KINDS = (
         kind="EndpointSlice",
         plural="endpointslices",
         versions=("v1", "v1beta1"),
+        short=("ep",),
         shape=EndpointSlice,
     ),
     Kind(

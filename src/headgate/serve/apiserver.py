@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
+_CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
 _DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
@@ -170,6 +171,8 @@ class _Api:
             )
         if parts[0] == "api":
             return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
+        if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
+            return media.answer(discovery.custom_resources())
         if reviews.is_review(*parts[1:4]) and len(parts) == 4:
             return await _review(request, parts[3])
         if face := face_of(parts[1], parts[2]):

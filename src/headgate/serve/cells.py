@@ -8,6 +8,7 @@ from headgate.resources.meta import Object
 
 Cell: TypeAlias = str | int
 
+_ROLE = "node-role.kubernetes.io/"
 _STEPS = (  # below so many seconds: unit and its size, lesser unit and its size
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
@@ -145,6 +146,30 @@ def addresses(obj: Object) -> str:
     found = [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()]
     more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
     return ",".join(found[:3]) + more if found else "<unset>"
+
+
+def node_state(obj: Object) -> str:
+    """Whether a node is ready, and whether it takes new pods."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    ready = next((one.get("status") for one in conditions if one.get("type") == "Ready"), "")
+    state = {"True": "Ready", "": "Unknown"}.get(ready, "NotReady")
+    return f"{state},SchedulingDisabled" if (obj.get("spec") or {}).get("unschedulable") else state
+
+
+def node_roles(obj: Object) -> str:
+    """Roles of a node, which its labels name."""
+    labels = obj["metadata"].get("labels") or {}
+    return ",".join(sorted(name[len(_ROLE) :] for name in labels if name.startswith(_ROLE))) or "<none>"
+
+
+def node_address(type: str) -> Callable[[Object], Cell]:
+    """Return the cell with one of a node's addresses."""
+
+    def cell(obj: Object) -> Cell:
+        found = (obj.get("status") or {}).get("addresses") or ()
+        return next((str(one.get("address")) for one in found if one.get("type") == type), "<none>")
+
+    return cell
 
 
 def last_seen(obj: Object) -> str:

@@ -27,7 +27,7 @@ def version() -> dict[str, Any]:
     return {
         "major": "1",
         "minor": "30",
-        "gitVersion": f"v1.30.0+headgate-{headgate.__version__}",
+        "gitVersion": headgate.KUBERNETES_VERSION,
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -144,7 +144,19 @@ def _subresource(served: Served, name: str) -> dict[str, Any]:
     row = {"name": f"{served.plural}/{name}", "singularName": "", "kind": served.kind.kind, "verbs": list(_CHANGES)}
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
+    if name == "eviction":  # clients look here for the version in which to send one
+        return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
+
+
+def custom_resources() -> dict[str, Any]:
+    """Return the CustomResourceDefinitions, which are none: kubectl asks before it says that a kind does not exist."""
+    return {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
 
 
 def _review(plural: str, kind: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Served(Value, frozen=True, kw_only=True):
         """The parts of an object that have a path of their own."""
         names = ["status"] if self.kind.status else []
         names += ["scale"] if self.kind.kind in _SCALED else []
-        names += ["log"] if self.kind.kind == "Pod" else []
+        names += ["log", "eviction"] if self.kind.kind == "Pod" else []
         return tuple(names)
 
 

@@ -25,7 +25,10 @@ _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _FIELDS = _META + "FieldsV1"
 _EMPTY = "a message that is not read"
+_EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
 _UNPUBLISHED = {  # kinds without a schema of ours
+    ("policy/v1", "Eviction"): _EVICTION,
+    ("policy/v1beta1", "Eviction"): _EVICTION,
     ("v1", "DeleteOptions"): _META + "DeleteOptions",
     ("meta.k8s.io/v1", "DeleteOptions"): _META + "DeleteOptions",
     ("authentication.k8s.io/v1", "SelfSubjectReview"): _EMPTY,

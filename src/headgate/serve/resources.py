@@ -22,7 +22,7 @@ from headgate.serve.status import ApiError, from_error, no_such_path
 from headgate.serve.watches import LONGEST_SECONDS, WatchOptions, watch
 
 _NOT_BUILT = {
-    "Pod": {"exec", "attach", "portforward", "proxy", "eviction", "binding", "ephemeralcontainers", "resize"},
+    "Pod": {"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"},
     "Service": {"proxy"},
     "ServiceAccount": {"token"},
     "Namespace": {"finalize"},
@@ -44,12 +44,15 @@ class ResourceApi:
     async def answer(self, request: Request, place: Place) -> Response:
         """Answer one request."""
         target, subresource = place
-        if subresource == "log" and target.served.kind.kind == "Pod":
-            return await self._log(request, target)
-        if subresource == "scale" and "scale" in target.served.subresources:
-            return await self._scale(request, target)
         if subresource and subresource not in target.served.subresources:
             raise _absent(target.served, subresource)
+        apart: Mapping[str, Callable[..., Awaitable[Response]]] = {
+            "log": self._log,
+            "eviction": self._evict,
+            "scale": self._scale,
+        }
+        if subresource in apart:
+            return await apart[subresource](request, target)
         on_object: Mapping[str, Callable[..., Awaitable[Response]]] = {
             "GET": self._get,
             "PUT": self._replace,
@@ -165,6 +168,18 @@ class ResourceApi:
                 if error.code != 404:  # gone already, with its owner
                     raise
         return media.answer(_deleted(target.served, {}))
+
+    async def _evict(self, request: Request, target: Target) -> Response:
+        """Delete a pod as `kubectl drain` asks for it; there are no disruption budgets that could forbid it."""
+        if request.method != "POST":
+            return _refuse(request, target)
+        eviction = await media.read_object(request)
+        if eviction.get("kind", "Eviction") != "Eviction":
+            raise ApiError(400, "the body must be an Eviction of policy/v1")
+        options = eviction.get("deleteOptions") or {}
+        dry_run = any(map(paths.dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
+        await self._objects.delete(target, options, dry_run=dry_run)
+        return media.answer({**_deleted(target.served, {}), "code": 201}, code=201)
 
     async def _scale(self, request: Request, target: Target) -> Response:
         if request.method == "GET":

@@ -92,6 +92,18 @@ _REACH = (
 _PORT_ROUTE = (_NAME, Column("Ports", cells.route_ports, "The ports that are meant."), _AGE)
 _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ("", "Namespace"): (_NAME, Column("Status", cells.at("status", "phase", default="Active")), _AGE),
+    ("", "Node"): (
+        _NAME,
+        Column("Status", cells.node_state),
+        Column("Roles", cells.node_roles),
+        _AGE,
+        Column("Version", cells.at("status", "nodeInfo", "kubeletVersion")),
+        Column("Internal-IP", cells.node_address("InternalIP"), wide=True),
+        Column("External-IP", cells.node_address("ExternalIP"), wide=True),
+        Column("OS-Image", cells.at("status", "nodeInfo", "osImage"), wide=True),
+        Column("Kernel-Version", cells.at("status", "nodeInfo", "kernelVersion"), wide=True),
+        Column("Container-Runtime", cells.at("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
+    ),
     ("", "Service"): (
         _NAME,
         Column("Type", cells.at("spec", "type", default="ClusterIP")),

@@ -1,0 +1,53 @@
+"""`headgate down` after a headgate was killed: nothing of it runs any more, and its objects stay."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.e2e.manifests import deployment, service
+from tests.e2e.test_inspect import headgate
+from tests.e2e.world import World, until
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and that its new parent has not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[..., World], tmp_path: Path) -> None:
+    manifests = [
+        service("web", {"http": 8080}, selector={"app": "web"}),
+        deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
+    ]
+    world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
+    refused = headgate(world, "down")
+    assert refused.returncode == 1
+    assert f"a headgate (process {world.instance['pid']}) runs with the state directory" in refused.stderr
+    assert headgate(world, "status").returncode == 0
+    world.kill()
+    left = [*world.started().values(), *world.sidecars().values()]
+    assert len(left) == 3  # the gateway's Envoy, the container, its sidecar
+    sockets = Path(world.instance["admin"]).parent
+    done = headgate(world, "down")
+    assert done.returncode == 0, done.stderr
+    pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]
+    for what in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):
+        assert f"ended {what} (process " in done.stdout
+    assert not any(runs(pid) for pid in left)
+    assert f"removed {sockets}" in done.stdout
+    assert not sockets.exists()
+    assert "nothing is left of a headgate" in headgate(world, "down").stdout
+    world.start()
+    found = until(lambda: [item for item in world.get("pods")["items"] if item["status"]["phase"] == "Running"])
+    assert found[0]["metadata"]["name"] == pod
+    assert found[0]["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_a_directory_that_does_not_exist_is_named(new_world: Callable[..., World]) -> None:
+    world = new_world()
+    world.state = world.root / "typo"
+    done = headgate(world, "down")
+    world.state = world.root / "state"
+    assert (done.returncode, "there is no state directory" in done.stderr) == (1, True)

@@ -1,0 +1,100 @@
+"""kubectl's commands for nodes, dry runs and slips of the pen against a headgate that runs."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e import manifests
+from tests.e2e.world import World, until, world_in_a_new_directory
+
+LABELS = {"app": "web"}
+SLIP = """
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TraficSplit
+metadata: {name: web}
+spec: {service: web, backends: [{service: web-v1, weight: 1}]}
+"""
+
+
+@pytest.fixture(scope="module")
+def own_world() -> Iterator[World]:
+    """A headgate whose node may be drained: one Deployment of two pods."""
+    with world_in_a_new_directory() as world:
+        yield world
+
+
+@pytest.fixture
+def deployed(own_world: World) -> Iterator[World]:
+    count = own_world.root / "count"
+    own_world.apply(manifests.deployment("web", count, labels=LABELS, ports={"http": 8080}, replicas=2))
+    own_world.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
+    yield own_world
+    own_world.kubectl("uncordon", "local")
+
+
+def phases(world: World) -> list[str]:
+    pods = json.loads(world.kubectl("get", "pods", "-o", "json"))["items"]
+    return sorted(pod["status"].get("phase", "") for pod in pods)
+
+
+def test_the_machine_is_shown_as_a_node(deployed: World) -> None:
+    header, row = deployed.kubectl("get", "no").splitlines()
+    assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert row.split()[:3] == ["local", "Ready", "control-plane"]
+    assert row.split()[4].startswith("v1.30.0+headgate-")
+    assert "127.0.0.1" in deployed.kubectl("get", "nodes", "-o", "wide")
+    described = deployed.kubectl("describe", "node", "local")
+    for part in ("Unschedulable:      false", "Kubelet Version:", "HeadgateReady", "Non-terminated Pods:", "web-"):
+        assert part in described
+
+
+def test_a_drained_node_runs_nothing_until_it_is_uncordoned(deployed: World) -> None:
+    tried = deployed.kubectl("drain", "local", "--dry-run=server", "--delete-emptydir-data", "--force")
+    assert "server dry run" in tried
+    assert phases(deployed) == ["Running", "Running"]
+    drained = deployed.kubectl("drain", "local", "--delete-emptydir-data", "--force", "--timeout=60s")
+    assert "node/local drained" in drained
+    assert drained.count("evicted") == 2
+    until(lambda: phases(deployed) == ["Pending", "Pending"], "new pods that wait")
+    assert "SchedulingDisabled" in deployed.kubectl("get", "nodes")
+    name = deployed.kubectl("get", "pods", "-o", "name").split()[0]
+    assert "1 node(s) were unschedulable" in deployed.kubectl("get", name, "-o", "jsonpath={.status.conditions}")
+    until(lambda: "FailedScheduling" in deployed.kubectl("describe", name), "an Event on the pod")
+    assert "Unschedulable:      true" in deployed.kubectl("describe", "node", "local")
+    deployed.kubectl("uncordon", "local")
+    deployed.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
+    assert phases(deployed) == ["Running", "Running"]
+
+
+def test_a_dry_run_on_the_server_answers_as_if_it_were_done(deployed: World) -> None:
+    whole = "\n---\n".join(
+        (
+            manifests.service("dry", {"http": 8080}),
+            manifests.split("dry", "dry", {"dry-v1": 1}),
+            json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dry"}}),
+        )
+    )
+    done = deployed.try_kubectl("apply", "--dry-run=server", "-f", "-", stdin=whole)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("created (server dry run)") == 3
+    assert "Warning: spec.service: there is no Service dry yet" in done.stderr  # each object is tried by itself
+    assert not deployed.kubectl("get", "svc,ts", "-o", "name", "--field-selector", "metadata.name=dry")
+    scaled = deployed.kubectl("scale", "deployment/web", "--replicas=5", "--dry-run=server")
+    assert "scaled" in scaled
+    deployed.kubectl("delete", "deployment/web", "--dry-run=server")
+    assert phases(deployed) == ["Running", "Running"]
+
+
+@pytest.mark.parametrize("command", ["apply", "create", "delete", "replace"])
+def test_a_slip_in_a_kind_is_named_by_kubectl_itself(own_world: World, command: str) -> None:
+    done = own_world.try_kubectl(command, "-f", "-", stdin=SLIP)
+    assert done.returncode == 1
+    assert 'no matches for kind "TraficSplit" in version "split.smi-spec.io/v1alpha4"' in done.stderr
+
+
+def test_every_resource_is_listed_with_its_short_names(own_world: World) -> None:
+    rows = {row.split()[0]: row.split() for row in own_world.kubectl("api-resources", "--no-headers").splitlines()[:30]}
+    assert rows["nodes"][1:] == ["no", "v1", "false", "Node"]
+    assert rows["endpointslices"][1:] == ["ep", "discovery.k8s.io/v1", "true", "EndpointSlice"]
+    own_world.kubectl("get", "ep")
+    assert "NodeTrafficMetrics" in own_world.kubectl("api-resources", "--api-group=traffic.metrics.k8s.io")

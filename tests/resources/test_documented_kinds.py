@@ -1,0 +1,30 @@
+"""The table of kinds in docs/embedded-api.md is the registry's."""
+
+import re
+from pathlib import Path
+
+from headgate.resources.registry import KINDS, Kind
+
+PAGE = Path(__file__).parents[2] / "docs/embedded-api.md"
+
+
+def row_of(kind: Kind) -> str:
+    rows = [line for line in PAGE.read_text().splitlines() if re.match(rf"\|[^|]*\b{kind.kind}\b[^|]*\|", line)]
+    group = kind.group or "v1"
+    return next(
+        row for row in rows if f"`{kind.group}`" in row or group in row.split("|")[2].replace("apps/v1", "apps")
+    )
+
+
+def test_every_kind_has_its_versions_and_short_names_in_the_docs() -> None:
+    for kind in KINDS:
+        row = row_of(kind)
+        named = set(re.findall(r"\bv\d\w*", row.split("|")[2]))
+        assert set(kind.versions) | {version for _, version in kind.aliases} == named, kind.kind
+        assert set(kind.short) <= set(row.split("|")[3].replace("`", "").split()), kind.kind
+
+
+def test_the_docs_name_no_other_short_names() -> None:
+    table = PAGE.read_text().partition("## Kinds")[2].partition("\n\nEvery object")[0]
+    shown = {word for row in table.splitlines()[4:] for word in row.split("|")[3].replace("`", "").split()}
+    assert shown == {short for kind in KINDS for short in kind.short}
