@@ -163,6 +163,14 @@ def test_a_rule_is_about_sanitized_headers(sidecar_lab, condition, headers, arri
     assert lets_in(sidecar_lab, found, call("/a", *headers)) is arrives
 
 
+def test_the_first_fault_of_a_request_decides_the_status(sidecar_lab):
+    workload = sidecar_lab.serve(world())
+    codings = (("transfer-encoding", "gzip"), ("transfer-encoding", "chunked"))
+    for header in (*codings, ("connection", "host"), ("x-a", "\x01"), ("x-b", "1" * 70_000)):
+        for method, target in (("CONNECT", "/a"), ("CONNECT", "a:80"), ("GET", "/a#b"), ("GET", "a"), ("get", "/a")):
+            check(sidecar_lab, workload, call(target, header, method=method))
+
+
 @pytest.mark.parametrize("target", ["", "*", "a"])
 def test_what_is_no_path(sidecar_lab, target):
     workload = sidecar_lab.serve(world(match={"pathRegex": ".*"}))

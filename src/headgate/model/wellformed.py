@@ -77,9 +77,9 @@ class Refusal(NamedTuple):
 
 
 def refusal(request: Request) -> Refusal | None:
-    """Return why a proxy refuses a request for its form; none when it takes it."""
+    """Return why a proxy refuses a request for its form, in the order in which it looks; none when it takes it."""
     faults = _faults_of_http2(request) if request.version == "2" else _faults_of_http1(request)
-    return next(chain(_faults_of_headers(request), faults), None)
+    return next(chain(_faults_of_headers(request), faults, _faults_of_paths(request)), None)
 
 
 def _bad(reason: str) -> Refusal:
@@ -95,6 +95,9 @@ def _faults_of_headers(request: Request) -> Iterator[Refusal]:
     lengths = _values(request, "content-length")
     if len(lengths) > 1 or not all(re.fullmatch(r"[0-9]+", value) for value in lengths):
         yield _bad("content-length must be one number")
+
+
+def _faults_of_paths(request: Request) -> Iterator[Refusal]:
     if "#" in request.target:
         yield _bad("the path has a fragment (#)")
 
@@ -104,14 +107,12 @@ def _faults_of_http1(request: Request) -> Iterator[Refusal]:
         yield _bad(f"{request.method!r} is no method that proxies know over HTTP/1.1")
     if not _TARGET.fullmatch(request.target):
         yield _bad("the target is empty, or has a space or a character that is not ASCII")
-    if not _is_target(request):
+    if request.method != CONNECT and not _is_target(request):
         yield _bad("the target is neither a path nor an http or https URL")
-    if not _AUTHORITY.fullmatch(request.authority.strip(_SPACE)):
-        yield _bad(f"{request.authority!r} is no host")
     codings = [value.lower() for value in _values(request, "transfer-encoding")]
-    if codings and _values(request, "content-length"):
+    if codings and any(request.method != CONNECT or value != "0" for value in _values(request, "content-length")):
         yield _bad("transfer-encoding and content-length exclude each other")
-    if codings and codings != ["chunked"]:
+    if codings and (codings != ["chunked"] or request.method == CONNECT):
         yield Refusal(NOT_IMPLEMENTED, "proxies know no transfer-encoding but chunked")
     lines = [f"{request.method} {request.target} HTTP/{request.version}", f"host: {request.authority}"]
     lines += [f"{name}: {value}" for name, value in request.headers]
@@ -119,6 +120,10 @@ def _faults_of_http1(request: Request) -> Iterator[Refusal]:
         yield Refusal(TOO_LARGE, f"the request's head is larger than {MAX_HEAD_BYTES} bytes")
     if len({name.lower() for name, _ in request.headers}) + 1 > MAX_HEADERS:
         yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
+    if request.method == CONNECT and not _TUNNEL.fullmatch(request.target):
+        yield _bad("the target of CONNECT is no host with a port")
+    if not _AUTHORITY.fullmatch(request.authority.strip(_SPACE)):
+        yield _bad(f"{request.authority!r} is no host")
 
 
 def _values(request: Request, wanted: str) -> list[str]:
@@ -130,8 +135,6 @@ def _bytes(text: str) -> int:
 
 
 def _is_target(request: Request) -> bool:
-    if request.method == CONNECT:
-        return bool(_TUNNEL.fullmatch(request.target))
     if request.target.startswith("/"):
         return True
     if request.method == "OPTIONS" and request.target.startswith("*"):
