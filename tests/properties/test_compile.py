@@ -61,7 +61,8 @@ def told_shares(config, ref):
     for item in action.weighted_clusters.clusters:  # with users that stay, a cluster stands in several places
         clusters[item.name] += item.weight.value
     assert sum(clusters.values()) <= LARGEST_SUM
-    assignments = decoded(config, ENDPOINTS)
+    found = decoded(config, CLUSTER)
+    assignments = {name: item.load_assignment for name, item in found.items()} | decoded(config, ENDPOINTS)
     shares = Counter()
     for cluster, weight in clusters.items():
         share = Fraction(weight, sum(clusters.values()))
@@ -136,7 +137,8 @@ def test_envoy_is_told_exactly_these_shares(world):
 @given(worlds())
 def test_a_route_names_only_clusters_that_are_there_with_their_endpoints(world):
     config = rendered(compiled(world).mesh)
-    assert config[CLUSTER].keys() == config[ENDPOINTS].keys() | {names.TUNNEL}
+    discovered = {name for name, item in decoded(config, CLUSTER).items() if item.type == pb.Cluster.DiscoveryType.EDS}
+    assert config[ENDPOINTS].keys() == discovered
     for routes in config[ROUTES].values():
         assert routes.needs <= config[CLUSTER].keys()
     for scope in decoded(config, SCOPES).values():

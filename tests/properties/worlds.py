@@ -52,6 +52,7 @@ def services(draw, namespace, name):
     spec = {
         "clusterIP": draw(ADDRESSES),
         "type": "ExternalName" if draw(SELDOM) else "ClusterIP",
+        "externalName": draw(st.sampled_from(("api.example.com", "localhost"))),
         "ports": ports,
     }
     return named("Service", namespace, name, spec=spec, metadata={"creationTimestamp": draw(TIMES)})

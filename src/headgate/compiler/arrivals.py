@@ -112,7 +112,9 @@ class Arrivals:
     def _arrival(self, endpoint: Endpoint, ref: PortRef, request: Request) -> Arrival:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
         known = bool(endpoint.identity and self._caller.identity)
-        if workload is None:
+        if endpoint.resolved:
+            answer, remedy = Admittance(allowed=True, why="it is outside the mesh, which does not ask who calls"), ""
+        elif workload is None:
             answer, remedy = Admittance(allowed=True, why="it has no sidecar, and nothing else asks who calls"), ""
         else:
             answer, remedy = self._asked(workload, endpoint, ref, request=request, known=known)
@@ -181,6 +183,8 @@ class Arrivals:
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Say why a hop is not mutual TLS."""
+        if endpoint.resolved:
+            return "it is outside the mesh"
         if workload is None:
             return "it has no sidecar"
         if not self._caller.identity:

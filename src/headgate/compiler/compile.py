@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from headgate.compiler import protocols, repeated_names, services, target_ports, witness
+from headgate.compiler import external_names, protocols, repeated_names, services, target_ports, witness
 from headgate.compiler.endpoints import endpoints, identified
 from headgate.compiler.gateway_api import GatewayApi
 from headgate.compiler.reasons import Reason
@@ -33,7 +33,11 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
     """
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
-    places = [entry for name, (_, item) in snapshot.services.items() for entry in endpoints(snapshot, name, item)]
+    places = [
+        entry
+        for name, (_, item) in snapshot.services.items()
+        for entry in endpoints(snapshot, name, item, settings.domain)
+    ]
     claims = Claims(snapshot, {entry.ref: entry.ready for entry in places}, settings)
     for key, split in snapshot.splits:
         claims.add(key, split)
@@ -41,7 +45,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
     tables = tuple(claims.table(ref) for ref in refs)
     api = GatewayApi(snapshot, claims.ready, tables, settings)
     secured = secure(snapshot, settings, workloads(snapshot, settings, roots(tables)), stages)
-    mesh = Mesh(
+    plain = Mesh(
         domain=settings.domain,
         trust_domain=settings.trust_domain,
         passthrough=settings.outbound == "allow",
@@ -53,8 +57,14 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
         endpoints=identified(places, secured.workloads),
         workloads=secured.workloads,
     )
+    mesh = external_names.with_hosts(plain)
     findings = [
         *_service_findings(snapshot, frontends, owners),
+        *(
+            found
+            for key, item in snapshot.services.values()
+            for found in external_names.finding(key, item, settings.domain)
+        ),
         *protocols.findings(snapshot, places),
         *target_ports.findings(snapshot),
         *repeated_names.findings(snapshot),

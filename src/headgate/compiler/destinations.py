@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from headgate.compiler.external_names import is_external
 from headgate.compiler.protocols import is_declared, ports
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
-from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.model.matching import ANY, Match
@@ -112,8 +112,11 @@ class Destinations:
 
 
 def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
-    if service.spec.type == EXTERNAL_NAME:
-        message = f"Service {place.service} is an ExternalName, an alias outside the mesh; name one with endpoints"
+    if is_external(service) and not service.spec.ports:
+        message = (
+            f"ExternalName Service {place.service} lists no ports, so it has the ports 80 and 443; list {place.port} in its "
+            "spec.ports"
+        )
         return Reason.BACKEND_NOT_FOUND, message
     written = next((item for item in service.spec.ports if item.port == place.port), None)
     if written is not None:

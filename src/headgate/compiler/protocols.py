@@ -125,7 +125,8 @@ def _conflicts(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Find
     by_place: dict[tuple[str, int], list[PortRef]] = defaultdict(list)
     for entry in places:
         for place in entry.ready if entry.ref in declared else ():
-            by_place[place.address, place.port].append(entry.ref)
+            if not place.resolved:
+                by_place[place.address, place.port].append(entry.ref)
     told: set[PortRef] = set()
     for refs in by_place.values():
         oldest = min(refs, key=lambda ref: _age(snapshot, ref))

@@ -47,6 +47,7 @@ class Reason(enum.Enum):
     STICKY_NOT_APPLICABLE = "StickyNotApplicable"
     PORT_NOT_BINDABLE = "PortNotBindable"
     NOT_ROUTED = "NotRouted"
+    NAME_NOT_RESOLVED = "NameNotResolved"
     SHADOWED = "Shadowed"
     NEVER_MATCHES = "NeverMatches"
     NO_EFFECT = "NoEffect"
@@ -156,6 +157,9 @@ EXPLAINED = {
         _WARNING, _REFS, "The Service's targetPort is none of the ports that the containers of its pods declare."
     ),
     Reason.NOT_ROUTED: Explained(_NOTE, _PROGRAMMED, "headgate does not route this port or Service."),
+    Reason.NAME_NOT_RESOLVED: Explained(
+        _WARNING, _PROGRAMMED, "Proxies do not resolve the Service's externalName; its requests get 503."
+    ),
     Reason.SHADOWED: Explained(
         _WARNING, _PROGRAMMED, "Every request that the match names goes to what is tried before it."
     ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from headgate.compiler.external_names import UNLISTED, is_external
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.routing import Frontend
@@ -9,19 +10,14 @@ from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 
-EXTERNAL_NAME = "ExternalName"
 HEADLESS = "None"
 
 
 def routed_ports(service: Service) -> tuple[ServicePort, ...]:
-    """Return the ports that headgate routes: the TCP ones of a Service that has endpoints of its own.
-
-    Of two ports with one number the first counts.
-    """
-    if service.spec.type == EXTERNAL_NAME:
-        return ()
+    """Return the ports that headgate routes: the TCP ones. Of two ports with one number the first counts."""
+    written = service.spec.ports or (UNLISTED if is_external(service) else ())
     found: dict[int, ServicePort] = {}
-    for port in service.spec.ports:
+    for port in written:
         if port.protocol == "TCP":
             found.setdefault(port.port, port)
     return tuple(found.values())
@@ -38,8 +34,8 @@ def address_owners(services: Mapping[str, tuple[Key, Service]]) -> Mapping[str, 
 
 
 def address_of(service: Service) -> str:
-    """Return the address that a Service claims; empty for a headless one."""
-    return service.spec.cluster_ip if service.spec.cluster_ip != HEADLESS else ""
+    """Return the address that a Service claims; empty for a headless one and for a name outside the mesh."""
+    return "" if is_external(service) or service.spec.cluster_ip == HEADLESS else service.spec.cluster_ip
 
 
 def frontend(name: str, service: Service, owners: Mapping[str, str], settings: Settings) -> Frontend:
@@ -60,9 +56,6 @@ def findings(key: Key, service: Service, front: Frontend, owners: Mapping[str, s
             "then this one is reachable by its name through the HTTP proxy only"
         )
         yield Finding(about=key, reason=Reason.CONFLICTED, field="spec.clusterIP", message=message, related=(winner,))
-    if service.spec.type == EXTERNAL_NAME:
-        message = "an ExternalName Service is a DNS alias outside the mesh; its traffic is not routed"
-        yield Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.type", message=message)
     for index, port in enumerate(service.spec.ports):
         field = f"spec.ports[{index}]"
         if port.protocol != "TCP":

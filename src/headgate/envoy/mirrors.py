@@ -32,7 +32,7 @@ def fraction(mirror: Copied) -> Fraction:
 
 
 def policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
-    """Return what copies requests to a mirror; their Host is the one of the request."""
+    """Return what copies requests to a mirror; their Host is the one of the request, unless the mirror has its own."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
     kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
@@ -42,6 +42,7 @@ def policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
             default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
         ),
         disable_shadow_host_suffix_append=True,
+        host_rewrite_literal=mirror.host or None,
     )
 
 

@@ -9,7 +9,7 @@ each pod of Services without an address. So a change of one Service touches its 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from headgate.envoy import clusters, connections, gateways, listeners, mirrors, names, routes, secrets
+from headgate.envoy import clusters, connections, dns, gateways, listeners, mirrors, names, routes, secrets
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.parts import Part
 from headgate.envoy.peers import Peer
@@ -130,6 +130,9 @@ def _is_plain(table: RouteTable) -> bool:
 
 def _of_clusters(view: View, wanted: Iterable[ClusterPlan]) -> Iterator[Part]:
     for item in wanted:
+        if item.is_resolved:
+            yield Part(CLUSTER, item.name, dns.cluster, (item,))
+            continue
         render = mirrors.mirror_cluster if item.copies else clusters.cluster
         yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, view.mesh.connection_seconds))
         yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))

@@ -2,11 +2,12 @@
 
 A split is one cluster with a weighted locality for each backend: exact to the request, and a change of weights or
 endpoints is one small resource. Where a share must fail, where backends have filters or protocols of their own, or where
-they share an endpoint (Envoy keeps only one of two equal addresses in a cluster), it is one cluster for each backend, and
-the route draws between them. Where users stay on their side, the route does not draw: it looks up the user's slot.
+they share an endpoint (Envoy keeps only one of two equal addresses in a cluster), or one is a name that the proxy
+resolves, it is one cluster for each backend, and the route draws between them. Where users stay on their side, the route
+does not draw: it looks up the user's slot.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 from types import MappingProxyType
@@ -91,6 +92,11 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
         )
 
     @property
+    def is_resolved(self) -> bool:
+        """Whether it is of a name outside the mesh; then it has no other endpoint."""
+        return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
+
+    @property
     def peers(self) -> tuple[Peer, ...]:
         """Return everybody whom the endpoints must prove to be; nobody where all are called in plaintext."""
         found = {locality.peer(endpoint) for locality in self.localities for endpoint in locality.endpoints}
@@ -106,11 +112,12 @@ class WeightedName(Value, frozen=True, kw_only=True):
 
 
 class Copied(Value, frozen=True, kw_only=True):
-    """A cluster and the fraction of a route's requests that it gets copies of."""
+    """A cluster and the fraction of a route's requests that it gets copies of, with another Host if there is one."""
 
     cluster: str
     numerator: int
     denominator: int
+    host: str = ""
 
 
 class Draw(Value, frozen=True, kw_only=True):
@@ -214,7 +221,7 @@ class Planner:
             return (), min(statuses)
         if split.sticky:
             return tuple(self._by_slots(route, split.sticky)), 0
-        if split.broken or _filtered(split) or self._overlap(split) or len(self._spoken(route)) > 1:
+        if split.broken or _filtered(split) or not self._fit_together(split.targets) or len(self._spoken(route)) > 1:
             return tuple(self._separate(route)), 0
         cluster = ClusterPlan(
             name=_name(self._place, route),
@@ -258,18 +265,20 @@ class Planner:
         all mirrors of a request, one request may then be copied twice, and another not at all.
         """
         for mirror in (item for item in route.mirrors if item.numerator):
-            name, split = names.mirror(mirror.ref, mirror.split), Split(targets=mirror.targets)
+            name = names.mirror(mirror.ref, mirror.split)
             spoken = {self._protocol(target) for target in mirror.targets}
-            if len(spoken) == 1 and not self._overlap(split):
+            if len(spoken) == 1 and self._fit_together(mirror.targets):
                 self._need_copies(name, mirror.targets, spoken.pop())
-                yield Copied(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator)
+                host = _hostname(mirror.targets[0])
+                yield Copied(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator, host=host)
                 continue
             total = sum(target.weight for target in mirror.targets)
             for target in mirror.targets:
                 one = names.mirror_of(name, target.ref.service)
                 self._need_copies(one, [target], self._protocol(target))
                 part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
-                yield Copied(cluster=one, numerator=part.numerator, denominator=part.denominator)
+                host = _hostname(target)
+                yield Copied(cluster=one, numerator=part.numerator, denominator=part.denominator, host=host)
 
     def _need_copies(self, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
         localities = tuple(self._localities(targets))
@@ -286,9 +295,11 @@ class Planner:
         spoken = target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
         return spoken if spoken.is_http else Protocol.TCP  # what is not looked at is called alike
 
-    def _overlap(self, split: Split) -> bool:
-        places = [(item.address, item.port) for target in split.targets for item in self._ready.get(target.ref, ())]
-        return len(places) != len(set(places))
+    def _fit_together(self, targets: Sequence[Target]) -> bool:
+        """Say whether backends can be in one cluster: it has each address once, or is of one name that is resolved."""
+        found = [item for target in targets for item in self._ready.get(target.ref, ())]
+        places = {(item.address, item.port) for item in found}
+        return len(places) == len(found) and (len(targets) == 1 or not any(item.resolved for item in found))
 
     def _localities(self, targets: Iterable[Target]) -> Iterator[Locality]:
         for target in targets:
@@ -300,6 +311,10 @@ class Planner:
                     server_name=server_name(target.ref, self._domain) if self._domain else "",
                     opaque=target.ref in self._opaque,
                 )
+
+
+def _hostname(target: Target) -> str:
+    return target.filters.rewrite.hostname if target.filters.rewrite else ""
 
 
 def plan(

@@ -110,7 +110,7 @@ class View:
         found: dict[PortRef, tuple[Endpoint, ...]] = {}
         for front in self.mesh.frontends if self.is_redirected else ():
             for ref in (PortRef(front.service, port) for port in front.ports if not front.address):
-                new = {(item.address, item.port): item for item in self.ready.get(ref, ())}
+                new = {(item.address, item.port): item for item in self.ready.get(ref, ()) if not item.resolved}
                 found[ref] = tuple(item for place, item in new.items() if place not in taken)
                 taken |= new.keys()
         return found

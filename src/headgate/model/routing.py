@@ -19,6 +19,8 @@ LONGEST_CONNECTION_S = 60 * 60  # between proxies
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A place that serves now. `workload` is `namespace/pod` where it is known.
 
+    With `resolved`, the address is a DNS name outside the mesh, which proxies resolve.
+
     With `identity`, a proxy that has one itself calls it with mutual TLS, and it must prove to be that.
     """
 
@@ -26,6 +28,7 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
     port: int
     workload: str = ""
     identity: str = ""
+    resolved: bool = False
 
 
 class Endpoints(Value, frozen=True, kw_only=True):

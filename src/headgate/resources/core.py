@@ -23,6 +23,7 @@ class ServiceSpec(Input, frozen=True, kw_only=True):
 
     cluster_ip: str = field(name="clusterIP", default="")
     type: str = "ClusterIP"
+    external_name: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
 

@@ -1,0 +1,211 @@
+"""ExternalName Services get traffic: shares, Hosts, copies and connections, compiled from objects, in a real Envoy (R5).
+
+The names are replaced by `localhost` after the compiler: it refuses that name, and tests reach nothing but loopback.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec import structs
+from tests.e2e.manifests import split
+from tests.e2e.rig import NODE, Rig
+from tests.e2e.wire import Where
+from tests.e2e.world import until
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.report import Compiled
+from headgate.control.feed import snapshot_of
+from headgate.envoy.view import Node
+from headgate.model.evaluate import Request, decide
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Mesh
+from headgate.resources.registry import key_of
+from headgate.settings import Settings
+
+ROOT, EDGE = "127.0.0.9", "127.0.0.10"
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Rig]:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(envoy: Rig) -> Rig:
+    for name in ("inside", "outside"):
+        envoy.echo(name)
+    return envoy
+
+
+def service(name: str, port: int, *, protocol: str = "http", **spec: Any) -> dict[str, Any]:
+    ports = [{"name": "main", "port": port, "appProtocol": protocol}]
+    return obj("v1", "Service", name, spec={"ports": ports, **spec})
+
+
+def obj(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", **fields.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def endpoints(name: str, port: int) -> dict[str, Any]:
+    return obj(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        name,
+        metadata={"labels": {"kubernetes.io/service-name": name}},
+        addressType="IPv4",
+        ports=[{"name": "main", "port": port}],
+        endpoints=[{"addresses": ["127.0.0.1"]}],
+    )
+
+
+def parsed(manifest: str) -> dict[str, Any]:
+    found = json.loads(manifest)
+    return found | {"metadata": found["metadata"] | {"namespace": "default"}}
+
+
+def compiled(*objects: dict[str, Any]) -> Compiled:
+    return compile_mesh(snapshot_of({key_of(item): item for item in objects}), Settings())
+
+
+def mesh(*objects: dict[str, Any]) -> Mesh:
+    found = compiled(*objects)
+    assert [item for item in found.report.findings if item.about.kind != "Gateway"] == []
+
+    def local(place: Endpoint) -> Endpoint:
+        return structs.replace(place, address="localhost") if place.resolved else place
+
+    entries = tuple(
+        structs.replace(entry, ready=tuple(local(place) for place in entry.ready)) for entry in found.mesh.endpoints
+    )
+    return structs.replace(found.mesh, endpoints=entries)
+
+
+def world(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict[str, Any], ...]:
+    """Return the Services `root`, `inside` and `outside`, all on the port of the backend `outside` (R35)."""
+    port = rig.echoes["outside"].port
+    return (
+        service("root", port, protocol=protocol, clusterIP=ROOT),
+        service("inside", port, protocol=protocol, clusterIP="127.0.0.8"),
+        endpoints("inside", rig.echoes["inside"].port),
+        service("outside", port, protocol=protocol, type="ExternalName", externalName="API.example.com."),
+        *more,
+    )
+
+
+def who(rig: Rig, where: Where, count: int = 40) -> Counter[str]:
+    return Counter(rig.ask(where=where, host="root").who for _ in range(count))
+
+
+def hosts(rig: Rig, name: str) -> set[str]:
+    return {seen.headers["host"] for seen in rig.echo_all(name)}
+
+
+def test_a_share_of_a_split_goes_to_a_name_with_its_host(rig: Rig) -> None:
+    where = Where(ROOT, rig.echoes["outside"].port)
+    weights = parsed(split("canary", "root", {"inside": 0, "outside": 1}))
+    rig.offer(mesh(*world(rig, weights)))
+    rig.reach(where=where, host="root")
+    assert who(rig, where) == {"outside": 40}
+    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
+    rig.offer(mesh(*world(rig, weights)))
+    assert set(who(rig, where)) == {"inside", "outside"}
+    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    assert hosts(rig, "inside") == {"root"}
+
+
+def test_connections_are_shared_with_a_name(rig: Rig) -> None:
+    where = Where(ROOT, rig.echoes["outside"].port)
+    weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
+    rig.offer(mesh(*world(rig, weights, protocol="tcp")))
+    rig.reach(where=where, host="root")
+    assert set(who(rig, where)) == {"inside", "outside"}
+    assert hosts(rig, "outside") == {"root"}  # nobody reads what is in a connection
+
+
+def test_the_name_itself_is_called_through_the_http_proxy(rig: Rig) -> None:
+    proxy = rig.free()
+    where = Where(ROOT, rig.echoes["outside"].port)
+    found = mesh(*world(rig))
+    rig.offer(found, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    host = f"Outside.default.svc.cluster.local.:{where.port}"
+    assert rig.reach(where=proxy, host=host).who == "outside"
+    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    (portion,) = decide(found, host, Request(authority=host)).shares
+    assert portion.ref == PortRef("default/outside", where.port)
+
+
+def test_routes_and_mirrors_lead_to_a_name(rig: Rig) -> None:
+    """A filter of the route that sets the host wins over the name."""
+    entrance, backend = rig.free(), rig.echoes["outside"].port
+    manifest = f"""
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: default}}
+spec: {{gatewayClassName: headgate, listeners: [{{name: http, port: {entrance.port}, protocol: HTTP}}]}}
+status: {{addresses: [{{value: {EDGE}}}]}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: web, namespace: default}}
+spec:
+  parentRefs: [{{name: edge}}]
+  rules:
+    - matches: [{{path: {{value: /copied}}}}]
+      backendRefs: [{{name: inside, port: {backend}}}]
+      filters: [{{type: RequestMirror, requestMirror: {{backendRef: {{name: outside, port: {backend}}}}}}}]
+    - matches: [{{path: {{value: /rewritten}}}}]
+      backendRefs: [{{name: outside, port: {backend}}}]
+      filters: [{{type: URLRewrite, urlRewrite: {{hostname: other.example}}}}]
+    - backendRefs: [{{name: outside, port: {backend}}}]
+"""
+    where = Where(EDGE, entrance.port)
+    rig.offer(mesh(*world(rig, *yaml.safe_load_all(manifest))))
+    assert rig.reach(where=where).who == "outside"
+    assert hosts(rig, "outside") == {f"api.example.com:{backend}"}
+    assert rig.ask("/rewritten", where=where).who == "outside"
+    assert hosts(rig, "outside") == {"other.example"}
+    assert rig.ask("/copied", where=where, host="shop.example").who == "inside"
+    until(lambda: rig.echoes["outside"].seen, "the copy")
+    assert hosts(rig, "outside") == {f"api.example.com:{backend}"}
+    assert hosts(rig, "inside") == {"shop.example"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("localhost", "is this machine itself"),
+        ("a.localhost", "is this machine itself"),
+        ("169.254.169.254", "is an address"),
+        ("web.shop.svc.cluster.local.", "a name of this mesh"),
+        ("web.shop.svc", "a name of this mesh"),
+        ("", "is missing"),
+        ("a_b", "is no DNS name"),
+    ],
+)
+def test_what_is_not_resolved_says_so_and_gets_nothing(rig: Rig, name: str, words: str) -> None:
+    found = compiled(service("outside", 8080, type="ExternalName", externalName=name))
+    (finding,) = found.report.findings
+    assert (finding.reason.value, finding.field) == ("NameNotResolved", "spec.externalName")
+    assert words in finding.message
+    proxy = rig.free()
+    rig.offer(found.mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    assert rig.reach(where=proxy, host="outside:8080").status == 503
+
+
+def test_a_service_that_lists_no_ports_has_those_of_the_web() -> None:
+    found = compiled(obj("v1", "Service", "outside", spec={"type": "ExternalName", "externalName": "api.example.com"}))
+    assert [table.protocol.value for table in found.mesh.tables] == ["http", "tls"]
+    assert [(item.address, item.port) for entry in found.mesh.endpoints for item in entry.ready] == [
+        ("api.example.com", 80),
+        ("api.example.com", 443),
+    ]
+    assert found.report.findings == ()
