@@ -41,7 +41,7 @@ def proxy(world: World) -> Serve:
 
 
 def response(backend: str = "", status: int = 200, body: str = "ok") -> str:
-    told = f"x-headgate-backend: default/{backend}\r\nx-headgate-pod: default/{backend}-0\r\n" if backend else ""
+    told = f"x-headgate-backend: default/{backend}\r\nx-headgate-pod: default/{backend}-0:8080 \r\n" if backend else ""
     return f"HTTP/1.1 {status} Any\r\ncontent-length: {len(body)}\r\n{told}\r\n{body}"
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from headgate.cli.wire import Connection, Header
 from headgate.envoy.listeners import BACKEND_HEADER, POD_HEADER
 from headgate.envoy.peers import DENIED
+from headgate.envoy.telemetry import parse_pod
 from headgate.errors import ProxyError
 from headgate.resources.meta import Value
 
@@ -54,7 +55,7 @@ class Tally:
 
     def add(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """Count an answer. The application's own 4xx is an answer like any; a 5xx, or a proxy's 4xx, is a failure."""
-        backend, pod = headers.get(BACKEND_HEADER, "-"), headers.get(POD_HEADER, "-")
+        backend, pod = headers.get(BACKEND_HEADER, "-"), parse_pod(headers.get(POD_HEADER, "-")).pod
         served = backend not in {"", "-"}
         self.statuses[status] += 1
         if served:
