@@ -7,6 +7,8 @@ from tests.properties.worlds import key_of, named
 
 pytestmark = pytest.mark.e2e
 
+TIME = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+
 
 def world(pattern):
     """Return a Service `a` whose requests with a fitting `x-a` go to `b`."""
@@ -63,3 +65,20 @@ def test_several_values_of_a_header_are_one(lab, pattern):
     mesh = lab.serve(world(pattern)).mesh
     for values in (("a", "b"), ("", "", "b"), ("b",), ("a", "a")):
         check(lab, mesh, sent(*values))
+
+
+@pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
+def test_a_rule_and_a_match_both_limit_the_path_whatever_the_case_of_the_host(lab, host):
+    """The proxy has no route for a host with capital letters before it lowers them, and routes enable filters."""
+    rule = {
+        "matches": [{"path": {"type": "PathPrefix", "value": "/a"}}],
+        "backendRefs": [{"name": "a", "port": 8080}],
+    }
+    parent = {"group": "", "kind": "Service", "name": "a"}
+    found = (
+        named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m", "pathRegex": ".*b"}]}),
+        named("HTTPRoute", "default", "r", metadata=TIME, spec={"parentRefs": [parent], "rules": [rule]}),
+    )
+    mesh = lab.serve(world("") | {key_of(obj): obj for obj in found}).mesh
+    for target in ("/a/b", "/a", "/a?b", "/b"):
+        check(lab, mesh, sent()._replace(via="proxy", authority=host, target=target))

@@ -114,9 +114,11 @@ def test_in_random_ramps_each_user_changes_side_at_most_once(world: World, names
 
 
 @pytest.mark.usefixtures("backends")
-def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str) -> None:
+@pytest.mark.parametrize("name", ["", "web", "Web"])
+def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str, name: str) -> None:
+    """At the Service's address, and through the proxy by its name in any case."""
     put(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
-    request = world.request("web", 8080, namespace=namespace)
+    request = world.request(name or "web", 8080, namespace=namespace, via="proxy" if name else "address")
     seen = Counter[str]()
     for _ in range(TIMES):
         first = world.ask(request)

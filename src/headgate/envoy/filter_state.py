@@ -17,9 +17,13 @@ PATH = "headgate.path"
 
 def state_filter() -> pb.HttpFilter:
     """Return the filter; it does nothing but on routes that enable it."""
+    return pb.HttpFilter(name=FILTER, typed_config=pb.pack(writer()), disabled=True)
+
+
+def writer() -> pb.HttpSetFilterState:
+    """Return what writes the state of every request that comes to it."""
     state = [_state(IDENTITY, "%UNIQUE_ID%"), _state(PATH, "%PATH(NQ)%")]
-    config = pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
-    return pb.HttpFilter(name=FILTER, typed_config=pb.pack(config), disabled=True)
+    return pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
 
 
 def enable(route: pb.Route) -> None:

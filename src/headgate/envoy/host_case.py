@@ -1,6 +1,9 @@
 """Lower the host of a request to the HTTP proxy: Envoy compares the keys of scopes byte by byte (ADR 0002)."""
 
+from google.protobuf.message import Message
+
 from headgate.envoy import pb
+from headgate.envoy.filter_state import FILTER, writer
 
 _LOWER = """
 function envoy_on_request(request)
@@ -11,14 +14,21 @@ end
 """
 
 
-def lower_case_filter() -> pb.HttpFilter:
-    """Return the filter that lowers the host and selects the scope again; it runs only for hosts with capital letters."""
+def lower_case_filters() -> tuple[pb.HttpFilter, ...]:
+    """Return the filters that lower the host and select the scope again; they run only for hosts with capital letters.
+
+    Before that the request has no route, and Envoy asks routes for the filters that they enable only once: so the state
+    that a route may need is written here too.
+    """
     lower = pb.Lua(default_source_code=pb.DataSource(inline_string=_LOWER))
-    config = pb.ExtensionWithMatcher(
-        extension_config=pb.TypedExtensionConfig(name="envoy.filters.http.lua", typed_config=pb.pack(lower)),
-        xds_matcher=_without_capitals(),
-    )
-    return pb.HttpFilter(name="headgate.lower_case_host", typed_config=pb.pack(config))
+    return _with_capitals(f"{FILTER}_of_capitals", writer()), _with_capitals("headgate.lower_case_host", lower)
+
+
+def _with_capitals(name: str, config: Message) -> pb.HttpFilter:
+    """Return a filter that runs only for hosts with capital letters."""
+    extension = pb.TypedExtensionConfig(name=name, typed_config=pb.pack(config))
+    matching = pb.ExtensionWithMatcher(extension_config=extension, xds_matcher=_without_capitals())
+    return pb.HttpFilter(name=name, typed_config=pb.pack(matching))
 
 
 def _without_capitals() -> pb.XdsMatcher:

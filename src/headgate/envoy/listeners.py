@@ -3,7 +3,7 @@
 from headgate.envoy import names, pb, telemetry
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.filter_state import state_filter
-from headgate.envoy.host_case import lower_case_filter
+from headgate.envoy.host_case import lower_case_filters
 from headgate.envoy.sources import ads
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
@@ -137,7 +137,7 @@ def _http(
 
 def _by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
     """Return what finds a Service by the request's host, as DNS does: in any case, with or without a dot at the end."""
-    found = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(lower_case_filter(), *filters))
+    found = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(*lower_case_filters(), *filters))
     found.strip_trailing_host_dot = True
     return found
 
