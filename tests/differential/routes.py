@@ -34,6 +34,7 @@ HOSTNAMES = ((), (), (), ("a.example.com",), ("*.example.com",), ("*.b.example.c
 EXACT_PATHS = ("/", "/a", "/a/b", "/b/", "/ab")
 PREFIXES = ("/", "/a", "/a/", "/a/b", "/b", "/x")
 REGEXES = ("/a", "/(a|b)/?", "/.*", "/a\\d+", ".*b", "(?i)/A")
+REFERENCES = ("a", "a", "a", "b", "b", "c", "d", "gone")  # mostly the Services that are roots of splits
 TEXTS = ("1", "a", "yes", "12", "ab")
 PATTERNS = ("1|a", ".*", "[0-9]+", "a.?", "(?i)YES")
 MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
@@ -131,7 +132,7 @@ def _rule(draw):
                 "type": "RequestMirror",
                 "requestMirror": {"backendRef": {"name": name, "port": 8080}, **draw(st.sampled_from(FRACTIONS))},
             }
-            for name in draw(st.lists(st.sampled_from(("a", "b", "gone")), min_size=1, max_size=2, unique=True))
+            for name in draw(st.lists(st.sampled_from(REFERENCES), min_size=1, max_size=2, unique=True))
         ]
     return found
 
@@ -143,7 +144,7 @@ def _backends(draw):
             "port": draw(st.sampled_from((8080, 8080, 1080))),
             "weight": draw(st.sampled_from((0, 1, 1, 2, 9))),
         }
-        for name in draw(st.lists(st.sampled_from(("a", "b", "c", "d", "gone")), max_size=3, unique=True))
+        for name in draw(st.lists(st.sampled_from(REFERENCES), max_size=3, unique=True))
     ]
 
 
