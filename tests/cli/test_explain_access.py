@@ -120,6 +120,16 @@ def test_on_one_machine_the_gateway_passes_its_calls_on(explain: Callable[..., A
     assert "the gateway passes it on" in found["caller_note"]
 
 
+def test_the_port_of_health_checks_is_past_a_transparent_sidecar_without_any(explain: Callable[..., Any]) -> None:
+    """D26: nothing redirects it, so a Service that leads there reaches the application."""
+    led = service("led", ("server", "10.1.0.1"), port=80, behind=15020)
+    arrived = arrival(explain(world(*CLOSED, *led), "pod/three", url="http://led/"))
+    assert arrived["allowed"]
+    assert (
+        arrived["reason"] == "port 15020 is not redirected to its sidecar, so the request reaches the process past it"
+    )
+
+
 @pytest.mark.parametrize(
     ("server", "reason"),
     [

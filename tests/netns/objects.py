@@ -45,7 +45,7 @@ def served(name, address, pods, *, port, target, app="http"):
 
 
 def pod(name, address, *, account, sidecar=True, labels=None, excluded="", probe=None):
-    """A pod that runs; `probe` is the (port, path) of its readiness check."""
+    """A pod that runs and declares no port (D26); `probe` is the (port, path) of its readiness check."""
     annotations = ({SIDECAR: "transparent"} if sidecar else {}) | ({EXCLUDED_PORTS: excluded} if excluded else {})
     container = {"name": "app"}
     if probe:

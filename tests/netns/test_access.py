@@ -29,7 +29,7 @@ def test_the_example_of_003(example):  # R68
     assert example.run(talk(client, ECHO, b"raw")) == ("", "raw")
 
 
-def test_an_account_that_is_not_listed_is_refused_on_both(example):  # R68, R70
+def test_an_account_that_is_not_listed_is_refused_on_both(example):  # R68, R70; D26: no container declares the ports
     stranger = example.members["stranger"]
     refused = example.run(ask(stranger, WEB, path="/version"))
     assert (refused.status, "access denied" in refused.body) == (403, True)

@@ -16,7 +16,7 @@ from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
 from headgate.model.routing import Endpoint
-from headgate.model.workloads import Workload
+from headgate.model.workloads import PROBE_PORT, Workload
 from headgate.resources.meta import Value
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 
@@ -137,6 +137,9 @@ class Arrivals:
         port = port_of(workload, endpoint.port)
         if port is None and endpoint.port in excluded_ports(self._snapshot.pods[workload.name]):
             why = f"its sidecar leaves port {endpoint.port} alone ({EXCLUDED_PORTS})"
+            return Admittance(allowed=True, why=why), ""
+        if endpoint.port == PROBE_PORT and workload.capture == "transparent" and not workload.probes:
+            why = f"port {PROBE_PORT} is not redirected to its sidecar, so the request reaches the process past it"
             return Admittance(allowed=True, why=why), ""
         if port is None and workload.capture == "explicit":
             why = f"its sidecar does not take port {endpoint.port}, so the request reaches the process past it"

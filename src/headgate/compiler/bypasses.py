@@ -2,7 +2,7 @@
 
 An explicit sidecar takes the ports that it got when the pod was placed: those that containers declare, and the numeric
 targetPorts of the Services that existed then. It does not take a port of a Service that came later. No sidecar takes the
-ports that its pod excludes.
+ports that its pod excludes, and the port of the proxy's health checks where the pod has none.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.unenforced import listed
 from headgate.compiler.workloads import excluded_ports, numbers_of
 from headgate.model.refs import PortRef
-from headgate.model.workloads import Workload
+from headgate.model.workloads import PROBE_PORT, Workload
 from headgate.resources.core import EndpointSlice
 from headgate.resources.pods import EXCLUDED_PORTS
 from headgate.settings import Settings
@@ -23,12 +23,13 @@ from headgate.settings import Settings
 class Bypass(NamedTuple):
     """A port of pods that a Service port leads to and that no sidecar takes.
 
-    The pods exclude it, or the Service selects them and came too late, or others wrote the Service's endpoints.
+    The pods exclude it, or the Service selects them and came too late, or others wrote the Service's endpoints, or it is
+    the port that redirection leaves to the proxy's health checks.
     """
 
     port: int
     ref: PortRef
-    cause: Literal["excluded", "late", "written"]
+    cause: Literal["excluded", "late", "written", "probes"]
 
 
 Bypasses = Mapping[str, tuple[Bypass, ...]]
@@ -43,6 +44,10 @@ _EXPLAINED = {
     "late": (
         "No container declares the port, and the Service did not lead there when the pods were created",
         "replace the pods (kubectl rollout restart)",
+    ),
+    "probes": (
+        "Connections to this port are not redirected, because the sidecar answers health checks there for pods that have some",
+        "let the application listen on another port",
     ),
     "written": (
         "No container declares the port, and no selector of a Service leads there",
@@ -62,6 +67,8 @@ def bypasses(snapshot: Snapshot, workloads: Iterable[Workload], settings: Settin
             elif item.capture == "explicit" and all(port != known.port for known in item.ports):
                 late = ref.service in snapshot.services_of(item.name)
                 found[item.name].append(Bypass(port, ref, "late" if late else "written"))
+            elif item.capture == "transparent" and port == PROBE_PORT and not item.probes:
+                found[item.name].append(Bypass(port, ref, "probes"))
     return {name: tuple(sorted(set(items))) for name, items in found.items()}
 
 
@@ -78,7 +85,9 @@ def messages(found: Bypasses, pods: Iterable[str], effect: str) -> Iterator[str]
 
 
 def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
-    return item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations
+    if item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations:
+        return True
+    return not item.probes and any(port.port == PROBE_PORT for port in item.ports)
 
 
 def _led(snapshot: Snapshot) -> Iterator[tuple[str, int, PortRef]]:

@@ -10,8 +10,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.config import CLUSTER, LISTENER
 from headgate.envoy.parts import Part
-from headgate.envoy.view import PROBE_PORT
-from headgate.model.workloads import Probe, Workload
+from headgate.model.workloads import PROBE_PORT, Probe, Workload
 
 
 def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]:

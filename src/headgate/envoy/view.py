@@ -15,7 +15,6 @@ from headgate.resources.meta import Value
 SIDECAR = "sidecar"  # begins the ids of sidecars: sidecar/<namespace>/<pod>
 OUTBOUND_PORT = 15001  # where a sidecar takes what its application sends: redirected, or as an HTTP proxy
 INBOUND_PORT = 15006  # where a transparent sidecar takes what is redirected from other pods
-PROBE_PORT = 15020  # where the orchestrator's health checks find a transparent sidecar
 TRANSPARENT_UID = 1337  # the user of a transparent sidecar, by which the redirection knows it
 
 

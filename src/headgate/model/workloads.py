@@ -8,6 +8,8 @@ from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
 
+PROBE_PORT = 15020  # where the orchestrator's health checks find a transparent sidecar
+
 
 class Stage(enum.Enum):
     """How far a workload is from plaintext to mutual TLS.
