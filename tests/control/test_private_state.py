@@ -1,4 +1,4 @@
-"""What others could read in the state directory is closed, renewed or refused at the start."""
+"""What other users could read in the state directory is closed, renewed or refused at the start."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ import pytest
 from headgate.control.ground import state_directory
 from headgate.control.instance import read_token
 from headgate.control.options import Options
-from headgate.control.private_state import close_to_others
+from headgate.control.private_state import restrict_to_owner
 from headgate.errors import HeadgateError
 from headgate.serve.certificate import certificate_in
 
@@ -86,4 +86,4 @@ async def test_an_open_directory_of_other_files_is_refused_and_left_alone(tmp_pa
 def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(HeadgateError, match=r"belongs to another user \(uid 12345\)"):
-        close_to_others(tmp_path)
+        restrict_to_owner(tmp_path)

@@ -205,7 +205,7 @@ def test_a_conflict_names_manager_and_field_and_force_takes_it() -> None:
     with pytest.raises(ApplyConflicts) as error:
         applied(live, wanted, owners, write("two", force=False))
     (conflict,) = error.value.conflicts
-    assert (conflict.who, conflict.field) == ('"one"', '.spec.servers[name="a",protocol="TCP"].size')
+    assert (conflict.owner_name, conflict.field) == ('"one"', '.spec.servers[name="a",protocol="TCP"].size')
     live, owners = applied(live, wanted, owners, write("two"))
     assert live["spec"]["servers"] == [{**server, "size": 2}]
     size = ("f:spec", "f:servers", 'k:{"name":"a","protocol":"TCP"}', "f:size")

@@ -1,4 +1,4 @@
-"""Server-side apply with the real kubectl: who owns which field, and what it means for the next apply."""
+"""Server-side apply with the real kubectl: the managers of fields, and what they mean for the next apply."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who owns which field after each kind of write, over HTTP."""
+"""The managers of fields after each kind of write, over HTTP."""
 
 import json
 from typing import Any
@@ -50,9 +50,11 @@ async def test_each_writer_owns_what_it_writes(client: Client) -> None:
     patched = await client.call("PATCH", f"{SPLITS}/web", labels, content_type=MERGE, user_agent="curl/8.1 (linux)")
     assert owners(patched)["curl", "Update", ""] == {"f:metadata": {"f:labels": {".": {}, "f:team": {}}}}
     status = {"status": {"proxies": {"total": 2}}}
-    told = await client.call("PATCH", f"{SPLITS}/web/status?fieldManager=teller", status, content_type=MERGE)
-    assert owners(told)["teller", "Update", "status"] == {"f:status": {".": {}, "f:proxies": {".": {}, "f:total": {}}}}
-    put = await client.call("PUT", f"{SPLITS}/web?fieldManager=putter", {**told.body, **split(v1=50, v2=10)})
+    answered = await client.call("PATCH", f"{SPLITS}/web/status?fieldManager=reporter", status, content_type=MERGE)
+    assert owners(answered)["reporter", "Update", "status"] == {
+        "f:status": {".": {}, "f:proxies": {".": {}, "f:total": {}}}
+    }
+    put = await client.call("PUT", f"{SPLITS}/web?fieldManager=putter", {**answered.body, **split(v1=50, v2=10)})
     assert owners(put)["putter", "Update", ""] == {"f:spec": {"f:backends": {BACKEND % "v1": {"f:weight": {}}}}}
     assert "f:weight" not in owners(put)["maker", "Update", ""]["f:spec"]["f:backends"][BACKEND % "v1"]
     assert ("curl", "Update", "") not in owners(put)  # the labels are gone

@@ -12,7 +12,7 @@ from msgspec import structs
 from headgate.control.admission import chain, deny_self_reference
 from headgate.control.instance import lock, lowest_port
 from headgate.control.options import Options
-from headgate.control.private_state import close_to_others
+from headgate.control.private_state import restrict_to_owner
 from headgate.local.addresses import Addresses, claim_range
 from headgate.local.gateways import ensure_class
 from headgate.local.injection import admit_sidecars
@@ -53,7 +53,7 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if options.ephemeral and new:
         stack.callback(shutil.rmtree, options.state, ignore_errors=True)
-    for message in close_to_others(options.state):
+    for message in restrict_to_owner(options.state):
         log.warning("%s", message)
     stack.enter_context(lock(options.state))
     return options.state

@@ -1,4 +1,4 @@
-"""The state directory belongs to one user: what is open to others is closed, and secrets that they could read are renewed."""
+"""The state directory belongs to one user: modes that let other users in are tightened, and exposed secrets are renewed."""
 
 import os
 import stat
@@ -9,12 +9,12 @@ from headgate.control.instance import LOCK, TOKEN
 from headgate.errors import HeadgateError
 from headgate.serve.certificate import KEY
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
 _REFUSED = frozenset({"token-secret"})  # its reader refuses it: whoever read it could sign tokens of proxies
 
 
-def close_to_others(state: Path) -> list[str]:
+def restrict_to_owner(state: Path) -> list[str]:
     """Give the state directory mode 0700 and its files 0600; return a message for each change.
 
     Raises HeadgateError for a directory of another user, or an open one that holds files of other programs.
@@ -22,17 +22,22 @@ def close_to_others(state: Path) -> list[str]:
     status = state.stat()
     if status.st_uid != os.geteuid():
         raise HeadgateError(
-            f"the state directory {state} belongs to another user (uid {status.st_uid}), who could read all Secrets "
-            "and keys in it; name a directory of your own with --state"
+            f"the state directory {state} belongs to another user (uid {status.st_uid}); that user could read all "
+            "Secrets and keys in it. Name a directory of your own with --state"
         )
     messages: list[str] = []
-    if mode := _open_to_others(status.st_mode):
+    if mode := _open_mode(status.st_mode):
         if not (state / LOCK).exists() and any(state.iterdir()):
             raise HeadgateError(
                 f"{state} is open to other users (mode {mode}) and holds files that are not headgate's; "
                 "name a directory of its own with --state"
             )
         state.chmod(0o700)
+        if _open_mode(state.stat().st_mode):
+            raise HeadgateError(
+                f"the file system of {state} keeps no modes, so other users can read the state directory; "
+                "name one on another file system with --state"
+            )
         messages.append(f"The state directory {state} was open to other users (mode {mode}); its mode is 0700 now.")
     return [*messages, *_closed_files(state)]
 
@@ -40,7 +45,7 @@ def close_to_others(state: Path) -> list[str]:
 def _closed_files(state: Path) -> Iterator[str]:
     for path in sorted(state.iterdir()):
         status = path.lstat()
-        mode = _open_to_others(status.st_mode)
+        mode = _open_mode(status.st_mode)
         if not mode or not stat.S_ISREG(status.st_mode) or path.name in _REFUSED:
             continue
         if what := _RENEWED.get(path.name):
@@ -54,6 +59,6 @@ def _closed_files(state: Path) -> Iterator[str]:
             yield f"{path} could be read by other users (mode {mode}); its mode is 0600 now."
 
 
-def _open_to_others(mode: int) -> str:
-    """Return the mode as octal digits when group or others have a right; empty when they have none."""
-    return f"{stat.S_IMODE(mode):04o}" if mode & _OTHERS else ""
+def _open_mode(mode: int) -> str:
+    """Return the mode as octal digits when group or other users have a right; empty when they have none."""
+    return f"{stat.S_IMODE(mode):04o}" if mode & _OTHER_USERS else ""

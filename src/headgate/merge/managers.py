@@ -1,7 +1,7 @@
 """The managers of an object's fields, and what becomes of them when it is written (`metadata.managedFields`).
 
-An update owns the fields that it changes. An apply owns the fields that it sets: those that it no longer sets go when no
-other manager owns them, and those that it would change under another manager are conflicts.
+An update owns the fields that it changes. An apply owns the fields that it sets: A field that it no longer sets
+is removed when no other manager owns it. A field of another manager that it would change is a conflict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ _UNOWNED = frozenset(
 
 
 class Manager(NamedTuple):
-    """Who writes: as which manager, how, in which version of the kind, and which subresource."""
+    """The author of a write: its name, its operation, the version that it writes, and its subresource."""
 
     name: str
     operation: Operation
@@ -44,7 +44,7 @@ class Manager(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        """What tells managers apart: one that applies is the same in every version."""
+        """What identifies the manager: one that applies is the same in every version."""
         version = self.api_version if self.operation == "Update" else ""
         return self.name, self.operation, version, self.subresource
 
@@ -71,7 +71,7 @@ class Conflict(NamedTuple):
     path: Path
 
     @property
-    def who(self) -> str:
+    def owner_name(self) -> str:
         """Name the owner as Kubernetes does."""
         manager = self.owner.manager
         if manager.operation == "Apply":
@@ -245,7 +245,7 @@ def _check(owners: Owners, own: Identity, seen: _Seen) -> None:
         if identity != own and found is not None:
             conflicts += [Conflict(owned, path) for path in sorted(owned.paths & found.touched)]
     if conflicts:
-        raise ApplyConflicts(sorted(conflicts, key=lambda conflict: (conflict.who, conflict.path)))
+        raise ApplyConflicts(sorted(conflicts, key=lambda conflict: (conflict.owner_name, conflict.path)))
 
 
 def _as_before(config: Object, last: Owned, write: Write) -> Owners:
@@ -278,7 +278,7 @@ def _pruned(new: Object, last: Owned, owners: Owners, write: Write) -> Object:
 
 
 def _with_owned(whole: Object, pruned: Object, owners: Owners, between: tuple[str, str], versions: Versions) -> Object:
-    """Return what was pruned in one version, with all that managers own who write another."""
+    """Return what was pruned in one version, with all that is owned by managers of another version."""
     version, other = between
     all_of_it, part = (_at(obj, version, other, versions) for obj in (whole, pruned))
     if all_of_it is None or part is None:

@@ -231,7 +231,7 @@ def _schema(target: Target) -> crd.Schema:
 def _write(
     target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
 ) -> Write:
-    """Return who writes, and when."""
+    """Return the description of a write that starts now."""
     served = target.served
     manager = Manager(options.manager, operation, served.api_version, subresource)
     return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)

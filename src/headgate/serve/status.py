@@ -92,17 +92,17 @@ def invalid(served: Served, name: str, causes: Sequence[Cause]) -> ApiError:
 def conflicting(error: ApplyConflicts) -> ApiError:
     """Answer for an apply that would change fields of other managers: 409 with each field and its manager."""
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {conflict.who}", "field": conflict.field}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {conflict.owner_name}", "field": conflict.field}
         for conflict in error.conflicts
     ]
     first, *more = error.conflicts
     if not more:
-        text = f"Apply failed with 1 conflict: conflict with {first.who}: {first.field}"
+        text = f"Apply failed with 1 conflict: conflict with {first.owner_name}: {first.field}"
     else:
         fields: dict[str, list[str]] = {}
         for conflict in error.conflicts:
-            fields.setdefault(conflict.who, []).append(f"- {conflict.field}")
-        lines = [line for who, listed in fields.items() for line in (f"conflicts with {who}:", *listed)]
+            fields.setdefault(conflict.owner_name, []).append(f"- {conflict.field}")
+        lines = [line for owner, listed in fields.items() for line in (f"conflicts with {owner}:", *listed)]
         listing = "\n".join(lines)
         text = f"Apply failed with {len(error.conflicts)} conflicts: {listing}"
     return ApiError(409, text, details={"causes": causes})
