@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 from tests.cluster.conftest import ADMIN, NOBODY, Cluster
+from tests.serve.inspected import Answers
 from tests.serve.metrics_world import FLOWS, Numbers, stored
 
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.serve.certificate import Certificate
+from headgate.serve.inspect import InspectApi
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_discovery import api_services
 from headgate.serve.metrics_front import Permissions, front_proxy
@@ -112,7 +114,9 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     root = cluster.root
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
     front = Latest(await front_proxy(cluster.api()))
-    app = create_metrics_app(MetricsApi(await stored(), Numbers(FLOWS)), front, Permissions(cluster.api()))
+    app = create_metrics_app(
+        MetricsApi(await stored(), Numbers(FLOWS)), front, Permissions(cluster.api()), InspectApi(Answers())
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         serving = asyncio.create_task(serve_metrics(app, listener, own, front))

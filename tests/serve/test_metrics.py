@@ -454,6 +454,7 @@ async def test_apiservices_for_a_cluster() -> None:
     """R81: below everything else, so that `kubectl get pods` goes on to mean pods."""
     found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM")}
     assert set(found) == {
+        "v1.inspect.headgate.dev",
         "v1beta1.traffic.metrics.k8s.io",
         "v1beta1.mesh.metrics.k8s.io",
         "v1alpha1.metrics.smi-spec.io",

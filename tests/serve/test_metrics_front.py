@@ -16,6 +16,7 @@ from msgspec import structs
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.serve.certificate import Certificate
+from headgate.serve.inspect import InspectApi
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_front import FrontProxy, Permissions, front_proxy, user_of
 from headgate.serve.metrics_server import create_metrics_app, keep_front_proxy, serve_metrics
@@ -23,6 +24,7 @@ from headgate.serve.status import ApiError
 
 from .conftest import Client
 from .front_authority import Authority
+from .inspected import Answers
 from .metrics_world import FLOWS, Numbers, stored
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
@@ -79,7 +81,9 @@ def rbac() -> Rbac:
 async def client(rbac: Rbac) -> Behind:
     store = await stored()
     metrics = MetricsApi(store, Numbers(FLOWS))
-    return Behind(create_metrics_app(metrics, Latest(FRONT), Permissions(rbac, clock=lambda: 0.0)), store)
+    return Behind(
+        create_metrics_app(metrics, Latest(FRONT), Permissions(rbac, clock=lambda: 0.0), InspectApi(Answers())), store
+    )
 
 
 async def test_who_is_passed_on_and_allowed_gets_an_answer(client: Behind, rbac: Rbac) -> None:
@@ -177,6 +181,7 @@ async def test_discovery_is_asked_for_by_its_path(client: Behind, rbac: Rbac) ->
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     answer = await client.call("GET", "/apis", accept=accept, **JANE)
     assert {one["metadata"]["name"] for one in answer.body["items"]} == {
+        "inspect.headgate.dev",
         "traffic.metrics.k8s.io",
         "mesh.metrics.k8s.io",
         "metrics.smi-spec.io",
@@ -361,3 +366,40 @@ async def test_a_new_ca_holds_without_a_restart(rbac: Rbac, certificate: Certifi
             await asyncio.sleep(0)  # a connection of the change itself may still meet the old server
         old.write(tmp_path, "front-proxy")
         assert await asked(port, certificate, certificates[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "attributes"),
+    [
+        ("proxies", {"resource": "proxies", "verb": "list"}),
+        ("namespaces/b/proxies/two", {"resource": "proxies", "verb": "get", "namespace": "b", "name": "two"}),
+        (
+            "namespaces/b/proxies/two/config?content=true",
+            {"resource": "proxies", "subresource": "config", "verb": "get", "namespace": "b", "name": "two"},
+        ),
+        ("namespaces/b/findings", {"resource": "findings", "verb": "list", "namespace": "b"}),
+        ("meshstatuses/mesh", {"resource": "meshstatuses", "verb": "get", "name": "mesh"}),
+    ],
+)
+async def test_the_inspect_api_asks_rbac_by_resource(
+    client: Behind, rbac: Rbac, path: str, attributes: dict[str, str]
+) -> None:
+    """D29: who may see the state of proxies need not be allowed to see their configuration."""
+    assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1/{path}", **JANE)).code == 200
+    group = {"group": "inspect.headgate.dev", "version": "v1"}
+    assert [asked["resourceAttributes"] for asked in rbac.asked] == [group | attributes]
+
+
+async def test_the_inspect_api_lets_nobody_in_directly_and_nobody_do_what_rbac_forbids(
+    client: Behind, rbac: Rbac
+) -> None:
+    path = "/apis/inspect.headgate.dev/v1/namespaces/b/proxies/two/config"
+    rbac.rule = lambda _spec: False
+    answer = await client.call("GET", path, **JANE)
+    assert answer.code == 403
+    assert (
+        'proxies.inspect.headgate.dev "two" is forbidden: User "jane" cannot get resource "proxies/config"'
+        in (answer.body["message"])
+    )
+    client.certified = None
+    assert (await client.call("GET", path, **JANE)).code == 401

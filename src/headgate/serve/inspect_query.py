@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from headgate.resources.inspect import GROUP, VERSION
 from headgate.resources.meta import Value
+from headgate.serve.attributes import Attributes
 from headgate.serve.status import no_such_path
 
 
@@ -44,6 +45,19 @@ class Asked(NamedTuple):
     def verb(self) -> str:
         """The verb that RBAC knows it by."""
         return "get" if self.name else "list"
+
+    @property
+    def attributes(self) -> Attributes:
+        """What RBAC knows it by."""
+        return Attributes(
+            group=GROUP,
+            version=VERSION,
+            resource=self.resource.plural,
+            subresource=self.subresource,
+            verb=self.verb,
+            namespace=self.namespace,
+            name=self.name,
+        )
 
 
 def is_inspect(group: str, version: str) -> bool:

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from headgate.resources import inspect
 from headgate.resources.meta import Object
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.serve.metrics_faces import EDGES, FACES, SPLITS, face_of, is_cluster_scoped, told_apart
@@ -44,7 +45,7 @@ def _row(plural: str, verbs: Sequence[str]) -> dict[str, Any]:
 
 
 def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:
-    """Return an APIService for each face, which lead to `service` (`namespace/name`).
+    """Return an APIService for each face and for the inspect API, which lead to `service` (`namespace/name`).
 
     `authority` is the PEM of who signed its certificate.
     """
@@ -53,15 +54,15 @@ def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Ob
         {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {"name": f"{face.version}.{face.group}"},
+            "metadata": {"name": f"{version}.{group}"},
             "spec": {
-                "group": face.group,
-                "version": face.version,
+                "group": group,
+                "version": version,
                 "service": {"namespace": namespace, "name": name, "port": port},
                 "caBundle": base64.b64encode(authority).decode(),
                 "groupPriorityMinimum": _GROUP_PRIORITY,
                 "versionPriority": _VERSION_PRIORITY,
             },
         }
-        for face in FACES
+        for group, version in ((inspect.GROUP, inspect.VERSION), *((face.group, face.version) for face in FACES))
     )

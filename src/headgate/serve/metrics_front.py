@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.errors import HeadgateError, ProxyError
 from headgate.resources.meta import Input, Object, Value
-from headgate.serve.metrics_query import Question
+from headgate.serve.attributes import Attributes
 from headgate.serve.status import ApiError
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -138,21 +138,10 @@ class Permissions:
         self._clock = clock
         self._allowed: dict[bytes, float] = {}
 
-    async def check(self, user: User, asked: Question) -> None:
-        """Check that a user may ask a question. Raises ApiError 403, 503."""
-        attributes = {
-            "group": asked.face.group,
-            "version": asked.face.version,
-            "resource": asked.plural,
-            "subresource": "edges" if asked.edges else "",
-            "verb": asked.verb,
-            "namespace": asked.namespace,
-            "name": asked.ref.name,
-        }
-        if not await self._may(
-            user, {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
-        ):
-            raise _forbidden(user, asked)
+    async def check(self, user: User, wanted: Attributes) -> None:
+        """Check that a user may do what a request asks for. Raises ApiError 403, 503."""
+        if not await self._may(user, {"resourceAttributes": wanted.written()}):
+            raise _forbidden(user, wanted)
 
     async def check_path(self, user: User, path: str) -> None:
         """Check that a user may read what the server says of itself. Raises ApiError 403, 503."""
@@ -182,12 +171,12 @@ class Permissions:
             self._allowed[key] = now + _REMEMBERED_S
 
 
-def _forbidden(user: User, asked: Question) -> ApiError:
-    where = f' in the namespace "{asked.namespace}"' if asked.namespace else " at the cluster scope"
-    name = f' "{asked.ref.name}"' if asked.ref.name else ""
+def _forbidden(user: User, wanted: Attributes) -> ApiError:
+    where = f' in the namespace "{wanted.namespace}"' if wanted.namespace else " at the cluster scope"
+    name = f' "{wanted.name}"' if wanted.name else ""
     return ApiError(
         403,
-        f'{asked.plural}.{asked.face.group}{name} is forbidden: User "{user.name}" cannot {asked.verb} resource'
-        f' "{asked.resource}" in API group "{asked.face.group}"{where}',
-        details={"group": asked.face.group, "kind": asked.plural, **({"name": asked.ref.name} if name else {})},
+        f'{wanted.resource}.{wanted.group}{name} is forbidden: User "{user.name}" cannot {wanted.verb} resource'
+        f' "{wanted.full_resource}" in API group "{wanted.group}"{where}',
+        details={"group": wanted.group, "kind": wanted.resource, **({"name": wanted.name} if name else {})},
     )

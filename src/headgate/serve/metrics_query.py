@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headgate.serve.attributes import Attributes
 from headgate.serve.metrics_faces import EDGES, SPLITS, Face, is_cluster_scoped
 from headgate.serve.status import ApiError, no_such_path
 from headgate.telemetry.answers import Grouping
@@ -25,19 +26,17 @@ class Question(NamedTuple):
     edges: bool = False
 
     @property
-    def verb(self) -> str:
-        """The verb that RBAC knows it by."""
-        return "get" if self.ref.name else "list"
-
-    @property
-    def resource(self) -> str:
-        """The resource that RBAC knows it by: `pods`, `pods/edges` (R99, R100)."""
-        return f"{self.plural}/{EDGES}" if self.edges else self.plural
-
-    @property
-    def namespace(self) -> str:
-        """The namespace that RBAC looks in; a Namespace is in itself, as everywhere in Kubernetes."""
-        return self.ref.name if self.plural == "namespaces" else self.ref.namespace
+    def attributes(self) -> Attributes:
+        """What RBAC knows it by (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
+        return Attributes(
+            group=self.face.group,
+            version=self.face.version,
+            resource=self.plural,
+            subresource=EDGES if self.edges else "",
+            verb="get" if self.ref.name else "list",
+            namespace=self.ref.name if self.plural == "namespaces" else self.ref.namespace,
+            name=self.ref.name,
+        )
 
 
 def question(face: Face, parts: list[str]) -> Question:

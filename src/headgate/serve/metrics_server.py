@@ -1,4 +1,6 @@
-"""The metrics API behind an APIService: a server of its own, which a cluster's API server passes requests on to (R81, R99)."""
+"""The metrics API and the inspect API behind APIServices: a server of its own, to which a cluster's API server passes requests
+on (R81, R99, D29).
+"""
 
 import asyncio
 import logging
@@ -15,9 +17,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headgate.errors import ProxyError
 from headgate.latest import Latest
-from headgate.serve import discovery, media
+from headgate.resources import inspect as inspection
+from headgate.serve import discovery, inspect_query, media
 from headgate.serve.certificate import Certificate
 from headgate.serve.guard import guarded
+from headgate.serve.inspect import InspectApi
 from headgate.serve.listening import Server
 from headgate.serve.metrics import MetricsApi
 from headgate.serve.metrics_faces import FACES, face_of
@@ -35,17 +39,23 @@ _CLIENT_NAME = "client_cert_name"
 _REFRESH_SECONDS = 60.0
 
 
-def create_metrics_app(metrics: MetricsApi, front: Latest[FrontProxy], permissions: Permissions) -> Starlette:
-    """Return the API for requests that the API server in front passes on."""
-    server = _Front(metrics, front, permissions)
+def create_metrics_app(
+    metrics: MetricsApi, front: Latest[FrontProxy], permissions: Permissions, inspect: InspectApi | None = None
+) -> Starlette:
+    """Return the APIs for requests that the API server in front passes on."""
+    server = _Front(metrics, front, permissions, inspect)
     return Starlette(routes=[Route("/{path:path}", server.answer, methods=list(_METHODS))])
 
 
 class _Front:
     """Lets nobody in who is not passed on, and nobody do what RBAC does not allow; every error becomes a Status."""
 
-    def __init__(self, metrics: MetricsApi, front: Latest[FrontProxy], permissions: Permissions) -> None:
+    def __init__(
+        self, metrics: MetricsApi, front: Latest[FrontProxy], permissions: Permissions, inspect: InspectApi | None
+    ) -> None:
         self._metrics = metrics
+        self._inspect = inspect
+        self._groups = (inspection.GROUP, *_GROUPS) if inspect else _GROUPS
         self._front = front
         self._permissions = permissions
 
@@ -62,32 +72,36 @@ class _Front:
         face = face_of(*parts[1:3]) if len(parts) > 3 and parts[0] == "apis" else None
         if face:
             asked = question(face, parts[3:])
-            await self._permissions.check(user, asked)
+            await self._permissions.check(user, asked.attributes)
             return await self._metrics.answer(request, asked)
+        if self._inspect and len(parts) > 3 and parts[0] == "apis" and inspect_query.is_inspect(*parts[1:3]):
+            inspected = inspect_query.asked_of(parts[3:])
+            await self._permissions.check(user, inspected.attributes)
+            return await self._inspect.answer(request, inspected)
         await self._permissions.check_path(user, path)
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {path}")
-        return _described(request, parts)
+        return _described(request, parts, self._groups)
 
 
-def _described(request: Request, parts: Sequence[str]) -> Response:
+def _described(request: Request, parts: Sequence[str], groups: Sequence[str]) -> Response:
     """Answer what the server says of itself: its groups, and nothing of those that it does not have."""
     match parts:
         case ["apis"]:
-            return _all_groups(request)
-        case ["apis", group] if group in _GROUPS:
+            return _all_groups(request, groups)
+        case ["apis", group] if group in groups:
             return media.answer(discovery.group(group))
-        case ["apis", group, version] if group in _GROUPS:
+        case ["apis", group, version] if group in groups:
             return media.answer(discovery.resource_list(group, version))
         case _:
             raise no_such_path()
 
 
-def _all_groups(request: Request) -> Response:
+def _all_groups(request: Request, groups: Sequence[str]) -> Response:
     form = media.wanted_form(request.headers.get("accept", ""), (_DISCOVERY,))
     if not form.shape:
-        return media.answer(discovery.group_list(_GROUPS))
-    response = media.answer(discovery.aggregated(form.version, core=False, only=_GROUPS))
+        return media.answer(discovery.group_list(groups))
+    response = media.answer(discovery.aggregated(form.version, core=False, only=groups))
     response.headers["content-type"] = f"{media.JSON};g=apidiscovery.k8s.io;v={form.version};as={_DISCOVERY}"
     return response
 
