@@ -76,17 +76,17 @@ def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, se
 def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str], past: Bypasses) -> Iterator[Finding]:
     for item in found:
         account = accounts[item.about]
-        nobody = f"no pod runs as ServiceAccount {account} (yet); set serviceAccountName in the pod template, or mend the name"
+        unselected = f"no pod runs as ServiceAccount {account} (yet); set serviceAccountName in the pod template, or mend the name"
         effect = "every client may do everything"
-        yield from unenforced.findings(item, DESTINATION, nobody=nobody, effect=effect)
+        yield from unenforced.findings(item, DESTINATION, unselected=unselected, effect=effect)
         yield from _bypassed(item, DESTINATION, past, effect)
 
 
 def _about_configs(found: Iterable[Selected], past: Bypasses) -> Iterator[Finding]:
     for item in found:
-        nobody = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
+        unselected = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
         effect = "these pods take plaintext and send plaintext"
-        yield from unenforced.findings(item, SELECTOR, nobody=nobody, effect=effect, remedy=_REPLACE)
+        yield from unenforced.findings(item, SELECTOR, unselected=unselected, effect=effect, remedy=_REPLACE)
         yield from _bypassed(item, SELECTOR, past, "every client may send plaintext")
 
 

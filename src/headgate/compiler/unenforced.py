@@ -23,10 +23,10 @@ def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
     )
 
 
-def findings(found: Selected, field: str, *, nobody: str, effect: str, remedy: str = LABEL) -> Iterator[Finding]:
-    """Yield a finding when nothing is selected (`nobody`), and one when pods have no sidecar: its `effect` and `remedy`."""
+def findings(found: Selected, field: str, *, unselected: str, effect: str, remedy: str = LABEL) -> Iterator[Finding]:
+    """Yield a finding when nothing is selected (`unselected`), and one when pods have no sidecar: its `effect` and `remedy`."""
     if not (found.workloads or found.without_sidecar):
-        yield Finding(about=found.about, reason=Reason.NO_PODS, field=field, message=nobody)
+        yield Finding(about=found.about, reason=Reason.NO_PODS, field=field, message=unselected)
     if found.without_sidecar:
         message = f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar: {effect}. {remedy}"
         yield Finding(about=found.about, reason=Reason.NOT_ENFORCED, field=field, message=message)
