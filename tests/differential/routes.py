@@ -62,6 +62,21 @@ def http_route(draw, name, time):
     return named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
 
 
+def route_to_root(draw, name, time):
+    """Return an HTTPRoute whose rules name the Service `a` as a backend, a mirror, or both."""
+    obj = http_route(draw, name, time)
+    for rule in obj["spec"]["rules"]:
+        if "backendRefs" in rule and draw(st.booleans()):
+            rule["backendRefs"] = [
+                {"name": "a", "port": 8080},
+                *draw(st.sampled_from(([], [{"name": "d", "port": 8080}]))),
+            ]
+        if "filters" not in rule and draw(st.booleans()):
+            mirror = {"backendRef": {"name": "a", "port": 8080}, **draw(st.sampled_from(FRACTIONS))}
+            rule["filters"] = [{"type": "RequestMirror", "requestMirror": mirror}]
+    return obj
+
+
 def grpc_route(draw, name, time):
     """Return a GRPCRoute for the Gateway."""
     spec = {"parentRefs": [{"name": GATEWAY}], "rules": [_grpc_rule(draw) for _ in range(draw(st.integers(1, 2)))]}

@@ -14,7 +14,7 @@ from tests.differential import routes
 from tests.differential.content import misplaced_content
 from tests.differential.expectation import disagreement, expected, misplaced_copies, place_of, request_of
 from tests.differential.features import protocols
-from tests.differential.worlds import requests, worlds
+from tests.differential.worlds import requests, root_worlds, worlds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
@@ -33,7 +33,7 @@ def hold(lab):
     seen = Counter()
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
-    @given(worlds(protocols()), st.lists(requests(), min_size=4, max_size=10, unique=True))
+    @given(st.one_of(worlds(protocols()), root_worlds()), st.lists(requests(), min_size=4, max_size=10, unique=True))
     def each(world, sent):
         note("---\n".join(yaml.safe_dump(lab.placed(obj), sort_keys=False) for obj in world.values()))
         mesh = lab.serve(world).mesh

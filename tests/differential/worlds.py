@@ -163,6 +163,22 @@ def worlds(draw, protocols=()):
     return {key_of(obj): obj for obj in found}
 
 
+@st.composite
+def root_worlds(draw):
+    """Return objects by key, where rules and mirrors name a root of splits with and without matches (D13)."""
+    found = [obj for index, place in enumerate(PLACES) for obj in services(draw, place, index, ())]
+    for name, matches in (("s0", GROUPS[:1]), ("s1", GROUPS[1:]), ("s2", ())):
+        obj = splits(draw, name)
+        obj["metadata"]["namespace"], obj["spec"]["service"] = "default", "a"
+        obj["spec"].pop("matches", None)
+        if matches:
+            obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": group} for group in matches]
+        found.append(obj)
+    found += [groups(draw, name) for name in GROUPS]
+    found += [*routes.gateway("address-100"), *(routes.route_to_root(draw, f"r{n}", draw(TIMES)) for n in range(2))]
+    return {key_of(obj): obj for obj in found}
+
+
 class Sent(NamedTuple):
     """A request for a Service; `via` its address, the HTTP proxy (where the authority chooses the Service), or a Gateway."""
 
