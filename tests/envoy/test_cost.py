@@ -16,6 +16,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 OWN = 5  # a sidecar's certificate, its HTTP proxy, and a listener, a cluster and routes for its pod's port
+ADDRESS = 4  # what leads to its pod's address: routes, a cluster, endpoints and a scope, once for all proxies
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 
@@ -48,7 +49,7 @@ def test_a_change_of_a_weight_is_encoded_once_and_sent_once_to_each_sidecar(serv
 @pytest.mark.parametrize("services", [10, 100])
 def test_a_further_sidecar_is_encoded_what_is_its_own(services):
     fewer, more = (Sidecars(services, sidecars).build(split(0, 90)).encoded for sidecars in (2, 9))
-    assert more - fewer == (9 - 2) * OWN
+    assert more - fewer == (9 - 2) * (OWN + ADDRESS)
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])

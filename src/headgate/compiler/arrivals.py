@@ -99,10 +99,10 @@ class Arrivals:
         self._snapshot = snapshot
         self._caller = caller
 
-    def at(self, ref: PortRef, request: Request) -> tuple[Arrival, ...]:
-        """Return what becomes of a request at each ready endpoint of a Service port."""
+    def at(self, ref: PortRef, request: Request, only: Endpoint | None = None) -> tuple[Arrival, ...]:
+        """Return what becomes of a request at each ready endpoint of a Service port, or at one of them."""
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
-        return tuple(self._arrival(endpoint, ref, request) for endpoint in ready)
+        return tuple(self._arrival(endpoint, ref, request) for endpoint in ready if only in (None, endpoint))
 
     @cached_property
     def _workloads(self) -> Mapping[str, Workload]:

@@ -196,7 +196,7 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
         status=portion.status,
         reason=portion.reason,
         filters=tuple(_filters(portion.filters)),
-        arrivals=arrivals.at(portion.ref, sent) if portion.ref and not portion.status else (),
+        arrivals=arrivals.at(portion.ref, sent, portion.pod) if portion.ref and not portion.status else (),
     )
 
 

@@ -19,7 +19,8 @@ proxy, probe                                           listeners of the HTTP pro
 tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
 outbound, outbound6                                    listeners of a transparent sidecar, for what its pod sends (IPv4, IPv6)
 passthrough                                            cluster of whatever address a redirected connection was meant for
-pod/<namespace>/<service>/<port>/<address>/<port>      listener for one pod of a Service without an address of its own
+pod/<namespace>/<service>/<port>/<address>/<port>      what leads to one pod: routes and cluster for clients of the HTTP proxy;
+                                                       listener for redirected connections, where its Service has no address
 direct/<namespace>/<service>/<port>/<identity>         cluster of such pods that must prove to be that identity
 inbound                                                listener of a transparent sidecar, for what others send to its pod
 inbound/<port>                                         listener of an explicit sidecar, for a port of its pod

@@ -13,8 +13,9 @@ from headgate.envoy import clusters, connections, dns, gateways, listeners, mirr
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.parts import Part
 from headgate.envoy.peers import Peer
-from headgate.envoy.plan import ClusterPlan, RoutePlan, WeightedName, plan
+from headgate.envoy.plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR, View
+from headgate.model.authorities import pod_authorities
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Frontend, RouteTable, Split, Target
 from headgate.model.workloads import server_name
@@ -79,6 +80,8 @@ def _of_table(view: View, table: RouteTable, route: RoutePlan) -> Iterator[Part]
         yield _of_requests(view, table.ref, route)
     else:
         yield from _of_connections(view, table.ref, route)
+    for endpoint in view.proxied.get(table.ref, ()):
+        yield from _of_proxied_pod(view, table, endpoint)
     for endpoint in view.pods.get(table.ref, ()):
         yield from _of_pod(view, table, route, endpoint)
 
@@ -120,6 +123,21 @@ def _of_pod(view: View, table: RouteTable, route: RoutePlan, endpoint: Endpoint)
         yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
     share = WeightedName(cluster=cluster, weight=1)
     yield Part(LISTENER, name, connections.pod_listener, (name, endpoint, share), (cluster,))
+
+
+def _of_proxied_pod(view: View, table: RouteTable, endpoint: Endpoint) -> Iterator[Part]:
+    """Yield what is for clients of the HTTP proxy that call a pod by its own address: that pod, without any route."""
+    name = names.pod(table.ref, endpoint.address, endpoint.port)
+    planner = Planner(table.ref, {table.ref: (endpoint,)}, view.spoken, domain=view.tls_domain, opaque=view.opaque)
+    route, cluster = planner.pod(table.ref, name)
+    yield from _of_clusters(view, (cluster,))
+    if table.protocol.is_http:
+        yield Part(ROUTES, name, connections.with_tunnel, (route, ""), route.clusters)
+    else:
+        yield Part(ROUTES, name, connections.routes, (route,), route.clusters)
+    for authority in pod_authorities(endpoint):
+        scope = names.host(table.ref, authority)
+        yield Part(SCOPES, scope, routes.scope, (scope, authority, name))
 
 
 def _is_plain(table: RouteTable) -> bool:

@@ -19,7 +19,7 @@ from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
 from headgate.envoy.peers import Peer
 from headgate.model.filters import NO_FILTERS, Filters, Redirect, Sticky, Timeouts
-from headgate.model.matching import Match
+from headgate.model.matching import ANY, Match
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Route, RouteTable, Split, Target
@@ -212,6 +212,14 @@ class Planner:
             timeouts=route.timeouts,
             sticky=route.split.sticky if weighted else None,
         )
+
+    def pod(self, ref: PortRef, name: str) -> tuple[RoutePlan, ClusterPlan]:
+        """Plan what leads to one pod of a Service port, the only one that is ready, whatever is said about the Service."""
+        target = Target(ref=ref, weight=1)
+        localities = tuple(self._localities([target]))
+        cluster = ClusterPlan(name=name, localities=localities, protocol=self._protocol(target))
+        share = WeightedName(cluster=self._need(cluster), weight=1)
+        return RoutePlan(name=name, draws=(Draw(match=ANY, clusters=(share,)),)), cluster
 
     def _weighted(self, route: Route) -> tuple[tuple[WeightedName, ...], int]:
         """Return the clusters that a route draws between, or the status that answers every request."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
+from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.model.protocols import Protocol
@@ -52,10 +53,19 @@ class View:
         return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
 
     @cached_property
+    def spoken(self) -> Mapping[PortRef, Protocol]:
+        """How pods are called: by what their Service ports say, or take from a root."""
+        return {**self.protocols, **roots(self.mesh.tables)}
+
+    @cached_property
+    def proxied(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        """The pods that clients of the HTTP proxy may call by their own addresses."""
+        return authorities.pods(self.mesh) if self.node.proxy_port else {}
+
+    @cached_property
     def opaque(self) -> frozenset[PortRef]:
         """The Service ports whose pods take connections: not HTTP by what they say, or by what they take from a root."""
-        spoken = {**self.protocols, **roots(self.mesh.tables)}
-        return frozenset(ref for ref, protocol in spoken.items() if not protocol.is_http)
+        return frozenset(ref for ref, protocol in self.spoken.items() if not protocol.is_http)
 
     @cached_property
     def workload(self) -> Workload | None:

@@ -1,7 +1,9 @@
 """The spellings of a host under which clients of the HTTP proxy reach a Service (R2)."""
 
+from collections.abc import Mapping
+
 from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend, Mesh
+from headgate.model.routing import Endpoint, Frontend, Mesh
 
 DEFAULT_PORT = 80
 DEFAULT_NAMESPACE = "default"
@@ -23,6 +25,26 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
     first = DEFAULT_PORT if DEFAULT_PORT in frontend.ports else frontend.ports[0]
     with_port = [(f"{spelling}:{port}", port) for spelling in spellings for port in frontend.ports]
     return [(spelling, first) for spelling in spellings] + with_port
+
+
+def pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+    """Return the pods that clients of the HTTP proxy may call by their own address and port, each of them once.
+
+    Of two Services with one pod and port the first counts. An address of a Service is never a pod's.
+    """
+    taken = {(front.address, port) for front in mesh.frontends for port in front.ports}
+    found: dict[PortRef, tuple[Endpoint, ...]] = {}
+    for entry in mesh.endpoints:
+        new = {(item.address, item.port): item for item in entry.ready if item.workload and not item.resolved}
+        found[entry.ref] = tuple(item for place, item in new.items() if place not in taken)
+        taken |= new.keys()
+    return found
+
+
+def pod_authorities(pod: Endpoint) -> list[str]:
+    """Return the spellings of a pod's address; without a port it is port 80."""
+    host = f"[{pod.address}]" if ":" in pod.address else pod.address
+    return [f"{host}:{pod.port}", *([host] if pod.port == DEFAULT_PORT else [])]
 
 
 def canonical(authority: str) -> str:

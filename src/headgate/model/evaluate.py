@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, resolve
+from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, pod_authorities, pods, resolve
 from headgate.model.filters import Filters, Sticky
 from headgate.model.hashing import slot_of
 from headgate.model.matching import Header, Match, Path, Query, Text
@@ -57,7 +57,9 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A part of the requests: to the ready endpoints of `ref`, or, where `status` is not 0, answered by the proxy."""
+    """A part of the requests: to the ready endpoints of `ref` (only to `pod`, if there is one), or, where `status` is not
+    0, answered by the proxy.
+    """
 
     share: Fraction
     ref: PortRef | None = None
@@ -65,6 +67,7 @@ class Portion(Value, frozen=True, kw_only=True):
     status: int = 0
     reason: str = ""
     filters: Filters = Filters()
+    pod: Endpoint | None = None
 
 
 class Decision(Value, frozen=True, kw_only=True):
@@ -153,6 +156,8 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
         found = _at_gateway(place, _received(request, place), ready)
         return structs.replace(found, place=place, protocol=place.protocol)
     seen = _received(request, where)
+    if place is None and isinstance(where, str) and (at_pod := _at_pod(mesh, seen)):
+        return at_pod
     table = next((item for item in mesh.tables if item.ref == place), None)
     if table is None:
         found = Decision(place=None, sanitized=seen, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
@@ -160,6 +165,20 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     if not table.protocol.is_http:
         return structs.replace(_connection(table.routes[0], ready), place=place, protocol=table.protocol)
     return structs.replace(_first(table.routes, seen, ready), place=place, protocol=table.protocol)
+
+
+def _at_pod(mesh: Mesh, seen: Sanitized) -> Decision | None:
+    """Return what becomes of a request for a pod's own address: no route of a Service is for it."""
+    named = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
+    found = next(((ref, pod) for ref, pod in named if seen.request.authority in pod_authorities(pod)), None)
+    if found is None:
+        return None
+    ref, pod = found
+    protocol = next((table.protocol for table in mesh.tables if table.ref == ref), Protocol.HTTP)
+    route, ready = Route(split=Split(targets=(Target(ref=ref, weight=1),))), {ref: (pod,)}
+    decision = _first((route,), seen, ready) if protocol.is_http else _connection(route, ready)
+    shares = tuple(structs.replace(item, pod=pod) if item.ref else item for item in decision.shares)
+    return structs.replace(decision, place=ref, protocol=protocol, shares=shares)
 
 
 def _received(request: Request, where: Place | str) -> Sanitized:
