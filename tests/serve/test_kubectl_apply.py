@@ -1,7 +1,11 @@
 """Server-side apply with the real kubectl: the managers of fields, and what they mean for the next apply."""
 
 import json
+from pathlib import Path
 from typing import Any
+
+from headgate.store.applied import apply
+from headgate.store.files import read
 
 from .conftest import Ran, Served
 
@@ -106,3 +110,18 @@ async def test_a_difference_is_shown_without_writing(api: Served) -> None:
     assert "-    team: web" in shown.out
     assert "serverside-applied (server dry run)" in (await applied(api, SPLIT, "--dry-run=server")).out
     assert (await split(api))["metadata"]["labels"] == {"team": "web"}
+
+
+async def test_an_apply_of_one_field_leaves_what_files_have_set(api: Served, tmp_path: Path) -> None:
+    """kubectl moves a manager's fields to its own apply when that manager owns `last-applied-configuration`."""
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    (directory / "split.yaml").write_text(LABELLED)
+    await apply(api.store, read([directory]))
+    forced = await applied(api, ONE_BACKEND, "--field-manager=canary", "--force-conflicts")
+    assert forced.code == 0
+    assert "migration" not in forced.err
+    found = await split(api)
+    assert found["metadata"]["labels"] == {"team": "web"}
+    assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 50]
+    assert set(await managers(api)) == {"headgate-files", "canary"}

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
 from headgate.merge.managers import Manager, Write
-from headgate.merge.tracking import tracked_update, versions_of
+from headgate.merge.tracking import tracked_update, versions_of, with_managers
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS
 from headgate.resources.versions import to_hub
@@ -112,11 +112,22 @@ async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
 
 
 def _tracked(before: Object | None, after: Object) -> Object:
-    """Return the object with the files as the manager of what they set or change (`metadata.managedFields`)."""
+    """Return the object with the files as the manager of what they set or change (`metadata.managedFields`).
+
+    Not of the annotations about files: kubectl gives all fields of a manager that owns `last-applied-configuration` to its
+    own next server-side apply.
+    """
     kind = rules.kind_of(after)
     manager = Manager(MANAGER, "Update", kind.hub)
     write = Write(manager, rules.now(), versions_of(kind), has_status=kind.status)
-    return tracked_update(before, after, write)
+    return with_managers(after, tracked_update(_unmarked(before) if before else None, _unmarked(after), write))
+
+
+def _unmarked(obj: Object) -> Object:
+    """Return an object without the annotations that say from which file it comes."""
+    marks = (APPLIED_FROM, APPLIED_DIGEST, LAST_APPLIED)
+    rest = {name: text for name, text in _annotations(obj).items() if name not in marks}
+    return with_metadata(obj, annotations=rest or None)
 
 
 def _merged(before: Object, manifest: Manifest) -> Object:
