@@ -155,6 +155,7 @@ def test_paths_that_attackers_try(sidecar_lab, pattern):
         ("referer", [("referer", "http://user@a/")], False),
         ("x-envoy-retry-on", [("x-envoy-retry-on", "5xx")], False),
         ("x-forwarded-proto", [], True),
+        ("x-a", [("x-a", "1"), ("x-forwarded-proto", "")], False),
     ],
 )
 def test_a_rule_is_about_sanitized_headers(sidecar_lab, condition, headers, arrives):

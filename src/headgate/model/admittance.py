@@ -99,7 +99,9 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
 def _malformed(seen: Sanitized) -> Admittance | None:
     """Return the sidecar's answer to a request that it refuses for its form."""
     if seen.status:
-        return Admittance(allowed=False, status=seen.status, why=f"its sidecar answers {seen.status}: {seen.reason}")
+        # What finds no route finds no rule either, and by itself a sidecar allows nothing (inbound_chains.py).
+        status = FORBIDDEN if seen.status == NOT_FOUND else seen.status
+        return Admittance(allowed=False, status=status, why=f"its sidecar answers {status}: {seen.reason}")
     if not seen.request.target.startswith("/"):
         return Admittance(allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path begins with no slash")
     if seen.refused_upgrade:
