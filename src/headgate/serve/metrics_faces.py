@@ -20,7 +20,7 @@ from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Numbers, Row, Security
 from headgate.telemetry.flows import Reading
-from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Ref
+from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Members, Ref
 
 KINDS: Mapping[str, str] = {
     "namespaces": "Namespace",
@@ -126,7 +126,7 @@ def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> l
             timestamp=time,
             window=window,
             metrics=_metrics(latencies, row),
-            mesh=MetricsMesh(pods=row.members.pods, meshed=row.members.meshed) if row.members else None,
+            mesh=_mesh(row.members) if row.members else None,
         )
         for row in rows
     ]
@@ -200,6 +200,11 @@ def _beyond(counts: Numbers, copies: Numbers) -> tuple[Metric, ...]:
             _count(shapes.FAILED_COPIES, copies.failure),
         )
     return found
+
+
+@functools.lru_cache(1_000)
+def _mesh(members: Members) -> MetricsMesh:
+    return MetricsMesh(pods=members.pods, meshed=members.meshed)
 
 
 @functools.lru_cache(10_000)

@@ -110,13 +110,13 @@ class Traffic:
         self.flows = flows
         self._given = arrived
 
-    def received(self, pods: Iterable[str]) -> Sum:
-        """Return what pods (`namespace/name`) received."""
+    def received(self, pods: Iterable[str], more: Iterable[Passage] = ()) -> Sum:
+        """Return what pods (`namespace/name`) received, and `more`."""
         requests, copies = self.arrived.requests, self.arrived.copies
-        return Sum(
-            counts=_numbers([requests[pod] for pod in pods if pod in requests]),
-            copies=_numbers([copies[pod] for pod in pods if pod in copies]) if copies else NOTHING,
-        )
+        of_users, of_mirrors = _apart(more)
+        of_users += [requests[pod] for pod in pods if pod in requests]
+        of_mirrors += [copies[pod] for pod in pods if pod in copies] if copies else []
+        return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
@@ -164,11 +164,17 @@ def _arrived(flows: Mapping[Flow, Counts]) -> Arrived:
 
 def summed(passages: Iterable[Passage]) -> Sum:
     """Add up, copies apart."""
+    of_users, of_mirrors = _apart(passages)
+    return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
+
+
+def _apart(passages: Iterable[Passage]) -> tuple[list[Counts], list[Counts]]:
+    """Return counts of requests of users, and those of copies."""
     of_users: list[Counts] = []
     of_mirrors: list[Counts] = []
     for flow, counts in passages:
         (of_mirrors if flow.copy else of_users).append(counts)
-    return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
+    return of_users, of_mirrors
 
 
 def _numbers(several: Sequence[Counts]) -> Numbers:
@@ -274,14 +280,16 @@ class Answers:
         return row
 
     def _received(self, ref: Ref) -> Sum:
-        if ref.kind == SERVICE:
-            return summed(self._of_services.get(ref, ()))
         if ref.kind == POD:
             return self._traffic.received((str(ref),))
         if ref.kind not in self._receivers:
             arrived = self._traffic.arrived
             self._receivers[ref.kind] = self._members(ref.kind, {**arrived.requests, **arrived.copies})
-        return self._traffic.received(self._receivers[ref.kind].get(ref, ()))
+        pods = self._receivers[ref.kind].get(ref, ())
+        if ref.kind != SERVICE:
+            return self._traffic.received(pods)
+        whole = {pod for pod in pods if self._is_whole(ref, pod)}
+        return self._traffic.received(whole, self._into_service(ref, (pod for pod in pods if pod not in whole)))
 
     def _pods(self, ref: Ref) -> Sequence[str]:
         """Return the pods that received or sent something and belong to a resource, or are it."""
@@ -304,18 +312,44 @@ class Answers:
 
     def _taken(self, ref: Ref) -> Iterable[Passage]:
         if ref.kind == SERVICE:
-            return self._of_services.get(ref, ())
+            return self._into_service(ref, self._pods(ref))
         return (passage for pod in self._pods(ref) for passage in self._traffic.into.get(pod, ()))
 
+    def _is_whole(self, service: Ref, pod: str) -> bool:
+        """Return whether all that a pod received counts for a Service: its sum is known already."""
+        ports = self._service_index[1].get(pod)
+        return ports is not None and self._world.leads_to(service, pod, ports)
+
+    def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[Passage]:
+        """Yield what some pods received of a Service's traffic, and what counts for it without a pod that it selects."""
+        for pod in pods:
+            for passage in self._traffic.into.get(pod, ()):
+                flow = passage[0]
+                if self._world.counts_with_pod(flow) and self._world.leads_to(service, pod, (flow.target,)):
+                    yield passage
+        yield from self._service_index[0].get(service, ())
+
     @cached_property
-    def _of_services(self) -> Mapping[Ref, Sequence[Passage]]:
-        """By the Services that the destination counts for."""
-        found: defaultdict[Ref, list[Passage]] = defaultdict(list)
+    def _service_index(self) -> tuple[Mapping[Ref, Sequence[Passage]], Mapping[str, set[int] | None]]:
+        """Flows that count for Services by themselves, and the ports at which pods received all the others.
+
+        A pod with a flow that counts by itself has None.
+        """
+        by_service: defaultdict[Ref, list[Passage]] = defaultdict(list)
+        ports: dict[str, set[int] | None] = {}
         for passage in self._traffic.flows.items():
-            if passage[1].others:
-                for service in self._world.services_behind(passage[0]):
-                    found[service].append(passage)
-        return found
+            flow, counts = passage
+            pod = flow.destination.pod
+            if self._world.counts_with_pod(flow):
+                known = ports.setdefault(pod, set())
+                if known is not None:
+                    known.add(flow.target)
+                continue
+            ports[pod] = None
+            if counts.others:
+                for service in self._world.services_behind(flow):
+                    by_service[service].append(passage)
+        return by_service, ports
 
     def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
         if kind == SERVICE and (services := self._world.services_behind(flow)):

@@ -75,6 +75,8 @@ class World:
         self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
         self._sorted: dict[str, Sequence[Thing]] = {}
         self._members: dict[str, Mapping[Ref, Members]] = {}
+        self._with_pod: dict[tuple[str, str], bool] = {}
+        self._pods: dict[str, Thing | None] = {}
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
     def find(self, ref: Ref) -> Thing | None:
@@ -115,6 +117,21 @@ class World:
             found = (*found, answered)
         return found
 
+    def counts_with_pod(self, flow: Flow) -> bool:
+        """Return whether a flow counts for the Services that its pod belongs to, by the pod's port, and for no other."""
+        key = flow.destination.pod, flow.backend
+        found = self._with_pod.get(key)
+        if found is None:
+            answered = _service(flow.backend)
+            found = self._pod(key[0]) is not None and (answered is None or self._has_selector(answered))
+            self._with_pod[key] = found
+        return found and flow.target != 0
+
+    def leads_to(self, service: Ref, pod: str, ports: Iterable[int]) -> bool:
+        """Return whether a Service selects a pod (`namespace/name`) and leads to all of these ports of it."""
+        thing = self._pod(pod)
+        return thing is not None and all(service in self._leading_to(thing, port) for port in ports)
+
     def _leading_to(self, pod: Thing, port: int) -> tuple[Ref, ...]:
         """Return the Services that select a pod and lead to its port; all of the pod's when the port is not known."""
         key = pod.ref, port
@@ -149,7 +166,9 @@ class World:
         return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(_IDENTITY) else ""
 
     def _pod(self, name: str) -> Thing | None:
-        return self._things.get(Ref(POD, *name.split("/", 1))) if name else None
+        if name not in self._pods:
+            self._pods[name] = self._things.get(Ref(POD, *name.split("/", 1))) if name else None
+        return self._pods[name]
 
     def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
         thing = self._things.get(pod) or Thing(ref=pod, owner=self._former_owner(pod))
