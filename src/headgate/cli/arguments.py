@@ -19,7 +19,9 @@ Namespace = Annotated[
 State = Annotated[
     Path | None,
     typer.Option(
-        "--state", help="State directory of a running `headgate up`; .headgate by default.", show_default=False
+        "--state",
+        help="State directory of a running `headgate up`; then $HEADGATE_STATE, then .headgate.",
+        show_default=False,
     ),
 ]
 Kubeconfig = Annotated[

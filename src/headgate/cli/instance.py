@@ -10,9 +10,14 @@ from headgate.errors import Unavailable
 START_HINT = "start one with `headgate up DIR`, or name its state directory with --state"
 
 
+def default_state() -> Path:
+    """Return the state directory of commands without --state: what `source STATE/env` has set, else `.headgate`."""
+    return Path(os.environ.get("HEADGATE_STATE") or DEFAULT_STATE)
+
+
 def find_instance(state: Path | None) -> Instance | None:
-    """Return the instance whose state is in that directory, `.headgate` by default; None when none runs there."""
-    found = read_instance(state or DEFAULT_STATE)
+    """Return the instance whose state is in that directory, else in the default one; None when none runs there."""
+    found = read_instance(state or default_state())
     return found if found and _runs(found.pid) else None
 
 
@@ -20,7 +25,7 @@ def instance(state: Path | None) -> Instance:
     """Return the running instance. Raises Unavailable with what to do when there is none."""
     found = find_instance(state)
     if found is None:
-        raise Unavailable(f"no headgate runs with its state in {state or DEFAULT_STATE}: {START_HINT}")
+        raise Unavailable(f"no headgate runs with its state in {state or default_state()}: {START_HINT}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The live table of `headgate up --watch`: each split, each backend, what it should get and what it gets."""
+"""What the live table of `headgate up --watch` shows: each split, each backend, what it should get and what it gets."""
 
 import asyncio
 from collections import Counter, deque
@@ -7,55 +7,29 @@ from typing import Any, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
+from headgate.cli.screen import Line, Picture, Section, compose
 from headgate.cli.shares import Fit, fits, root_of, wanted
-from headgate.compiler.reasons import Condition
+from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.control.machine import Machine
 from headgate.control.observed import Count, Counters, Observed
 from headgate.errors import ProxyError
 from headgate.model.refs import PortRef
-from headgate.resources.meta import Object, Value
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.meta import Object
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 REFRESH_S = 0.5
 PLAIN_S = 5.0
 RECENT_S = 10.0
-COLUMNS = (("WANTED", 7), ("OBSERVED", 8), ("REQUESTS", 10), ("REQ/S", 7), ("FAILED", 7))
 NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
-NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
 
 Claim = tuple[PortRef, str]
 """A Service port, and the split whose groups the requests fit; an empty name stands for requests that fit none."""
 Counts = Mapping[tuple[Claim, str], Count]
-
-
-class Line(Value, frozen=True, kw_only=True):
-    """One backend: shares of 1, counts since the table began.
-
-    `observed` (None without requests) and `rate`, in requests per second, are of the last seconds with these weights.
-    """
-
-    backend: str
-    wanted: float
-    observed: float | None
-    requests: int
-    rate: float
-    failures: int
-    fits: bool
-
-
-class Section(Value, frozen=True, kw_only=True):
-    """One split on one port of its root, with what is wrong with it."""
-
-    title: str
-    state: str
-    lines: tuple[Line, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 class Moment(NamedTuple):
@@ -112,24 +86,26 @@ class History:
         }
 
 
-def sections(splits: Iterable[Object], history: History) -> Iterator[Section]:
-    """Yield what the table shows, in the order of the splits."""
+def sections(
+    splits: Iterable[Object], history: History, addresses: Mapping[str, Mapping[str, str]] | None = None
+) -> Iterator[Section]:
+    """Yield what the table shows, in the order of the splits; `addresses` are those of Services, by port."""
     for split in splits:
         metadata = split["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
         status = split.get("status") or {}
         remarks = tuple(_remarks(status.get("conditions") or ()))
         proxies = status.get("proxies") or {}
-        state = (
-            f"held by {proxies['programmed']} of {proxies['total']} proxies" if status.get("ports") else "not in force"
-        )
         ports = [entry["port"] for entry in status.get("ports") or ()]
+        held = (proxies.get("programmed", 0), proxies.get("total", 0)) if ports else (0, 0)
+        places = (addresses or {}).get(root_of(split), {})
         for port in ports:
             last = remarks if port == ports[-1] else ()
             lines = tuple(_lines(split, port, history))
-            yield Section(title=f"{name} port {port}", state=state, lines=lines, remarks=last)
+            place = places.get(str(port), "")
+            yield Section(name=name, port=port, address=place, held=held, lines=lines, remarks=last)
         if not ports:
-            yield Section(title=name, state=state, remarks=remarks)
+            yield Section(name=name, port=0, address="", held=held, remarks=remarks)
 
 
 def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -144,9 +120,12 @@ def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
     want = wanted(root_of(split), port, [split])
     claim = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
-    totals = {backend: count for backend, count in history.total(claim).items() if count.requests}
+    recents, seconds = history.recent(claim, [float(share) for _, share in want.shares])
+    shown = {name for name, _ in want.shares} | _requests(
+        recents
+    ).keys()  # a backend that left the split leaves the table
+    totals = {name: count for name, count in history.total(claim).items() if count.requests and name in shown}
     overall = _by_backend(fits(want, _requests(totals)))
-    recents, seconds = history.recent(claim, [fit.wanted for fit in overall.values()])
     of_late = _by_backend(fits(want, _requests(recents)))
     for backend, fit in overall.items():
         late = of_late.get(backend)
@@ -170,89 +149,57 @@ def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
     return {row.backend: row for row in rows}
 
 
-def service_faults(findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield what keeps Services from answering as they are written, whether or not a split names them."""
-    for finding in findings:
-        if finding.about.kind == SERVICE.kind and finding.reason.condition is Condition.RESOLVED_REFS:
-            yield f"{finding.about}: {finding.message}"
-
-
-def render(found: Sequence[Section], trouble: str = "", faults: Iterable[str] = ()) -> Group:
-    """Draw the table; `trouble` says why it is not of this moment, `faults` are about Services."""
-    parts: list[Table | Text | Padding] = [_frame(header=True)]
-    for section in found:
-        parts.append(_title(section))
-        frame = _frame(header=False)
-        for line in section.lines:
-            frame.add_row(*_cells(line))
-        if section.lines:
-            parts.append(frame)
-        parts += [Padding(Text(remark, style="yellow"), (0, 0, 0, 2)) for remark in section.remarks]
-    if not found:
-        parts.append(Text(NONE))
-    parts += [Text(fault, style="yellow") for fault in faults]
-    if trouble:
-        parts.append(Text(trouble, style="bold red"))
-    return Group(*parts)
-
-
-def _title(section: Section) -> Table:
-    """Return the line above the backends: the split, and how many proxies hold it."""
-    line = Table.grid(expand=True)
-    line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    line.add_column(justify="right", no_wrap=True)
-    line.add_row(Text(section.title, style="bold"), Text(section.state, style="dim"))
-    return line
-
-
-def _frame(*, header: bool) -> Table:
-    """Return an empty table; all of them have the same widths, so that they stand as one."""
-    frame = Table(box=None, expand=True, pad_edge=False, show_header=header, header_style="dim")
-    frame.add_column("SPLIT", ratio=1, no_wrap=True, overflow="ellipsis")
-    for title, width in COLUMNS:
-        frame.add_column(title, width=width, justify="right", no_wrap=True)
-    return frame
-
-
-def _cells(line: Line) -> Sequence[str | Text]:
-    style = "" if line.observed is None else "green" if line.fits else "yellow"
-    failed = Text(str(line.failures), style="bold red" if line.failures else "dim")
-    return (
-        f"  {line.backend}",
-        _percent(line.wanted),
-        Text(_percent(line.observed), style=style),
-        str(line.requests),
-        f"{line.rate:.1f}",
-        failed,
-    )
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
-
-
-async def watch_table(machine: Machine, counters: Counters, console: Console | None = None) -> None:
-    """Show the table until cancelled: in place on a terminal, anew every few seconds elsewhere."""
+async def watch_table(machine: Machine, counters: Counters, messages: Messages, console: Console | None = None) -> None:
+    """Show the table until cancelled: on the whole of a terminal, anew every few seconds elsewhere."""
     screen = console or stdout()
-    pictures = _pictures(machine, counters, REFRESH_S if screen.is_terminal else PLAIN_S)
-    if not screen.is_terminal:
+    whole = screen.is_terminal and not screen.is_dumb_terminal
+    pictures = _pictures(machine, counters, messages, REFRESH_S if whole else PLAIN_S)
+    if not whole:
         async for picture in pictures:
-            screen.print(picture)
+            screen.print(_drawn(picture, screen.width, None))
         return
-    with Live(console=screen, auto_refresh=False) as live:
-        async for picture in pictures:
-            live.update(picture, refresh=True)
+    picture = Picture()
+    try:
+        with messages.on_screen(), Live(console=screen, auto_refresh=False, screen=True) as live:
+            async for picture in pictures:
+                live.update(_drawn(picture, screen.width, screen.height), refresh=True)
+    finally:
+        screen.print(_drawn(picture, screen.width, None))  # the terminal shows again what it showed before
 
 
-async def _pictures(machine: Machine, counters: Counters, every: float) -> AsyncIterator[Group]:
+def _drawn(picture: Picture, width: int, height: int | None) -> Group:
+    rows = compose(picture, width, height)
+    return Group(*(Text.assemble(*row, no_wrap=True, overflow="crop") for row in rows))
+
+
+async def _pictures(machine: Machine, counters: Counters, messages: Messages, every: float) -> AsyncIterator[Picture]:
     history = History()
     loop = asyncio.get_running_loop()
     while True:
-        trouble = ""
+        trouble: tuple[str, ...] = ()
         try:
             history.add(loop.time(), await counters.read())
         except ProxyError as error:
-            trouble = str(error)
+            trouble = (str(error),)
         splits = (await machine.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
-        yield render(list(sections(splits, history)), trouble, service_faults(machine.findings()))
+        addresses = machine.services()
+        roots = {root_of(split) for split in splits}
+        others = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
+        gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in machine.gateways().items()}
+        yield Picture(
+            heading=messages.heading,
+            sections=tuple(sections(splits, history, addresses)),
+            urgent=(*messages.problems, *trouble),
+            findings=(*messages.pods, *about_others(machine.findings())),
+            news=messages.news,
+            places=tuple((others | gateways).items()),
+        )
         await asyncio.sleep(every)
+
+
+def about_others(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield what is wrong with other objects than splits, which have it beneath them."""
+    for finding in findings:
+        if finding.reason.severity is not Severity.NOTE and finding.about.kind != TRAFFIC_SPLIT.kind:
+            where = f"{finding.about}: {finding.field}" if finding.field else f"{finding.about}"
+            yield f"{finding.reason.value} {where}: {finding.message}"

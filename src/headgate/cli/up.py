@@ -25,6 +25,7 @@ from headgate.cli.mesh_options import (
     checked,
     lifetime,
 )
+from headgate.cli.messages import Messages
 from headgate.cli.metrics_options import (
     MetricsAddress,
     MetricsBy,
@@ -34,7 +35,7 @@ from headgate.cli.metrics_options import (
     collector,
     source,
 )
-from headgate.cli.output import Format, OncePerReason
+from headgate.cli.output import Format, OncePerReason, note
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.control.app import Running, running
 from headgate.control.instance import LOOPBACK
@@ -104,8 +105,9 @@ def up(
         metrics_source=source(metrics_source),
         collector=collector(otlp_collector),
     )
-    voice = JsonVoice() if output is Format.JSON else TextVoice(quiet=table)
-    _run(_up(directory, options, voice, table=table))
+    messages = Messages(note)
+    voice = JsonVoice() if output is Format.JSON else TextVoice(messages)
+    _run(_up(directory, options, voice, table=messages if table else None))
 
 
 def _run(work: Any) -> None:
@@ -164,7 +166,7 @@ class _Signals:
         self.stop.set()
 
 
-async def _up(directory: Path, options: Options, voice: Voice, *, table: bool) -> None:
+async def _up(directory: Path, options: Options, voice: Voice, *, table: Messages | None) -> None:
     signals = _Signals()
     signals.listen()
     voice.starting()
@@ -207,7 +209,7 @@ async def _until_stopped(stop: asyncio.Event, work: Any) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool) -> None:
+async def _serve(directory: Path, current: Running, voice: Voice, *, table: Messages | None) -> None:
     following = Following(directory, current, voice)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(following.pods(), name="pods")
@@ -216,4 +218,4 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: bool
         tasks.create_task(following.files(), name="files")
         tasks.create_task(following.changes(), name="changes")
         if table:
-            tasks.create_task(watch_table(current.machine, Counters(current.admins)), name="table")
+            tasks.create_task(watch_table(current.machine, Counters(current.admins), table), name="table")

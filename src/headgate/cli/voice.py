@@ -1,12 +1,15 @@
 """What `headgate up` says while it runs: to a person, or to a script as one JSON object a line."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from rich.text import Text
 
+from headgate.cli.messages import Messages
 from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
@@ -17,6 +20,7 @@ from headgate.model import protocols
 from headgate.store.applied import Applied
 from headgate.store.files import Problem
 
+STAYS = "What these describe stays as it was; everything else goes on."
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 Gone: TypeAlias = tuple[Finding, str]
@@ -58,10 +62,10 @@ class Voice(Protocol):
 
 
 class TextVoice:
-    """Speaks to a person; `quiet` leaves changes to the live table."""
+    """Speaks to a person, by `messages`: on the terminal, or beneath the live table while that has the screen."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
 
     def starting(self) -> None:
         """Say that a start begins."""
@@ -73,12 +77,11 @@ class TextVoice:
 
     def problems(self, problems: Sequence[Problem]) -> None:
         """Print each problem with its place."""
-        for problem in problems:
-            note(f"{problem}")
-        if problems:
-            note("What these describe stays as it was; everything else goes on.")
-        else:
-            note("Every file is sound again.")
+        self._messages.problems = [*map(str, problems), *([STAYS] if problems else [])]
+        for text in () if self._messages.is_shown else self._messages.problems:
+            self._messages.say(text)
+        if not problems:
+            self._messages.say("Every file is sound again.")
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
         """Print each with its place."""
@@ -87,23 +90,24 @@ class TextVoice:
 
     def trouble(self, message: str) -> None:
         """Print it."""
-        note(message)
+        self._messages.say(message)
 
     def waiting(self, names: Sequence[str]) -> None:
         """Print the names."""
         if names:
             note(f"Waiting for {few(names)} ...")
 
-    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # said before
-        """Print each new one with the last lines of its output."""
-        for trouble in new:
-            note(described(trouble))
+    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
+        """Print each new one with the last lines of its output; the table shows all that hold."""
+        self._messages.pods = [described(trouble) for trouble in holding]
+        for trouble in () if self._messages.is_shown else new:
+            self._messages.say(described(trouble))
 
     def applied(self, applied: Applied) -> None:
         """Print a line for each object."""
         for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
             for key in keys:
-                note(f"{key} {word}")
+                self._messages.say(f"{key} {word}")
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Print how to use what runs."""
@@ -111,8 +115,12 @@ class TextVoice:
         console.print(Text("headgate is up.", style="bold green"))
         if missing:
             note(f"Not available yet: {few(missing)}; `kubectl describe pods` says why.")
-        console.print(f"  kubectl     export KUBECONFIG={current.instance.kubeconfig}", soft_wrap=True)
-        console.print(f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}", soft_wrap=True)
+        self._messages.heading = (
+            f"  kubectl     source {sourced(current)}",
+            f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}",
+        )
+        for line in self._messages.heading:
+            console.print(line, soft_wrap=True)
         if current.instance.metrics:
             console.print(f"  metrics     {current.instance.metrics}", soft_wrap=True)
         spoken = current.machine.protocols()
@@ -126,10 +134,12 @@ class TextVoice:
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:  # noqa: ARG002  # a person does not count revisions
         """Print findings that came and went."""
-        for finding in () if self._quiet else new:
+        for finding in () if self._messages.is_shown else new:  # the table shows those that hold
             _print(finding)
-        for finding, message in () if self._quiet else gone:
-            if message:
+        for finding, message in gone:
+            if message and self._messages.is_shown:
+                self._messages.say(f"{finding.about}: {message}")
+            elif message:
                 stdout().print(Text(f"{finding.about}: {message}", style="green"), soft_wrap=True)
 
 
@@ -194,6 +204,13 @@ class JsonVoice:
         """Print the revision that is in force, and the findings that came and went."""
         resolved = [_told(finding) for finding, _ in gone]
         _line({"revision": revision, "findings": [*map(_told, new)], "resolved": resolved})
+
+
+def sourced(current: Running) -> str:
+    """Return the file that a shell sources, as short as it can be written here."""
+    path = Path(current.instance.kubeconfig).with_name("env")
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def described(trouble: PodTrouble) -> str:

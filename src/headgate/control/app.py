@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from headgate.control.instance import (
     read_instance,
     read_token,
     split_address,
+    write_environment,
     write_instance,
     written,
 )
@@ -131,6 +133,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         await serving(envoy, parts.trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
+        write_environment(state, instance, Path(sys.prefix, "bin"))
         yield Running(machine, envoy, instance, tasks, runtime, options.metrics_source or parts.traffic.windows)
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import secrets
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,21 @@ def read_instance(state: Path) -> Instance | None:
 def write_instance(state: Path, instance: Instance) -> None:
     """Keep where this headgate is found."""
     write_private(state / INSTANCE, msgspec.json.encode(instance))
+
+
+def write_environment(state: Path, instance: Instance, programs: Path) -> Path:
+    """Write what a shell sources to use this headgate: kubectl, its plugin and headgate's commands find it. Return the path.
+
+    `programs` is the directory of headgate's own programs; those of the user's PATH come first.
+    """
+    path = state / "env"
+    lines = [
+        f'export PATH="$PATH":{shlex.quote(str(programs))}',
+        f"export KUBECONFIG={shlex.quote(instance.kubeconfig)}",
+        f"export HEADGATE_STATE={shlex.quote(str(state))}",
+    ]
+    write_private(path, ("\n".join(lines) + "\n").encode())
+    return path
 
 
 @contextmanager

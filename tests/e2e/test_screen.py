@@ -1,0 +1,104 @@
+"""`headgate up --watch` on a terminal of 24 rows and 80 columns, as tmux shows it."""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.manifests import external, split
+from tests.e2e.world import HEADGATE, until
+
+TMUX = shutil.which("tmux")
+pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")
+
+
+class Terminal:
+    """A tmux server of its own with one pane in which a command runs."""
+
+    def __init__(self, root: Path, command: str) -> None:
+        self._socket = root / "tmux"
+        self._tmux("new-session", "-d", "-x", "80", "-y", "24", f"{command} 2>{shlex.quote(str(root / 'stderr'))}; cat")
+        self.pid = int(self._tmux("display-message", "-p", "#{pane_pid}"))
+
+    def _tmux(self, *words: str) -> str:
+        command = [str(TMUX), "-f", "/dev/null", "-S", str(self._socket), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+    def rows(self) -> list[str]:
+        return self._tmux("capture-pane", "-p").rstrip("\n").split("\n")
+
+    def shows(self, text: str) -> bool:
+        return text in " ".join(" ".join(self.rows()).split())
+
+    def headers(self) -> int:
+        return len([row for row in self.rows() if row.startswith("SPLIT")])
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", key)
+
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Iterator[Callable[[Path], Terminal]]:
+    """Run `up --watch` on a directory; it has ended when the test ends."""
+    state, opened = tmp_path / "state", []
+
+    def begin(directory: Path) -> Terminal:
+        command = shlex.join([HEADGATE, "up", str(directory), "--state", str(state), "--watch"])
+        opened.append(Terminal(tmp_path, command))
+        return opened[0]
+
+    yield begin
+    for terminal in opened:
+        terminal.press("C-c")
+        until(lambda: not _is_locked(state))
+        terminal.close()
+
+
+def _is_locked(state: Path) -> bool:
+    done = subprocess.run(["flock", "--nonblock", state / "lock", "true"], check=False)
+    return done.returncode != 0
+
+
+def test_the_table_fits_keeps_mistakes_and_drops_what_is_gone(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+    directory.mkdir()
+    names = [f"website-{number}" for number in range(14)]
+    for name in names:
+        parts = (external(name), external(f"{name}-v1"), split(name, name, {f"{name}-v1": 1}))
+        (directory / f"{name}.yaml").write_text("\n---\n".join(parts))
+    terminal = show(directory)
+    until(lambda: terminal.shows("default/website-13 "))
+    rows = terminal.rows()
+    assert terminal.headers() == 1
+    for name in names:
+        (row,) = [row for row in rows if row.startswith(f"default/{name} ")]
+        assert row.split()[1].startswith("127.")
+        assert row.split()[1].endswith(":8080")
+
+    (directory / "broken.yaml").write_text(split("broken", "website-0", {"website-0-v1": -1}))
+    wrong = "broken.yaml:1:"
+    until(lambda: terminal.shows("must be 0 or more, not -1"))
+    assert terminal.shows(wrong)
+    (directory / "website-13.yaml").unlink()  # another edit, and the mistake is still there
+    until(lambda: not terminal.shows("default/website-13 "))
+    assert terminal.shows("must be 0 or more, not -1")
+    (directory / "broken.yaml").unlink()
+    until(lambda: not terminal.shows("must be 0 or more") and terminal.shows("Every file is sound again."))
+    assert terminal.headers() == 1
+
+
+def test_the_end_leaves_the_last_table_on_the_terminal(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+    directory.mkdir()
+    parts = (external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}))
+    (directory / "web.yaml").write_text("\n---\n".join(parts))
+    terminal = show(directory)
+    until(lambda: terminal.shows("default/web port 8080") and terminal.shows("OBSERVED"))
+    terminal.press("C-c")
+    until(lambda: terminal.shows("headgate is up.") and terminal.shows("default/web-v1"))
+    assert terminal.headers() == 1
