@@ -27,7 +27,7 @@ _DIRECTIVE = re.compile(r"<!-- (file|apply|run|not run)(?:: (.*))? -->")
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}\b|(?:[0-9A-F]{2}:){31}[0-9A-F]{2}"), "HEX"),
     (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?\b"), "-SUFFIX"),
-    (re.compile(r"export KUBECONFIG=\S+"), "export KUBECONFIG=PATH"),
+    (re.compile(r"source \S+/env"), "source PATH/env"),
     (re.compile(r"\d+(?:\.\d+)*"), "N"),
     (re.compile(r"[ \t]+"), " "),
 )

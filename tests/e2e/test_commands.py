@@ -86,3 +86,15 @@ def test_version_names_what_runs(world: World) -> None:
     told = json.loads(headgate(world, "version", "-o", "json").stdout)
     assert told["envoy"]
     assert told["headgate"]
+
+
+def test_a_shell_that_sources_the_environment_finds_kubectl_its_plugin_and_headgate(world: World) -> None:
+    script = "source $0 && kubectl get namespaces && kubectl traffic --help && headgate version"
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(world.root)}
+    words = ["bash", "-c", script, str(world.state / "env")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "default   Active" in done.stdout
+    assert "topology" in done.stdout
+    assert f"process {world.instance['pid']}" in done.stdout
+    assert (world.state / "env").stat().st_mode & 0o777 == 0o600
