@@ -50,7 +50,7 @@ def expected(mesh, sent, *, name_of, draws):
         if portion.status:
             shares[portion.status if http else CLOSED] += portion.share
             continue
-        for endpoint in ready[portion.ref]:
+        for endpoint in (portion.pod,) if portion.pod else ready[portion.ref]:
             shares[name_of(endpoint)] += portion.share / portion.endpoints
     copies, copied = _copies(mesh, decision.mirrors, portions, name_of)
     exact = _is_exact(decision, draws)
