@@ -75,6 +75,8 @@ def test_kubectl_shows_the_proxies_as_it_shows_objects(meshed: World) -> None:
     table = rows(meshed.kubectl("get", "proxies", "-n", "headgate-system"))
     assert table["NAME"][:3] == ["NAME", "STATE", "LAST_ACK"]
     assert table["gateway"][1] == "InSync"
+    assert "heldVersion\t<string>" in meshed.kubectl("explain", "proxies.status.types")
+    assert "FIELDS:" in meshed.kubectl("explain", "meshstatuses.status.proxies")
     raw = json.loads(meshed.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))
     assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
 

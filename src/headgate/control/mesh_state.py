@@ -53,9 +53,9 @@ def _problems(world: Observed, now: float) -> Iterator[str]:
         yield from _of_proxy(proxy, now)
     if errors := _findings(world.findings).errors:
         yield f"{counted(errors, 'error')} in objects: `headgate check` shows them"
-    if world.revisions.failures:
-        builds = counted(world.revisions.failures, "build")
-        yield f"{builds} failed because of a bug in headgate: its log says more"
+    if world.revisions.failures and not world.revisions.current:
+        stored = world.revisions.stored
+        yield f"revision {stored} can't be built because of a bug in headgate: its log says more"
 
 
 def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:

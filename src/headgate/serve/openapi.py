@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 import headgate
-from headgate.resources import crd
+from headgate.resources import crd, inspect
 from headgate.resources.registry import api_version
-from headgate.serve import metrics_schema, openapi_pb
+from headgate.serve import inspect_query, inspect_schema, metrics_schema, openapi_pb
 from headgate.serve.kinds import Served, groups
 from headgate.serve.metrics_faces import FACES, face_of
 from headgate.serve.status import no_such_path
@@ -52,6 +52,8 @@ def v3_json(path: str) -> bytes:
     group, version = found
     if face := face_of(group, version):
         return _v3_document(metrics_schema.paths(face), metrics_schema.names(face))
+    if inspect_query.is_inspect(group, version):
+        return _v3_document(inspect_schema.paths(), inspect_schema.names())
     served = groups()[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
     return _v3_document(paths, {crd.names()[group, version, one.kind.kind] for one in served})
@@ -70,14 +72,18 @@ def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
 
 
 def _definitions() -> Mapping[str, crd.Schema]:
-    return {**crd.definitions(), **metrics_schema.definitions()}
+    return {**crd.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
 
 
 def _v3_paths() -> Mapping[str, tuple[str, str]]:
     stored = [(group, version) for group, versions in groups().items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
-        for group, version in (*stored, *((face.group, face.version) for face in FACES))
+        for group, version in (
+            *stored,
+            (inspect.GROUP, inspect.VERSION),
+            *((face.group, face.version) for face in FACES),
+        )
     }
 
 
@@ -97,7 +103,8 @@ def _v2() -> dict[str, Any]:
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for face in FACES for path, item in metrics_schema.paths(face).items()},
+        | {path: item for face in FACES for path, item in metrics_schema.paths(face).items()}
+        | inspect_schema.paths(),
         "definitions": dict(_definitions()),
     }
 
