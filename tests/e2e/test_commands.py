@@ -94,7 +94,7 @@ def test_a_shell_that_sources_the_environment_finds_kubectl_its_plugin_and_headg
     words = ["bash", "-c", script, str(world.state / "env")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/")
     assert done.returncode == 0, done.stderr
-    assert "default   Active" in done.stdout
+    assert "\ndefault " in done.stdout
     assert "topology" in done.stdout
     assert f"process {world.instance['pid']}" in done.stdout
     assert (world.state / "env").stat().st_mode & 0o777 == 0o600
