@@ -8,6 +8,7 @@ from headgate.errors import NotFound
 from headgate.resources.decode import admit
 from headgate.resources.meta import Key
 from headgate.store.applied import APPLIED_FROM, LAST_APPLIED, apply
+from headgate.store.drift import drift
 from headgate.store.files import read
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteJournal
@@ -288,3 +289,43 @@ async def test_files_are_the_manager_of_what_they_set_and_change(world):
     await world.settle()
     (entry,) = (await world.store.get(key()))["metadata"]["managedFields"]
     assert "f:team" not in str(entry["fieldsV1"])
+
+
+async def test_a_field_that_was_edited_in_the_store_is_named_and_the_store_wins(world):
+    world.write("a.yaml", split())
+    await world.settle()
+    assert await drift(world.store, read([world.path])) == []
+    obj = await world.store.get(key())
+    await world.store.update({**obj, "spec": {**obj["spec"], "service": "fish"}})
+    (said,) = await drift(world.store, read([world.path]))
+    assert said.startswith(f"{world.path}/a.yaml:7:")
+    assert "spec.service: " in said
+    assert "the file says 'birds', the API 'fish'; the API's stays" in said
+    await world.settle()
+    assert (await world.store.get(key()))["spec"]["service"] == "fish"
+
+
+async def test_where_the_file_has_changed_too_the_file_wins_and_that_is_said(world):
+    world.write("a.yaml", split())
+    await world.settle()
+    obj = await world.store.get(key())
+    await world.store.update({**obj, "spec": {**obj["spec"], "service": "fish"}})
+    world.write("a.yaml", split().replace("service: birds", "service: cats"))
+    (said,) = await drift(world.store, read([world.path]))
+    assert "the file says 'cats', the API 'fish'; the file has changed, so its value wins" in said
+    await world.settle()
+    assert (await world.store.get(key()))["spec"]["service"] == "cats"
+
+
+async def test_an_edit_of_the_file_alone_is_no_difference_to_tell(world):
+    world.write("a.yaml", split())
+    await world.settle()
+    world.write("a.yaml", split(blue=50, green=50))
+    assert await drift(world.store, read([world.path])) == []
+
+
+async def test_objects_of_another_directory_are_counted(world, tmp_path):
+    world.write("a.yaml", split())
+    await world.settle()
+    (said,) = await drift(world.store, read([tmp_path / "other"]))
+    assert said.startswith(f"1 object in the API came from files in {world.path}, which this start does not read")

@@ -15,6 +15,7 @@ from headgate.latest import Latest, until
 from headgate.local.pod_troubles import PodTroubles
 from headgate.resources.meta import Key
 from headgate.store.applied import apply
+from headgate.store.drift import drift
 from headgate.store.files import Manifests, Problem, read, watch
 
 READY_S = 30.0
@@ -37,6 +38,8 @@ class Following:
         """Apply the directory; return when everything is in force, or as much of it as a start waits for."""
         store = self._machine.store
         self._reading = read([self._directory])
+        if differences := await drift(store, self._reading):
+            self._voice.drift(differences)
         applied = await apply(store, self._reading)
         self._problems = (*self._reading.problems, *applied.problems)
         if self._problems:

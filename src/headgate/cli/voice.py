@@ -45,6 +45,9 @@ class Voice(Protocol):
     def trouble(self, message: str) -> None:
         """Tell what went wrong with headgate's own parts."""
 
+    def drift(self, differences: Sequence[str]) -> None:
+        """Say where files and the API differ at the start, and which wins."""
+
     def applied(self, applied: Applied) -> None:
         """Tell which objects an edit of the files changed."""
 
@@ -102,6 +105,11 @@ class TextVoice:
         self._messages.pods = [described(trouble) for trouble in holding]
         for trouble in () if self._messages.is_shown else new:
             self._messages.say(described(trouble))
+
+    def drift(self, differences: Sequence[str]) -> None:
+        """Print each."""
+        for text in differences:
+            note(text)
 
     def applied(self, applied: Applied) -> None:
         """Print a line for each object."""
@@ -173,6 +181,10 @@ class JsonVoice:
         """Print each new one as a line of its own."""
         for trouble in new:
             _line({"pod": _trouble(trouble)})
+
+    def drift(self, differences: Sequence[str]) -> None:
+        """Print them as one line."""
+        _line({"drift": differences})
 
     def applied(self, applied: Applied) -> None:
         """Print the names of the objects."""

@@ -18,7 +18,7 @@ from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFo
 from headgate.merge.managers import Manager, Write
 from headgate.merge.tracking import tracked_update, versions_of, with_managers
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import KINDS
+from headgate.resources.registry import KINDS, key_of
 from headgate.resources.versions import to_hub
 from headgate.store import rules
 from headgate.store.base import Store
@@ -92,8 +92,8 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
             before = await store.get(manifest.key)
         except NotFound:
             owned = {APPLIED_FROM: _absolute(manifest.file)}
-            return None, await store.create(_tracked(None, _recorded(_bare(manifest.object), manifest, owned)))
-        if _annotations(before).get(APPLIED_DIGEST) == _digest(manifest):
+            return None, await store.create(_tracked(None, _recorded(bare(manifest.object), manifest, owned)))
+        if is_applied(before, manifest):
             return before, await _moved(store, before, manifest)
         try:
             return before, await store.update(_tracked(before, _merged(before, manifest)))
@@ -105,7 +105,7 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
 
 async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
     """Write down when an object that is ours now stands in another file."""
-    file = _annotations(before).get(APPLIED_FROM)
+    file = annotations(before).get(APPLIED_FROM)
     if file in (None, _absolute(manifest.file)):
         return before
     return await store.update(_annotated(before, {APPLIED_FROM: _absolute(manifest.file)}))
@@ -126,14 +126,14 @@ def _tracked(before: Object | None, after: Object) -> Object:
 def _unmarked(obj: Object) -> Object:
     """Return an object without the annotations that say from which file it comes."""
     marks = (APPLIED_FROM, APPLIED_DIGEST, LAST_APPLIED)
-    rest = {name: text for name, text in _annotations(obj).items() if name not in marks}
+    rest = {name: text for name, text in annotations(obj).items() if name not in marks}
     return with_metadata(obj, annotations=rest or None)
 
 
 def _merged(before: Object, manifest: Manifest) -> Object:
-    owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in _annotations(before) else {}
-    modified = _recorded(_bare(manifest.object), manifest, owned)
-    return dict(merge(_last_applied(before), modified, before))
+    owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in annotations(before) else {}
+    modified = _recorded(bare(manifest.object), manifest, owned)
+    return dict(merge(last_applied(before), modified, before))
 
 
 def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,17 +148,17 @@ def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Map
     return result
 
 
-def _last_applied(obj: Object) -> Object:
+def last_applied(obj: Object) -> Object:
     """Return, in the store's version, what was applied last; nothing when that is not known."""
-    text = _annotations(obj).get(LAST_APPLIED, "{}")
+    text = annotations(obj).get(LAST_APPLIED, "{}")
     try:
         hub = to_hub(json.loads(text))
-        return _bare(hub)
+        return bare(hub)
     except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
         return {}  # written by somebody else, or damaged: then nothing is known to have left the manifest
 
 
-def _bare(obj: Object) -> Object:
+def bare(obj: Object) -> Object:
     """Return a manifest without what only the store may say, as in an object that was exported."""
     return with_metadata(
         {name: value for name, value in obj.items() if name != "status"}, **dict.fromkeys(_SET_BY_STORE)
@@ -186,12 +186,12 @@ def _digest(manifest: Manifest) -> str:
     return hashlib.sha256(_configuration(manifest).encode()).hexdigest()[:16]
 
 
-def _annotations(obj: Object) -> Mapping[str, str]:
+def annotations(obj: Object) -> Mapping[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
-def _annotated(obj: Object, annotations: Mapping[str, str]) -> Object:
-    return with_metadata(obj, annotations={**_annotations(obj), **annotations})
+def _annotated(obj: Object, more: Mapping[str, str]) -> Object:
+    return with_metadata(obj, annotations={**annotations(obj), **more})
 
 
 def _absolute(file: str) -> str:
@@ -203,7 +203,8 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
     roots, kept = _paths(manifests.roots), _paths(manifests.broken)
     present = {manifest.key for manifest in manifests.objects}
     removed: list[Key] = []
-    for key, file in await _ours(store):
+    for obj in await applied_objects(store):
+        key, file = key_of(obj), Path(annotations(obj)[APPLIED_FROM])
         if key in present or not _within(file, roots) or _within(file, kept):
             continue
         try:
@@ -214,15 +215,16 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
     return removed
 
 
-async def _ours(store: Store) -> list[tuple[Key, Path]]:
-    """Point at the objects that readings have created, and the file of each; namespaces come last."""
-    found: list[tuple[Key, Path]] = []
-    for kind in sorted(KINDS, key=lambda kind: kind.kind == "Namespace"):
-        for obj in (await store.list(kind.group, kind.kind)).items:
-            file = _annotations(obj).get(APPLIED_FROM)
-            if file is not None:
-                found.append((kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]), Path(file)))
-    return found
+async def applied_objects(store: Store) -> list[Object]:
+    """Return the objects that readings have created; namespaces come last."""
+    kinds = sorted(KINDS, key=lambda kind: kind.kind == "Namespace")
+    listings = [(await store.list(kind.group, kind.kind)).items for kind in kinds]
+    return [obj for items in listings for obj in items if APPLIED_FROM in annotations(obj)]
+
+
+def is_applied(obj: Object, manifest: Manifest) -> bool:
+    """Say whether the manifest, as it is now, was applied to the object."""
+    return annotations(obj).get(APPLIED_DIGEST) == _digest(manifest)
 
 
 def _paths(names: Iterable[str]) -> list[Path]:
@@ -231,3 +233,8 @@ def _paths(names: Iterable[str]) -> list[Path]:
 
 def _within(file: Path, roots: Sequence[Path]) -> bool:
     return any(file.is_relative_to(root) for root in roots)
+
+
+def is_read(file: str, manifests: Manifests) -> bool:
+    """Say whether a file is, or was, part of what a reading covers."""
+    return _within(Path(file), _paths(manifests.roots))
