@@ -116,7 +116,7 @@ class Traffic:
         of_users, of_mirrors = _apart(more)
         of_users += [requests[pod] for pod in pods if pod in requests]
         of_mirrors += [copies[pod] for pod in pods if pod in copies] if copies else []
-        return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
+        return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors) if of_mirrors else NOTHING)
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
@@ -184,10 +184,10 @@ def _numbers(several: Sequence[Counts]) -> Numbers:
     return Numbers(
         success=total.success,
         failure=total.failure,
-        denied=total.denied,
+        denied=total.denied if total.is_refused else 0,
         connections=total.connections,
         unreached=total.unreached,
-        denied_connections=total.denied_connections,
+        denied_connections=total.denied_connections if total.is_refused else 0,
         latencies=percentiles(total.latency, SHARES),
     )
 

@@ -32,6 +32,7 @@ _FAILURES = sum(_LANE << _BITS * lane for lane in (*_FAILING, FAILED))
 _SUCCESSES = sum(
     _LANE << _BITS * lane for lane in (*(set(range(len(_CLASSES))) - _FAILING - {DENIED_REQUESTS}), SUCCEEDED)
 )
+_REFUSALS = sum(_LANE << _BITS * lane for lane in (DENIED_REQUESTS, DENIED_CONNECTIONS))
 _RESPONSES = (1 << _BITS * len(_CLASSES)) - 1
 
 
@@ -67,6 +68,11 @@ class Counts(Value, frozen=True, gc=False):
     def failure(self) -> int:
         """All other requests, those among them that never reached a server."""
         return _added(self.others & _FAILURES)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether access rules refused anything."""
+        return bool(self.others & _REFUSALS)
 
     @property
     def denied(self) -> int:
