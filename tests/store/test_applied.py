@@ -300,7 +300,7 @@ async def test_a_field_that_was_edited_in_the_store_is_named_and_the_store_wins(
     (said,) = await drift(world.store, read([world.path]))
     assert said.startswith(f"{world.path}/a.yaml:7:")
     assert "spec.service: " in said
-    assert "the file says 'birds', the API 'fish'; the API's stays" in said
+    assert 'the file says "birds", the API "fish"; the API\'s stays' in said
     await world.settle()
     assert (await world.store.get(key()))["spec"]["service"] == "fish"
 
@@ -312,7 +312,7 @@ async def test_where_the_file_has_changed_too_the_file_wins_and_that_is_said(wor
     await world.store.update({**obj, "spec": {**obj["spec"], "service": "fish"}})
     world.write("a.yaml", split().replace("service: birds", "service: cats"))
     (said,) = await drift(world.store, read([world.path]))
-    assert "the file says 'cats', the API 'fish'; the file has changed, so its value wins" in said
+    assert 'the file says "cats", the API "fish"; the file has changed, so its value wins' in said
     await world.settle()
     assert (await world.store.get(key()))["spec"]["service"] == "cats"
 

@@ -1,5 +1,6 @@
 """Where manifest files and the store differ before a reading is applied, and which of the two wins."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +40,11 @@ def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
         if not keeps and (not before or _contains(value, _at(before, field))):
             continue  # only the file has changed
         wins = "the API's stays until this file changes" if keeps else "the file has changed, so its value wins"
-        yield str(manifest.problem(field, f"{manifest.key}: the file says {written!r}, the API {value!r}; {wins}"))
+        yield str(
+            manifest.problem(
+                field, f"{manifest.key}: the file says {json.dumps(written)}, the API {json.dumps(value)}; {wins}"
+            )
+        )
 
 
 def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: str = "") -> Iterator[_Difference]:
