@@ -12,6 +12,7 @@ from headgate.model.refs import PortRef
 OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # what a Gateway writes about its client's address
 NOTHING = ("content-length", "0")  # proxies add it where a method may have a body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
+HOST = re.compile(r"(?<=://)[^/]*")
 WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
 
 
@@ -31,13 +32,18 @@ def misplaced_content(wanted, sent, tally, lab, ready):
     return ""
 
 
+def _lowered(url):
+    """Return a URL with its host in lower case, which is the same host."""
+    return HOST.sub(lambda found: found[0].lower(), url)
+
+
 def _misplaced_location(decision, sent, head):
     place = decision.place
     scheme = "https" if sent.via == "gateway" and sent.port in SECURE else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
     wanted = location(decision.sanitized.request, decision.route, scheme, port)
     found = USUAL.sub(r"\1\2", head.get("location"))  # the same address (RFC 3986, 6.2.3)
-    return "" if found == wanted else f"location is {found!r}, not {wanted!r}"
+    return "" if _lowered(found) == _lowered(wanted) else f"location is {found!r}, not {wanted!r}"
 
 
 def _misplaced_at(who, head, decision, portions, lab):
