@@ -45,7 +45,7 @@ RULE_PATHS = (
 VALUES = ("1", "12", "a")
 HEADERS = st.dictionaries(st.sampled_from(("x-a", "x-b")), st.sampled_from(("1", "1.*", ".*", "[a-z]")), max_size=2)
 WEIGHTS = st.sampled_from((0, 1, 1, 2, 3))
-ROOTS, PLAIN = ("r1", "r2"), ("a", "b", "dead")
+ROOTS, PLAIN = ("r1", "r2", "r3"), ("a", "b", "dead")
 
 
 @st.composite
@@ -146,13 +146,13 @@ def copies(decision, dead):
     for item in decision.mirrors:
         total = sum(target.weight for target in item.targets)
         for target in item.targets:
-            if target.ref != dead:
+            if target.ref not in dead:
                 found[target.ref] += Fraction(item.numerator * target.weight, item.denominator * total)
     return dict(found)
 
 
-BASE = services(*ROOTS, *PLAIN, dead=("dead",)) | edge()
-DEAD = PortRef("default/dead", 80)
+BASE = services(*ROOTS, *PLAIN, dead=("dead", "r3")) | edge()
+DEAD = {PortRef("default/dead", 80), PortRef("default/r3", 80)}
 
 
 @given(groups(), splits(), st.lists(rules(), min_size=1, max_size=2), st.lists(requests(), min_size=1, max_size=8))
@@ -237,3 +237,14 @@ def test_a_grpc_route_asks_the_matches_of_its_backend():
     assert receivers("/shop.v1.Cart/Get", "bob") == {PortRef("default/r1", 80): 1}
     assert receivers("/other.Cart/Get", "alice") == {PortRef("default/r1", 80): 1}
     assert receivers("/shop.v1.Cart/List", "alice") == {404: 1}
+
+
+def test_a_root_without_endpoints_keeps_its_share_where_its_split_has_no_backends():
+    """D9 and D11: the split leaves the root its own endpoints, and there are none; no other backend gets the share."""
+    split = TrafficSplit(spec=TrafficSplitSpec(service="r3", backends=(Backend(service="gone", weight=1),)))
+    rule = rt.HTTPRouteRule(backend_refs=(ref("r3"), ref("a")))
+    result = compiled(BASE | {TRAFFIC_SPLIT.key("default", "s"): split} | route([rule]))
+    (found,) = result.mesh.gateways[0].hosts[0].routes
+    assert [(item.weight, item.status) for item in found.split.broken] == [(1, 503)]
+    assert [item.ref for item in found.split.targets] == [PortRef("default/a", 80)]
+    assert check(result.mesh) == ()

@@ -102,7 +102,13 @@ class Destinations:
 
     def is_empty(self, choice: Choice) -> bool:
         """Say whether no endpoint would answer there."""
-        return not (choice.split.targets or choice.split.broken) if choice.split else not self._ready[choice.ref]
+        if choice.split is None:
+            return not self.has_endpoints(choice.ref)
+        return not choice.split.broken and not any(self.has_endpoints(target.ref) for target in choice.split.targets)
+
+    def has_endpoints(self, place: PortRef) -> bool:
+        """Say whether a Service port has a ready endpoint."""
+        return bool(self._ready[place])
 
     def _without_port(self, about: Key, place: PortRef, field: str) -> Finding:
         _, service = self._snapshot.services[place.service]

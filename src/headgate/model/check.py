@@ -15,6 +15,7 @@ from headgate.model.workloads import Stage, Workload
 def check(mesh: Mesh) -> tuple[str, ...]:
     """Return what is wrong with the mesh, one sentence each; nothing when all is well."""
     known = {entry.ref for entry in mesh.endpoints}
+    dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
     offered = {(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
     wrong = [f"{table.ref} has routes and no frontend" for table in mesh.tables if table.ref not in offered]
     places = [(str(table.ref), table.routes) for table in mesh.tables]
@@ -27,6 +28,12 @@ def check(mesh: Mesh) -> tuple[str, ...]:
         wrong += [f"{place} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
         wrong += [f"{place} {fault}" for route in routes for fault in _slot_faults(route.split)]
         wrong += [f"{place} {fault}" for fault in _group_faults(routes)]
+        shared = [target.ref for route in routes for target in route.split.targets if route.split.targets[1:]]
+        wrong += [
+            f"{place} gives a share to {ref}, which has no endpoint: others would get it"
+            for ref in shared
+            if ref in dead
+        ]
     wrong += [f"{place} is listened on twice" for place, count in Counter(_bound(mesh)).items() if count > 1]
     return (*wrong, *_workload_faults(mesh))
 
