@@ -40,6 +40,9 @@ class Answers:
     def proxies(self) -> Any:
         return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
 
+    def proxy(self, place: ObjectName) -> Any:
+        return next((item for item in self.proxies() if item.metadata == place), None)
+
     async def config(self, asked: ConfigAsked) -> Any:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None

@@ -73,7 +73,7 @@ class Questions:
         self._started = clock()
 
     def proxies(self) -> Sequence[inspect.Proxy]:
-        """Return every proxy that the mesh has, by namespace and name."""
+        """Return every proxy that the mesh has, by namespace and name; without versions, which cost a look at each resource."""
         loop, now, processes = self.machine.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
         snapshot = self.machine.feed.snapshot.get()
@@ -92,6 +92,15 @@ class Questions:
             for proxy in self.machine.fleet.proxies.values()
         ]
         return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
+
+    def proxy(self, place: ObjectName) -> inspect.Proxy | None:
+        """Return one proxy with the versions of all types."""
+        found = next((item for item in self.proxies() if item.metadata == place), None)
+        if found is None:
+            return None
+        held = self.machine.fleet.proxies[found.node]
+        types = tuple(with_version(held, one) for one in found.status.types)
+        return structs.replace(found, status=structs.replace(found.status, types=types))
 
     async def config(self, asked: ConfigAsked) -> inspect.ProxyConfig | None:
         """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
@@ -250,16 +259,23 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
 def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
     shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
     config = (proxy.config.get() or {}).get(type_url, NOTHING)
-    wanted = {key: config[key].digest for key in _wanted(shelf, config)}
-    held = {key: shelf.held[key].digest for key in wanted if key in shelf.held}
+    resources = len(config) if shelf.wildcard else len(shelf.subscribed & config.keys())
     return ResourceType(
         type=name,
-        resources=len(wanted),
-        held=sum(held.get(key) == digest for key, digest in wanted.items()),
-        version=version(wanted),
-        held_version=version(held),
+        resources=resources,
+        held=resources - len(shelf.missing(config)),
         acknowledged=_time(proxy.answers.acknowledged.get(type_url, 0.0)),
     )
+
+
+def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
+    """Return a type with the version that the proxy is to hold, and the one that it holds."""
+    type_url = _TYPES[one.type]
+    shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
+    config = (proxy.config.get() or {}).get(type_url, NOTHING)
+    wanted = {key: config[key].digest for key in _wanted(shelf, config)}
+    held = {key: shelf.held[key].digest for key in wanted if key in shelf.held}
+    return structs.replace(one, version=version(wanted), held_version=version(held))
 
 
 def _wanted(shelf: Shelf, config: Mapping[str, Encoded]) -> Sequence[str]:

@@ -30,14 +30,15 @@ class ObjectName(Answer, frozen=True, kw_only=True):
 class ResourceType(Answer, frozen=True, kw_only=True):
     """One type of Envoy's resources at one proxy: how many it subscribes to, and how many of them it acknowledged.
 
-    A version is a digest of all names and contents. `held_version` equals `version` when the proxy holds everything.
+    A version is a digest of all names and contents. `held_version` equals `version` when the proxy holds everything. Only
+    the answer about a single proxy has them.
     """
 
     type: str
     resources: int
     held: int
-    version: str
-    held_version: str
+    version: str = ""
+    held_version: str = ""
     acknowledged: str = ""
 
 

@@ -50,6 +50,9 @@ class Questions(Protocol):
     def proxies(self) -> Sequence[Proxy]:
         """Return every proxy."""
 
+    def proxy(self, place: ObjectName) -> Proxy | None:
+        """Return one proxy with the versions that it holds; none when there is no such proxy."""
+
     async def config(self, asked: ConfigAsked) -> ProxyConfig | None:
         """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
 
@@ -111,13 +114,13 @@ async def _found(questions: Questions, asked: Asked, query: QueryParams) -> _Fou
 
 
 def _proxies(questions: Questions, asked: Asked) -> _Found:
+    if asked.name:
+        named = questions.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
+        if named is None:
+            raise missing(asked)
+        return _Found(named, [named])
     found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
-    if not asked.name:
-        return _Found(_list(asked, found), found)
-    named = [item for item in found if item.metadata.name == asked.name]
-    if not named:
-        raise missing(asked)
-    return _Found(named[0], named)
+    return _Found(_list(asked, found), found)
 
 
 async def _config(questions: Questions, asked: Asked, query: QueryParams) -> ProxyConfig:
