@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 
 from tests.differential.pool import ANSWERED
-from tests.differential.routes import RESPONSE_NAMES, SECURE
+from tests.differential.routes import RESPONSE_NAMES
 
 from headgate.model.edits import answered, arriving, location
 from headgate.model.refs import PortRef
@@ -39,7 +39,7 @@ def _lowered(url):
 
 def _misplaced_location(decision, sent, head):
     place = decision.place
-    scheme = "https" if sent.via == "gateway" and sent.port in SECURE else "http"
+    scheme = "https" if sent.server_name else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
     wanted = location(decision.sanitized.request, decision.route, scheme, port)
     found = USUAL.sub(r"\1\2", head.get("location"))  # the same address (RFC 3986, 6.2.3)

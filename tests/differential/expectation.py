@@ -8,11 +8,12 @@ from typing import NamedTuple
 from tests.differential.pool import CLOSED
 
 from headgate.envoy import names
-from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits, without_port
+from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits
 from headgate.model.hashing import side_of, slot_of
 from headgate.model.refs import PortRef
 from headgate.model.request import Request
 from headgate.model.routing import GatewayPort
+from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
 
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
 CLIENT = "127.0.0.1"
@@ -41,8 +42,8 @@ def expected(mesh, sent, *, name_of, draws):
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
-        return Expected({NOT_REQUESTS: Fraction(1)}, True, True, {}, {})
-    if not _is_greeted(decision.place, sent):
+        return Expected({_of_no_requests(sent): Fraction(1)}, True, True, {}, {})
+    if not _has_certificate(decision.place, sent):
         return Expected({CLOSED: Fraction(1)}, True, True, {}, {})
     portions = _of_user(decision, sent, ready)
     shares = defaultdict(Fraction)
@@ -79,17 +80,30 @@ def _are_apart(mesh, targets, ready):
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
-def _is_greeted(place, sent):
+def _of_no_requests(sent):
+    """Return what the HTTP proxy answers to a request for a port that carries connections."""
+    seen = sanitize(request_of(sent), Downstream())
+    refused = seen.refused_upgrade and sent.authority.islower()  # else no route is known when upgrades are looked at
+    return seen.status or (FORBIDDEN if refused else NOT_REQUESTS)
+
+
+def _has_certificate(place, sent):
     """Say whether a port without TLS, or with a certificate for the name that the client asks for."""
-    name = without_port(sent.authority).lower()
-    return not isinstance(place, GatewayPort) or not place.tls or any(host_fits(item, name) for item, _ in place.tls)
+    names = [name for name, _ in place.tls] if isinstance(place, GatewayPort) else []
+    return not names or any(host_fits(name, sent.server_name.lower()) for name in names)
 
 
 def request_of(sent):
     """Return a request as it goes over the wire: with all of its headers, and for the HTTP proxy with the whole URL."""
     target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
     headers = (*sent.headers, ("content-length", "0"))
-    return Request(authority=sent.authority, method=sent.method, target=target, headers=headers)
+    return Request(
+        authority=sent.authority,
+        method=sent.method,
+        target=target,
+        headers=headers,
+        server_name=sent.server_name or None,
+    )
 
 
 def _of_user(decision, sent, ready):

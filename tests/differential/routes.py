@@ -10,12 +10,15 @@ LISTENERS = (
     (8002, "a.example.com", "one", "HTTP"),
     (8443, "", "https", "HTTPS"),
     (8444, "*.example.com", "secure-names", "HTTPS"),
+    (8445, "a.example.com", "secure-one", "HTTPS"),
+    (8445, "*.example.com", "secure-others", "HTTPS"),
     (9000, "", "tcp", "TCP"),
     (9001, "", "tcp2", "TCP"),
 )
-SENT_TO = (8000, 8000, 8000, 8001, 8001, 8002, 8443, 8443, 8444, 9000, 9001)
+SENT_TO = (8000, 8000, 8000, 8001, 8001, 8002, 8443, 8443, 8444, 8445, 8445, 9000, 9001)
 SECURE = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "HTTPS")
 CONNECTIONS = frozenset(port for port, _, _, protocol in LISTENERS if protocol == "TCP")
+SERVER_NAMES = ("a.example.com", "b.example.com", "a.b.example.com", "other")
 CERTIFICATE = "edge"
 GRPC_SERVICES = ("pkg.S", "pkg.T")
 GRPC_METHODS = ("Get", "Put")

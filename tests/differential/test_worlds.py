@@ -10,7 +10,6 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.differential import routes
 from tests.differential.content import misplaced_content
 from tests.differential.expectation import disagreement, expected, misplaced_copies, place_of, request_of
 from tests.differential.features import protocols
@@ -70,11 +69,10 @@ def check(lab, mesh, sent):
 
 def connected(sent, wanted):
     """Return how a request is sent: connections that are refused or upgraded take one request."""
-    secure = sent.via == "gateway" and sent.port in routes.SECURE
     odd = any(name in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
     return {
         "each_connects": not wanted.http or odd,
-        "server_name": sent.authority.partition(":")[0] if secure else "",
+        "server_name": sent.server_name,
     }
 
 

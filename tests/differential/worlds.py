@@ -180,7 +180,10 @@ def root_worlds(draw):
 
 
 class Sent(NamedTuple):
-    """A request for a Service; `via` its address, the HTTP proxy (where the authority chooses the Service), or a Gateway."""
+    """A request for a Service; `via` its address, the HTTP proxy (where the authority chooses the Service), or a Gateway.
+
+    `server_name` is that of its TLS connection, empty where it is plaintext.
+    """
 
     service: str
     port: int
@@ -189,6 +192,7 @@ class Sent(NamedTuple):
     method: str
     target: str
     headers: tuple[tuple[str, str], ...]
+    server_name: str = ""
 
 
 @st.composite
@@ -214,12 +218,16 @@ def requests(draw):
         headers += draw(st.lists(st.sampled_from(USERS), max_size=2))
     if not draw(MOSTLY):
         headers += draw(odd_headers.lists(http1=True))
+    authority = draw(st.sampled_from(authorities[via]))
+    port = draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else port
+    server_name = authority.partition(":")[0] if draw(MOSTLY) else draw(st.sampled_from(routes.SERVER_NAMES))
     return Sent(
         service=f"{namespace}/{name}",
-        port=draw(st.sampled_from(routes.SENT_TO)) if via == "gateway" else port,
+        port=port,
         via=via,
-        authority=draw(st.sampled_from(authorities[via])),
+        authority=authority,
         method=draw(st.sampled_from(SENT_METHODS)),
         target=draw(st.sampled_from(PATHS if via != "gateway" or draw(MOSTLY) else routes.GRPC_PATHS)),
         headers=tuple(headers),
+        server_name=server_name if via == "gateway" and port in routes.SECURE else "",
     )
