@@ -11,6 +11,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.control.feed import Feed
 from headgate.control.loop import Loop
 from headgate.control.machine import Machine
+from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
@@ -38,7 +39,9 @@ def machine() -> Machine:
 
 def connect(fleet: Fleet, node: str, *, told: bool = True) -> None:
     proxy = fleet.expect(node)
-    proxy.attach(Session(), lambda _ending: None)
+    session = Session()
+    session.shelves[CLUSTER].wildcard = True  # it has asked for its clusters
+    proxy.attach(session, lambda _ending: None)
     if told:
         proxy.config.set({})
 

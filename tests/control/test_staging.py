@@ -26,14 +26,14 @@ def fleet() -> Fleet:
 def connect(proxy: Proxy) -> None:
     """Let a proxy hold all that it is to hold: nothing."""
     proxy.config.set({})
-    proxy.attach(Session(), lambda _: None)
+    session = Session()
+    session.shelves[CLUSTER].wildcard = True
+    proxy.attach(session, lambda _: None)
 
 
 def lag(proxy: Proxy) -> None:
     """Let a proxy have asked for a cluster that it does not hold."""
     proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
-    assert proxy.session
-    proxy.session.shelves[CLUSTER].wildcard = True
 
 
 def step(staging: Staging, target: Stage) -> Stage:

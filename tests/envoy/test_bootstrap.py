@@ -47,7 +47,7 @@ def test_only_its_user_can_open_the_admin_socket():
 
 
 def test_it_takes_every_expression_that_an_object_may_have():
-    (layer,) = started().layered_runtime.layers
+    layer, _ = started().layered_runtime.layers
     assert layer.static_layer.fields["re2.max_program_size.error_level"].number_value > LARGEST_PROGRAM
 
 

@@ -33,11 +33,12 @@ def started(**where):
 
 
 def loggers(rendered):
-    """Yield what a listener's filters log."""
+    """Yield what counts at a listener's filters."""
     for chain in rendered.filter_chains:
         for item in chain.filters:
             kind = pb.TcpProxy if item.typed_config.type_url == pb.type_url(pb.TcpProxy) else pb.HttpConnectionManager
-            yield from kind.FromString(item.typed_config.value).access_log
+            found = kind.FromString(item.typed_config.value).access_log
+            yield from (logger for logger in found if logger.typed_config.type_url == pb.type_url(pb.StatsAccessLog))
 
 
 def scope(logger):

@@ -49,7 +49,7 @@ def test_names_are_those_that_the_api_has(pods: Recorded, words: list[str], offe
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["t"], ["top", "topology"]),
+        (["t"], ["top", "topology", "tap"]),
         (["top", "st"], ["statefulsets"]),
         (["topology", "dep"], ["deployments"]),
         (["top", "pods", "-o", "j"], ["json"]),
@@ -69,6 +69,7 @@ def test_words_that_are_known_need_no_api(api: Recorded, words: list[str], offer
 
 def test_a_name_goes_on_behind_its_kind(api: Recorded):
     assert completed(api, "edges", "deploy") == (["deployment/"], ":6")  # no blank behind the slash
+    assert completed(api, "tap", "deploy") == (["deployment/"], ":6")
 
 
 def test_without_an_answer_nothing_is_offered_and_nothing_is_printed(api: Recorded):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, SCOPES, Encoded
 from headgate.xds import session
-from headgate.xds.session import MOST_OVERDUE, ORDER, Request, Session
+from headgate.xds.session import MOST_OVERDUE, Request, Session
 
 FEW, MANY = 60, 300
 MOST = 20  # names of one memory

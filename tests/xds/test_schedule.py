@@ -10,12 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded
-from headgate.xds.session import ORDER, Request, Session
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded
+from headgate.xds.session import Request, Session
 
 BAD = "3"  # versions that begin so are refused
 ENOUGH_STEPS = 300
-NAMED = {ENDPOINTS, SECRET, ROUTES}
+NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME}
+LAYER = "t"  # of the runtime, which a proxy asks for as long as it lives
 TLS = "r"  # the listener that shows a certificate, which has its name
 
 
@@ -34,6 +35,7 @@ VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", BAD))
 def configs(draw, versions=VERSIONS):
     """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope; r has a secret."""
     config = {type_url: {} for type_url in ORDER}
+    config[RUNTIME][LAYER] = encoded(draw(versions))
     clusters = draw(st.sets(st.sampled_from("abc")))
     for name in sorted(clusters):
         for type_url in (CLUSTER, ENDPOINTS):
@@ -58,9 +60,9 @@ class Envoy:
 
     def __init__(self):
         self.active, self.warming, self.endpoints = {}, {}, {}
-        self.listeners, self.scopes, self.routes, self.secrets = {}, {}, {}, {}
+        self.listeners, self.scopes, self.routes, self.secrets, self.runtime = {}, {}, {}, {}, {}
         self.versions = {type_url: {} for type_url in ORDER}  # what it would tell on the next stream
-        self.follows = {type_url: set() for type_url in NAMED}
+        self.follows = {type_url: set() for type_url in NAMED} | {RUNTIME: {LAYER}}
         self.hang_up()
 
     def hang_up(self):
@@ -79,6 +81,7 @@ class Envoy:
             CLUSTER: self.active | self.warming,
             ENDPOINTS: self.endpoints,
             SECRET: self.secrets,
+            RUNTIME: self.runtime,
             LISTENER: self.listeners,
             SCOPES: self.scopes,
             ROUTES: self.routes,
@@ -131,6 +134,7 @@ class Envoy:
             CLUSTER: self.take_clusters,
             ENDPOINTS: self.take_endpoints,
             SECRET: self.take_secrets,
+            RUNTIME: self.take_runtime,
             LISTENER: self.take_listeners,
             ROUTES: self.take_routes,
             SCOPES: self.take_scopes,
@@ -198,6 +202,11 @@ class Envoy:
                 return
             if name in self.follows[SECRET]:
                 self.secrets[name] = item.digest
+
+    def take_runtime(self, response):
+        for name, item in response.resources:
+            if not is_bad(item.digest):
+                self.runtime[name] = item.digest
 
     def take_routes(self, response):
         for name, item in response.resources:

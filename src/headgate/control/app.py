@@ -51,7 +51,7 @@ from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconf
 from headgate.serve.certificate import certificate_in
 from headgate.serve.logs import LogOptions
 from headgate.store.events import EventRecorder
-from headgate.telemetry import otlp
+from headgate.telemetry import otlp, tapped
 from headgate.telemetry.flows import Source
 from headgate.telemetry.kept import FILE, keep, read_kept
 from headgate.telemetry.receiver import Receiver
@@ -184,7 +184,8 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
     fleet.recall()
     parts.traffic.tell_by(Callers(loop.compiled))
-    xds = XdsServer(fleet, parts.tokens, beside={otlp.METHOD: parts.traffic.export})
+    beside = {otlp.METHOD: parts.traffic.export, tapped.METHOD: machine.taps.export}
+    xds = XdsServer(fleet, parts.tokens, beside=beside)
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)
     return machine

@@ -13,7 +13,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.control.staging import Staging
 from headgate.control.timings import Timings
-from headgate.envoy.encode import Memo, encode
+from headgate.envoy.encode import Memo, encode, with_tap
 from headgate.envoy.view import Node, project, sidecar
 from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import Wanted
@@ -32,6 +32,8 @@ class Loop:
 
     `gateways` are the proxies that are there from the start; sidecars come and go with their workloads. A proxy gets
     nothing before it has a credential: half of a configuration would refuse, or worse, send plaintext.
+
+    `taps` says which proxies (node ids) record which share of their requests, in millionths.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Loop:
         credentials: Credentials,
     ) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
+        self.taps: Latest[Mapping[str, int]] = Latest({})
         self.failures = 0
         self.builds = Timings()
         self.memo = Memo()
@@ -52,7 +55,7 @@ class Loop:
         self._fleet = fleet
         self.gateways = tuple(node.id for node in gateways)
         self._gateways = gateways
-        self._settings = settings
+        self.settings = settings
         self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
@@ -60,6 +63,8 @@ class Loop:
         self._renewals = 0  # certificates since the last round
         self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
         self._pods: Mapping[str, str] = {}  # uid of each sidecar's pod
+        self._taps = self.taps.get()
+        self._tapped: Mapping[str, int] = {}  # what the current configurations were made with
 
     def proven(self, node_id: str) -> Credential | None:
         """Return the credential that a proxy's current configuration was made with."""
@@ -68,7 +73,7 @@ class Loop:
     async def run(self) -> None:
         """Build for ever: at once when idle; in a storm of changes, at most half of the time."""
         while True:
-            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news)
+            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news, self.taps)
             began = time.monotonic()
             self._attempt()
             took = time.monotonic() - began
@@ -78,25 +83,27 @@ class Loop:
     def compile(self, snapshot: Snapshot) -> Compiled:
         """Compile any snapshot as the current one would be, and publish nothing."""
         _, stages = self._seen
-        return compile_mesh(snapshot, self._settings, stages)
+        return compile_mesh(snapshot, self.settings, stages)
 
     def _is_due(self) -> bool:
         snapshot, _ = self._seen
         return (
             self._snapshot.get() is not snapshot
             or self.credentials.current.get() is not self._proven
+            or self.taps.get() is not self._taps
             or (self.staging.is_due and snapshot is not self._failed)
         )
 
     def _attempt(self) -> None:
         snapshot, self._proven = self._snapshot.get(), self.credentials.current.get()
+        self._taps = self.taps.get()
         if snapshot is None:
             return
         stages = self.staging.next()
         try:
             compiled = self.compiled.get()
             if compiled is None or self._seen != (snapshot, stages):
-                compiled = compile_mesh(snapshot, self._settings, stages)
+                compiled = compile_mesh(snapshot, self.settings, stages)
             self._publish(compiled)
             self.staging.note(compiled.mesh.workloads)
         except Exception:
@@ -125,8 +132,12 @@ class Loop:
         configs = {node.id: encode(project(mesh, node, credential), self.memo) for node, credential in fresh.items()}
         for node in wanted:
             self._fleet.expect(node.id)
-        for node_id, config in configs.items():
-            self._fleet.proxies[node_id].config.set(config)
+        before, self._tapped = self._tapped, self._taps
+        for node_id, proxy in self._fleet.proxies.items():
+            share = self._tapped.get(node_id, 0)
+            config = configs.get(node_id) or (proxy.config.get() if share != before.get(node_id, 0) else None)
+            if config is not None:
+                proxy.config.set(with_tap(config, share))
         self._given = given | {node.id: credential for node, credential in fresh.items()}
         self._renewals = 0 if anew else self._renewals + len(fresh)
         self.compiled.set(compiled)

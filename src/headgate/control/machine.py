@@ -8,9 +8,11 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.control.feed import Feed, changed
 from headgate.control.loop import Loop
 from headgate.control.status import refusals
+from headgate.control.taps import Taps
 from headgate.control.trust import faults
 from headgate.latest import until
 from headgate.resources.meta import Object
+from headgate.serve.metrics_objects import Census
 from headgate.store.base import Store
 from headgate.xds.fleet import Fleet
 
@@ -23,6 +25,7 @@ class Machine:
         self.feed = feed
         self.loop = loop
         self.fleet = fleet
+        self.taps = Taps(loop, Census(store, loop.settings))
         self._faults = loop.credentials.faults
         self._cells = (feed.read, loop.compiled, fleet.news, self._faults)
 

@@ -5,7 +5,7 @@ Nothing here changes anything, and each answer is about one moment.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
@@ -20,13 +20,13 @@ from headgate.compiler.snapshot import account_name
 from headgate.control.machine import Machine
 from headgate.control.mesh_state import Observed, mesh_state
 from headgate.control.status import PROXY, Origin, origins
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, TypeUrl
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded, TypeUrl
 from headgate.envoy.readable import content
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.view import place_of, pod_of
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.identities import SYSTEM_NAMESPACE, Credential
+from headgate.model.identities import Credential
 from headgate.resources import inspect
 from headgate.resources.inspect import (
     Certificate,
@@ -36,16 +36,19 @@ from headgate.resources.inspect import (
     ProxyStatus,
     Refusal,
     ResourceType,
+    TapEvent,
+    TapNotice,
 )
 from headgate.resources.meta import Key
 from headgate.resources.pods import Pod
 from headgate.resources.times import timestamp
 from headgate.serve.inspect import ConfigAsked
+from headgate.serve.inspect_tap import TapAsked
 from headgate.xds import fleet
 from headgate.xds.session import NOTHING, Held, Rejected, Shelf
 
 _TYPES: Mapping[str, TypeUrl] = dict(
-    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET), strict=True)
+    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
 )
 _NAMES = {type_url: name for name, type_url in _TYPES.items()}
 _VERSION_BYTES = 6
@@ -72,6 +75,10 @@ class Questions:
         self._clock = clock
         self._started = clock()
 
+    async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
+        """Return live requests of a resource; none when it does not exist."""
+        return await self.machine.taps.tap(asked)
+
     def proxies(self) -> Sequence[inspect.Proxy]:
         """Return every proxy that the mesh has, by namespace and name; without versions, which cost a look at each resource."""
         loop, now, processes = self.machine.loop, self._clock(), self._host.processes()
@@ -82,7 +89,7 @@ class Questions:
             inspect.Proxy(
                 metadata=object_name(proxy.id),
                 node=proxy.id,
-                **_owner(pods.get(proxy.id.removeprefix(f"{SIDECAR}/"))),
+                **_owner(pods.get(pod_of(proxy.id))),
                 status=structs.replace(
                     proxy_status(proxy, origin, now),
                     process=processes.get(proxy.id),
@@ -210,11 +217,8 @@ def _owner(pod: Pod | None) -> Mapping[str, str]:
 
 def object_name(node_id: str) -> ObjectName:
     """Return the namespace and name under which the API has a proxy."""
-    kind, _, pod = node_id.partition("/")
-    if kind == SIDECAR:
-        namespace, _, name = pod.partition("/")
-        return ObjectName(namespace=namespace, name=name)
-    return ObjectName(namespace=SYSTEM_NAMESPACE, name=node_id)
+    namespace, name = place_of(node_id)
+    return ObjectName(namespace=namespace, name=name)
 
 
 def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:

@@ -11,12 +11,11 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import messages, pb, reporting, telemetry
-from headgate.envoy.sources import ads
+from headgate.envoy import messages, pb, reporting, tap, telemetry
+from headgate.envoy.sources import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
-XDS_CLUSTER = "xds"
 KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest is left out
     pb.StringMatcher(prefix="server."),
     pb.StringMatcher(prefix="cluster_manager."),
@@ -144,7 +143,7 @@ def _runtime() -> pb.LayeredRuntime:
         "envoy.reloadable_features.rbac_match_headers_individually": pb.Value(bool_value=False),
     }
     layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
-    return pb.LayeredRuntime(layers=[layer])
+    return pb.LayeredRuntime(layers=[layer, tap.layer()])
 
 
 def _xds_service() -> pb.GrpcService:

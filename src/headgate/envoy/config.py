@@ -8,8 +8,11 @@ ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 SCOPES = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+RUNTIME = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # names a type
 
+ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
+"""All types, in the order in which a proxy is sent them."""
 TypeUrl: TypeAlias = str
 
 

@@ -6,13 +6,14 @@ is its own. What comes out as it was in the last build is the same object, so wh
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from headgate.envoy import inbound, outbound, pb
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy import inbound, outbound, pb, tap
+from headgate.envoy.config import ORDER, RUNTIME, Encoded, ProxyConfig, TypeUrl
 from headgate.envoy.outbound import Group
 from headgate.envoy.parts import Part
 from headgate.envoy.reach import Callers, callers
@@ -21,7 +22,6 @@ from headgate.model.routing import Mesh
 
 DIGEST_BYTES = 12
 NOTHING: Mapping[str, Encoded] = {}
-ORDER = (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
 
 
 class Placed(NamedTuple):
@@ -159,6 +159,16 @@ def _assembled(several: Iterable[Iterable[Placed]]) -> ProxyConfig:
 def _encode(part: Part) -> Placed:
     encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
     return Placed(part.type_url, part.name, encoded)
+
+
+def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
+    """Return a configuration by which a proxy records a share of its requests, in millionths (`tap`); 0 is off."""
+    return {**config, RUNTIME: _runtime(share)}
+
+
+@lru_cache
+def _runtime(share: int) -> Mapping[str, Encoded]:
+    return {tap.LAYER: encode_resource(tap.LAYER, tap.runtime(share))}
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:

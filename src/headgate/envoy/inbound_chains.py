@@ -11,7 +11,7 @@ spoken by then, so the handshake itself is refused to everybody else, and nothin
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.envoy import names, pb, rbac, telemetry
+from headgate.envoy import names, pb, rbac, tap, telemetry
 from headgate.envoy.names import InboundRef
 from headgate.envoy.peers import ALPN, DENIED, UNREACHED
 from headgate.envoy.sources import ads
@@ -86,7 +86,7 @@ class _Chains:
         chain = self._chain("plain", "raw_buffer")
         if self._requests:
             chain.filters.append(
-                _requests(self._cluster, telemetry.plaintext_requests(str(self._port.port)), known=False)
+                _requests(self._cluster, self._loggers(telemetry.plaintext_requests(str(self._port.port))), known=False)
             )
         else:
             chain.filters.extend(self._connections(logs=self._outsiders()))
@@ -96,7 +96,7 @@ class _Chains:
         """Yield the chains for TLS: the mesh's, and where that can be something else, the application's own."""
         if self._requests:
             chain = self._chain("mesh", "tls")
-            chain.filters.append(_requests(self._cluster, known=True))
+            chain.filters.append(_requests(self._cluster, self._loggers(), known=True))
             chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN, ()))
             yield chain
         else:
@@ -119,6 +119,9 @@ class _Chains:
     def _outsiders(self) -> list[pb.AccessLog]:
         """Return what counts those who come without the mesh's TLS: by a proxy of their own they would come with it."""
         return telemetry.plaintext_connections(str(self._port.port))
+
+    def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
+        return [*counting, tap.server(self._port.port)]
 
     def _chain(self, name: str, transport: str, alpn: Sequence[str] = ()) -> pb.FilterChain:
         match = pb.FilterChainMatch(transport_protocol=transport, application_protocols=alpn)
@@ -178,7 +181,7 @@ def _passed(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = Fa
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
-def _requests(name: str, logs: Iterable[pb.AccessLog] = (), *, known: bool) -> pb.Filter:
+def _requests(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Filter:
     """Return the filter that reads requests. By itself it refuses them all; the routes say which are allowed."""
     manager = pb.HttpConnectionManager
     forward, details = manager.ForwardClientCertDetails.SANITIZE, None

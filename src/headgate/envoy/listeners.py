@@ -1,6 +1,6 @@
 """Listeners: one for each Service port, and the gateway's HTTP proxy."""
 
-from headgate.envoy import names, pb, telemetry
+from headgate.envoy import names, pb, tap, telemetry
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.host_case import lower_case_filters
@@ -71,7 +71,7 @@ def _unknown(home: str, identity: str) -> pb.LocalReplyConfig:
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
     del connection.access_log[:]
-    connection.access_log.extend(telemetry.requests_and_tunnels())
+    connection.access_log.extend([*telemetry.requests_and_tunnels(), tap.client()])
     options = pb.HttpConnectionManager.HcmAccessLogOptions(flush_log_on_tunnel_successfully_established=True)
     connection.access_log_options.CopyFrom(options)
 
@@ -131,7 +131,7 @@ def _http(
         generate_request_id=pb.BoolValue(value=False),
         stream_idle_timeout=pb.Duration(seconds=0),
         local_reply_config=local_reply_config,
-        access_log=telemetry.requests(),
+        access_log=[*telemetry.requests(), tap.client()],
     )
 
 

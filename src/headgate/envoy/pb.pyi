@@ -1331,7 +1331,7 @@ class AccessLogFilter(Message):
     @property
     def traceable_filter(self) -> pb._config_accesslog_v3_TraceableFilter: ...
     @property
-    def runtime_filter(self) -> pb._config_accesslog_v3_RuntimeFilter: ...
+    def runtime_filter(self) -> pb.RuntimeFilter: ...
     @property
     def and_filter(self) -> pb.AndFilter: ...
     @property
@@ -1348,7 +1348,7 @@ class AccessLogFilter(Message):
     def metadata_filter(self) -> pb._config_accesslog_v3_MetadataFilter: ...
     @property
     def log_type_filter(self) -> pb.LogTypeFilter: ...
-    def __init__(self, *, status_code_filter: pb.StatusCodeFilter | None = None, duration_filter: pb._config_accesslog_v3_DurationFilter | None = None, not_health_check_filter: pb._config_accesslog_v3_NotHealthCheckFilter | None = None, traceable_filter: pb._config_accesslog_v3_TraceableFilter | None = None, runtime_filter: pb._config_accesslog_v3_RuntimeFilter | None = None, and_filter: pb.AndFilter | None = None, or_filter: pb.OrFilter | None = None, header_filter: pb.HeaderFilter | None = None, response_flag_filter: pb.ResponseFlagFilter | None = None, grpc_status_filter: pb._config_accesslog_v3_GrpcStatusFilter | None = None, extension_filter: pb.ExtensionFilter | None = None, metadata_filter: pb._config_accesslog_v3_MetadataFilter | None = None, log_type_filter: pb.LogTypeFilter | None = None) -> None: ...
+    def __init__(self, *, status_code_filter: pb.StatusCodeFilter | None = None, duration_filter: pb._config_accesslog_v3_DurationFilter | None = None, not_health_check_filter: pb._config_accesslog_v3_NotHealthCheckFilter | None = None, traceable_filter: pb._config_accesslog_v3_TraceableFilter | None = None, runtime_filter: pb.RuntimeFilter | None = None, and_filter: pb.AndFilter | None = None, or_filter: pb.OrFilter | None = None, header_filter: pb.HeaderFilter | None = None, response_flag_filter: pb.ResponseFlagFilter | None = None, grpc_status_filter: pb._config_accesslog_v3_GrpcStatusFilter | None = None, extension_filter: pb.ExtensionFilter | None = None, metadata_filter: pb._config_accesslog_v3_MetadataFilter | None = None, log_type_filter: pb.LogTypeFilter | None = None) -> None: ...
 
 class ComparisonFilter(Message):
     class Op(_Enum):
@@ -1381,7 +1381,7 @@ class _config_accesslog_v3_NotHealthCheckFilter(Message):
 class _config_accesslog_v3_TraceableFilter(Message):
     def __init__(self) -> None: ...
 
-class _config_accesslog_v3_RuntimeFilter(Message):
+class RuntimeFilter(Message):
     runtime_key: builtins.str
     @property
     def percent_sampled(self) -> pb.FractionalPercent: ...
@@ -3749,6 +3749,79 @@ class ExpressionFilter(Message):
     def cel_config(self) -> pb._config_core_v3_CelExpressionConfig: ...
     def __init__(self, *, expression: builtins.str | None = None, cel_config: pb._config_core_v3_CelExpressionConfig | None = None) -> None: ...
 
+class AnyValue(Message):
+    string_value: builtins.str
+    bool_value: builtins.bool
+    int_value: builtins.int
+    double_value: builtins.float
+    @property
+    def array_value(self) -> pb._opentelemetry_proto_common_v1_ArrayValue: ...
+    @property
+    def kvlist_value(self) -> pb.KeyValueList: ...
+    bytes_value: builtins.bytes
+    def __init__(self, *, string_value: builtins.str | None = None, bool_value: builtins.bool | None = None, int_value: builtins.int | None = None, double_value: builtins.float | None = None, array_value: pb._opentelemetry_proto_common_v1_ArrayValue | None = None, kvlist_value: pb.KeyValueList | None = None, bytes_value: builtins.bytes | None = None) -> None: ...
+
+class _opentelemetry_proto_common_v1_ArrayValue(Message):
+    @property
+    def values(self) -> RepeatedCompositeFieldContainer[pb.AnyValue]: ...
+    def __init__(self, *, values: Iterable[pb.AnyValue] | None = None) -> None: ...
+
+class KeyValueList(Message):
+    @property
+    def values(self) -> RepeatedCompositeFieldContainer[pb.KeyValue]: ...
+    def __init__(self, *, values: Iterable[pb.KeyValue] | None = None) -> None: ...
+
+class KeyValue(Message):
+    key: builtins.str
+    @property
+    def value(self) -> pb.AnyValue: ...
+    def __init__(self, *, key: builtins.str | None = None, value: pb.AnyValue | None = None) -> None: ...
+
+class _opentelemetry_proto_common_v1_InstrumentationScope(Message):
+    name: builtins.str
+    version: builtins.str
+    @property
+    def attributes(self) -> RepeatedCompositeFieldContainer[pb.KeyValue]: ...
+    dropped_attributes_count: builtins.int
+    def __init__(self, *, name: builtins.str | None = None, version: builtins.str | None = None, attributes: Iterable[pb.KeyValue] | None = None, dropped_attributes_count: builtins.int | None = None) -> None: ...
+
+class _opentelemetry_proto_common_v1_EntityRef(Message):
+    schema_url: builtins.str
+    type: builtins.str
+    @property
+    def id_keys(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def description_keys(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(self, *, schema_url: builtins.str | None = None, type: builtins.str | None = None, id_keys: Iterable[builtins.str] | None = None, description_keys: Iterable[builtins.str] | None = None) -> None: ...
+
+class OpenTelemetryAccessLog(Message):
+    @property
+    def http_service(self) -> pb._config_core_v3_HttpService: ...
+    @property
+    def grpc_service(self) -> pb.GrpcService: ...
+    disable_builtin_labels: builtins.bool
+    @property
+    def resource_attributes(self) -> pb.KeyValueList: ...
+    @property
+    def resource_detectors(self) -> RepeatedCompositeFieldContainer[pb.TypedExtensionConfig]: ...
+    @property
+    def body(self) -> pb.AnyValue: ...
+    @property
+    def attributes(self) -> pb.KeyValueList: ...
+    stat_prefix: builtins.str
+    @property
+    def formatters(self) -> RepeatedCompositeFieldContainer[pb.TypedExtensionConfig]: ...
+    log_name: builtins.str
+    @property
+    def buffer_flush_interval(self) -> pb.Duration: ...
+    @property
+    def buffer_size_bytes(self) -> pb.UInt32Value: ...
+    @property
+    def filter_state_objects_to_log(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def custom_tags(self) -> RepeatedCompositeFieldContainer[pb._type_tracing_v3_CustomTag]: ...
+    def __init__(self, *, http_service: pb._config_core_v3_HttpService | None = None, grpc_service: pb.GrpcService | None = None, disable_builtin_labels: builtins.bool | None = None, resource_attributes: pb.KeyValueList | None = None, resource_detectors: Iterable[pb.TypedExtensionConfig] | None = None, body: pb.AnyValue | None = None, attributes: pb.KeyValueList | None = None, stat_prefix: builtins.str | None = None, formatters: Iterable[pb.TypedExtensionConfig] | None = None, log_name: builtins.str | None = None, buffer_flush_interval: pb.Duration | None = None, buffer_size_bytes: pb.UInt32Value | None = None, filter_state_objects_to_log: Iterable[builtins.str] | None = None, custom_tags: Iterable[pb._type_tracing_v3_CustomTag] | None = None) -> None: ...
+
 class StatsScope(Message):
     @property
     def max_counters(self) -> pb.UInt32Value: ...
@@ -4592,51 +4665,6 @@ class OmitHostMetadataConfig(Message):
 class PreviousHostsPredicate(Message):
     def __init__(self) -> None: ...
 
-class AnyValue(Message):
-    string_value: builtins.str
-    bool_value: builtins.bool
-    int_value: builtins.int
-    double_value: builtins.float
-    @property
-    def array_value(self) -> pb._opentelemetry_proto_common_v1_ArrayValue: ...
-    @property
-    def kvlist_value(self) -> pb._opentelemetry_proto_common_v1_KeyValueList: ...
-    bytes_value: builtins.bytes
-    def __init__(self, *, string_value: builtins.str | None = None, bool_value: builtins.bool | None = None, int_value: builtins.int | None = None, double_value: builtins.float | None = None, array_value: pb._opentelemetry_proto_common_v1_ArrayValue | None = None, kvlist_value: pb._opentelemetry_proto_common_v1_KeyValueList | None = None, bytes_value: builtins.bytes | None = None) -> None: ...
-
-class _opentelemetry_proto_common_v1_ArrayValue(Message):
-    @property
-    def values(self) -> RepeatedCompositeFieldContainer[pb.AnyValue]: ...
-    def __init__(self, *, values: Iterable[pb.AnyValue] | None = None) -> None: ...
-
-class _opentelemetry_proto_common_v1_KeyValueList(Message):
-    @property
-    def values(self) -> RepeatedCompositeFieldContainer[pb.KeyValue]: ...
-    def __init__(self, *, values: Iterable[pb.KeyValue] | None = None) -> None: ...
-
-class KeyValue(Message):
-    key: builtins.str
-    @property
-    def value(self) -> pb.AnyValue: ...
-    def __init__(self, *, key: builtins.str | None = None, value: pb.AnyValue | None = None) -> None: ...
-
-class _opentelemetry_proto_common_v1_InstrumentationScope(Message):
-    name: builtins.str
-    version: builtins.str
-    @property
-    def attributes(self) -> RepeatedCompositeFieldContainer[pb.KeyValue]: ...
-    dropped_attributes_count: builtins.int
-    def __init__(self, *, name: builtins.str | None = None, version: builtins.str | None = None, attributes: Iterable[pb.KeyValue] | None = None, dropped_attributes_count: builtins.int | None = None) -> None: ...
-
-class _opentelemetry_proto_common_v1_EntityRef(Message):
-    schema_url: builtins.str
-    type: builtins.str
-    @property
-    def id_keys(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
-    @property
-    def description_keys(self) -> RepeatedScalarFieldContainer[builtins.str]: ...
-    def __init__(self, *, schema_url: builtins.str | None = None, type: builtins.str | None = None, id_keys: Iterable[builtins.str] | None = None, description_keys: Iterable[builtins.str] | None = None) -> None: ...
-
 class OpenTelemetrySink(Message):
     class ConversionAction(Message):
         metric_name: builtins.str
@@ -4935,6 +4963,12 @@ class Resource(Message):
     def metadata(self) -> pb.Metadata: ...
     def __init__(self, *, name: builtins.str | None = None, resource_name: pb.ResourceName | None = None, aliases: Iterable[builtins.str] | None = None, version: builtins.str | None = None, resource: pb.Any | None = None, ttl: pb.Duration | None = None, cache_control: pb.Resource.CacheControl | None = None, metadata: pb.Metadata | None = None) -> None: ...
 
+class Runtime(Message):
+    name: builtins.str
+    @property
+    def layer(self) -> pb.Struct: ...
+    def __init__(self, *, name: builtins.str | None = None, layer: pb.Struct | None = None) -> None: ...
+
 class HttpRequestHeaderInput(Message):
     header_name: builtins.str
     def __init__(self, *, header_name: builtins.str | None = None) -> None: ...
@@ -5022,6 +5056,70 @@ class _opentelemetry_proto_resource_v1_Resource(Message):
     @property
     def entity_refs(self) -> RepeatedCompositeFieldContainer[pb._opentelemetry_proto_common_v1_EntityRef]: ...
     def __init__(self, *, attributes: Iterable[pb.KeyValue] | None = None, dropped_attributes_count: builtins.int | None = None, entity_refs: Iterable[pb._opentelemetry_proto_common_v1_EntityRef] | None = None) -> None: ...
+
+class _opentelemetry_proto_logs_v1_SeverityNumber(_Enum):
+    SEVERITY_NUMBER_UNSPECIFIED: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_TRACE: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_TRACE2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_TRACE3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_TRACE4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_DEBUG: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_DEBUG2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_DEBUG3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_DEBUG4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_INFO: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_INFO2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_INFO3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_INFO4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_WARN: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_WARN2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_WARN3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_WARN4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_ERROR: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_ERROR2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_ERROR3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_ERROR4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_FATAL: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_FATAL2: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_FATAL3: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+    SEVERITY_NUMBER_FATAL4: ClassVar[pb._opentelemetry_proto_logs_v1_SeverityNumber]
+
+class _opentelemetry_proto_logs_v1_ResourceLogs(Message):
+    @property
+    def resource(self) -> pb._opentelemetry_proto_resource_v1_Resource: ...
+    @property
+    def scope_logs(self) -> RepeatedCompositeFieldContainer[pb._opentelemetry_proto_logs_v1_ScopeLogs]: ...
+    schema_url: builtins.str
+    def __init__(self, *, resource: pb._opentelemetry_proto_resource_v1_Resource | None = None, scope_logs: Iterable[pb._opentelemetry_proto_logs_v1_ScopeLogs] | None = None, schema_url: builtins.str | None = None) -> None: ...
+
+class _opentelemetry_proto_logs_v1_ScopeLogs(Message):
+    @property
+    def scope(self) -> pb._opentelemetry_proto_common_v1_InstrumentationScope: ...
+    @property
+    def log_records(self) -> RepeatedCompositeFieldContainer[pb._opentelemetry_proto_logs_v1_LogRecord]: ...
+    schema_url: builtins.str
+    def __init__(self, *, scope: pb._opentelemetry_proto_common_v1_InstrumentationScope | None = None, log_records: Iterable[pb._opentelemetry_proto_logs_v1_LogRecord] | None = None, schema_url: builtins.str | None = None) -> None: ...
+
+class _opentelemetry_proto_logs_v1_LogRecord(Message):
+    time_unix_nano: builtins.int
+    observed_time_unix_nano: builtins.int
+    severity_number: pb._opentelemetry_proto_logs_v1_SeverityNumber
+    severity_text: builtins.str
+    @property
+    def body(self) -> pb.AnyValue: ...
+    @property
+    def attributes(self) -> RepeatedCompositeFieldContainer[pb.KeyValue]: ...
+    dropped_attributes_count: builtins.int
+    flags: builtins.int
+    trace_id: builtins.bytes
+    span_id: builtins.bytes
+    event_name: builtins.str
+    def __init__(self, *, time_unix_nano: builtins.int | None = None, observed_time_unix_nano: builtins.int | None = None, severity_number: pb._opentelemetry_proto_logs_v1_SeverityNumber | None = None, severity_text: builtins.str | None = None, body: pb.AnyValue | None = None, attributes: Iterable[pb.KeyValue] | None = None, dropped_attributes_count: builtins.int | None = None, flags: builtins.int | None = None, trace_id: builtins.bytes | None = None, span_id: builtins.bytes | None = None, event_name: builtins.str | None = None) -> None: ...
+
+class ExportLogsServiceRequest(Message):
+    @property
+    def resource_logs(self) -> RepeatedCompositeFieldContainer[pb._opentelemetry_proto_logs_v1_ResourceLogs]: ...
+    def __init__(self, *, resource_logs: Iterable[pb._opentelemetry_proto_logs_v1_ResourceLogs] | None = None) -> None: ...
 
 class AggregationTemporality(_Enum):
     AGGREGATION_TEMPORALITY_UNSPECIFIED: ClassVar[pb.AggregationTemporality]

@@ -125,7 +125,7 @@ class Draw(Value, frozen=True, kw_only=True):
 
     With `sticky`, the clusters are the slots of users in their order, and one cluster may stand there several times.
     With `issues_cookie` they are users who have no cookie yet. With `reads_path` the route is looked up again, with the
-    path as a state of the request.
+    path as a state of the request. `origin` and `name` say which route of which object it is.
     """
 
     match: Match
@@ -138,6 +138,8 @@ class Draw(Value, frozen=True, kw_only=True):
     sticky: Sticky | None = None
     issues_cookie: bool = False
     reads_path: bool = False
+    origin: str = ""
+    name: str = ""
 
     @property
     def needs(self) -> Iterator[str]:
@@ -200,11 +202,15 @@ class Planner:
 
     def draw(self, route: Route, entrance: Entrance) -> Draw:
         """Plan one route for requests that come in there."""
+        origin = str(route.origin) if route.origin else ""
         if route.redirect:
-            return Draw(match=route.match, redirect=complete(route.redirect, entrance), filters=route.filters)
+            redirect = complete(route.redirect, entrance)
+            return Draw(match=route.match, redirect=redirect, filters=route.filters, origin=origin, name=route.name)
         weighted, status = self._weighted(route)
         return Draw(
             match=route.match,
+            origin=origin,
+            name=route.name,
             clusters=weighted,
             status=status,
             filters=route.filters,

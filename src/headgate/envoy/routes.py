@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from headgate.envoy import pb
+from headgate.envoy import pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
 from headgate.envoy.mirrors import policy
@@ -52,7 +52,8 @@ def virtual_host(name: str, domain: str, draws: Iterable[Draw], *, place: str) -
 
 
 def _route(draw: Draw, place: str) -> pb.Route:
-    found = pb.Route(match=_match(draw.match), **header_fields(_whole(draw)))
+    metadata = tap.marked(draw.origin, draw.name) if draw.origin else None
+    found = pb.Route(match=_match(draw.match), metadata=metadata, **header_fields(_whole(draw)))
     if not draw.clusters or any(item.cluster == MISSING for item in draw.clusters):
         found.name = where_no_cluster(place)
     if draw.reads_path:

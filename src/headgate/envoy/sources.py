@@ -2,6 +2,9 @@
 
 from headgate.envoy import pb
 
+XDS_CLUSTER = "xds"
+"""The cluster of the bootstrap that leads to headgate."""
+
 
 def ads() -> pb.ConfigSource:
     """Return the source for everything that is delivered over the aggregated stream."""

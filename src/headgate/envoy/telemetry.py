@@ -64,7 +64,9 @@ _POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
-_UPSTREAM: Place = (_ROUTE_AND_CLUSTER, _POD, _BACKEND)
+SERVER: Place = (_POD, _BACKEND)
+"""The endpoint that a request went to."""
+_UPSTREAM: Place = (_ROUTE_AND_CLUSTER, *SERVER)
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # a server without a sidecar may send any text: one character bounds the series
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")

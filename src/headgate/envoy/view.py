@@ -6,7 +6,7 @@ from typing import Literal
 
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
-from headgate.model.identities import Credential
+from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Mesh, roots
@@ -139,6 +139,18 @@ def sidecar(workload: Workload) -> Node:
         proxy_address=workload.address if explicit else "",
         proxy_port=OUTBOUND_PORT if explicit else 0,
     )
+
+
+def pod_of(node_id: str) -> str:
+    """Return the pod (`namespace/name`) whose sidecar a proxy is; empty for a gateway."""
+    kind, _, pod = node_id.partition("/")
+    return pod if kind == SIDECAR else ""
+
+
+def place_of(node_id: str) -> tuple[str, str]:
+    """Return the namespace and name by which users know a proxy: its pod's; a gateway is in `headgate-system`."""
+    namespace, _, name = pod_of(node_id).partition("/")
+    return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id)
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:

@@ -70,7 +70,7 @@ class Api:
 
     def _refusal(self, asked: Asked, answer: Answer, verb: str, resource: str) -> HeadgateError:
         """Return the error that an answer means."""
-        said, group = _message(answer), asked.kind.api.partition("/")[0]
+        said, group = message_of(answer), asked.kind.api.partition("/")[0]
         if answer.status == 404:
             return self._missing(asked, said)
         if answer.status == 403:
@@ -80,7 +80,7 @@ class Api:
             return HeadgateError(f"the API does not know you ({said}): log in again, or choose another --context")
         if answer.status in (501, 503):
             return Unavailable(_no_numbers(asked.kind.api, answer, said))
-        if not _is_status(answer):
+        if not is_status(answer):
             return Unavailable(f"no API answers ({said}): is the cluster up, and is this the right --context?")
         return HeadgateError(f"the API answers with {answer.status}: {said}")
 
@@ -123,7 +123,7 @@ def name_of(item: Document) -> tuple[str, str]:
 
 def _no_numbers(api: str, answer: Answer, said: str) -> str:
     """Tell an API that has no numbers from one whose server is away."""
-    if _is_status(answer):
+    if is_status(answer):
         return f"the metrics API can't answer now: {said}"
     return f"nothing answers for {api} ({said}): see `kubectl get apiservice {_api_service(api)}`"
 
@@ -140,12 +140,13 @@ def _document(answer: Answer) -> Document:
         raise HeadgateError(f"the API's answer is no JSON object: {error}") from error
 
 
-def _is_status(answer: Answer) -> bool:
+def is_status(answer: Answer) -> bool:
     """Say whether an answer is the API's own: what stands before it, kubectl's proxy too, answers in plain words."""
     return answer.body.lstrip().startswith(b"{")
 
 
-def _message(answer: Answer) -> str:
-    if _is_status(answer):
+def message_of(answer: Answer) -> str:
+    """Return what an answer that is an error says."""
+    if is_status(answer):
         return str(_document(answer).get("message") or "")
     return answer.body.decode(errors="replace").strip().partition("\n")[0]

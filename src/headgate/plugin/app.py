@@ -14,6 +14,7 @@ from headgate.errors import HeadgateError, Unavailable
 from headgate.plugin import commands
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.options import HELP, divided
+from headgate.plugin.tap import tap
 
 NAME = "kubectl traffic"
 NO, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
@@ -51,7 +52,7 @@ app = typer.Typer(
 )
 
 
-for _command in (commands.top, commands.edges, commands.topology):
+for _command in (commands.top, commands.edges, commands.topology, tap):
     app.command()(_command)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import typer
 
 from headgate.errors import HeadgateError
+from headgate.plugin import tap
 from headgate.plugin.api import Api, Asked, items, name_of
 from headgate.plugin.app import app
 from headgate.plugin.errors import WrongUsage
@@ -65,7 +66,11 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     typed = _typed(kubectl, rest, commands)
     command = commands.get(typed.command)
     if command is None:
-        return NOTHING if typed.command else Candidates({name: one.help for name, one in commands.items()})
+        return (
+            NOTHING
+            if typed.command
+            else Candidates({name: one.help.partition("\n")[0] for name, one in commands.items()})
+        )
     if typed.waiting:
         return _values(typed, _options(command)[typed.waiting])
     if begun.startswith("-"):
@@ -118,15 +123,22 @@ def _arguments(typed: _Typed, begun: str) -> Candidates:
         return NOTHING
     kind, slash, _ = (typed.arguments[0] if typed.arguments else begun).partition("/")
     if not typed.arguments and not slash:
-        if typed.command == "edges":
-            return Candidates({f"{one.singular}/": "" for one in KINDS if one is not SPLITS}, open=True)
-        return Candidates({one.plural: "" for one in KINDS})
+        return _kinds(typed.command)
     if typed.arguments and slash:
         return NOTHING
     try:
         return _names(typed, kind_named(kind), f"{kind}/" * bool(slash))
     except WrongUsage:
         return NOTHING
+
+
+def _kinds(command: str) -> Candidates:
+    """Return the kinds that a command takes; some take one resource only."""
+    if command == "tap":
+        return Candidates({f"{names[0]}/": "" for names in tap.KINDS.values()}, open=True)
+    if command == "edges":
+        return Candidates({f"{one.singular}/": "" for one in KINDS if one is not SPLITS}, open=True)
+    return Candidates({one.plural: "" for one in KINDS})
 
 
 def _names(typed: _Typed, kind: Kind, prefix: str = "") -> Candidates:

@@ -124,14 +124,39 @@ class Proxy:
 
     def get(self, target: str) -> Answer:
         """Return the answer for a path with its query. Several threads may ask at a time. Raises Unavailable."""
+        with contextlib.closing(_UnixConnection(self._path)) as connection, _answering():
+            connection.request("GET", target, headers={"accept": "application/json"})
+            response = connection.getresponse()
+            warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
+            return Answer(response.status, response.read(), warnings)
+
+    @contextlib.contextmanager
+    def stream(self, target: str) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+        """Give the lines of an answer as they come; of an error, the whole answer and no lines. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection:
-            try:
+            with _answering():
                 connection.request("GET", target, headers={"accept": "application/json"})
                 response = connection.getresponse()
-                warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
-                return Answer(response.status, response.read(), warnings)
-            except (OSError, http.client.HTTPException) as error:
-                raise Unavailable(f"kubectl's proxy does not answer: {str(error) or type(error).__name__}") from error
+                failed = response.status != http.client.OK
+                answer = Answer(response.status, response.read() if failed else b"")
+            yield answer, iter(()) if failed else _lines(response)
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    while True:
+        with _answering():
+            line = response.readline()
+        if not line:
+            return
+        yield line
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"kubectl's proxy does not answer: {str(error) or type(error).__name__}") from error
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -6,6 +6,8 @@ The API writes these shapes and its clients read them. Times are RFC 3339; an em
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from msgspec import field
+
 from headgate.resources.meta import Input
 
 GROUP, VERSION = "inspect.headgate.dev", "v1"
@@ -144,7 +146,7 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
     kind: str = "ProxyConfig"
 
 
-TYPES = ("clusters", "endpoints", "listeners", "routes", "scopes", "secrets")
+TYPES = ("clusters", "endpoints", "listeners", "routes", "scopes", "secrets", "runtime")
 """The types of Envoy's resources, by the names that users know."""
 
 
@@ -255,3 +257,77 @@ class MeshStatus(Answer, frozen=True, kw_only=True):
 
 MESH = "mesh"
 """The name of the one MeshStatus."""
+
+
+class TapRequest(Answer, frozen=True, kw_only=True):
+    """A request as the proxy received it. Values of headers and of the path's query are `[redacted]` unless asked for."""
+
+    method: str
+    authority: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class TapResponse(Answer, frozen=True, kw_only=True):
+    """What came back: `status` is 0 without a response, `flags` and `details` are Envoy's words for it."""
+
+    status: int
+    flags: tuple[str, ...] = ()
+    details: str = ""
+    grpc_status: str = ""
+
+
+class TapPeer(Answer, frozen=True, kw_only=True):
+    """An end of a request: a pod, a Service and its port, or whatever is known of a caller from outside the mesh."""
+
+    pod: str = ""
+    service: str = ""
+    port: int = 0
+    identity: str = ""
+    address: str = ""
+
+
+class TapRoute(Answer, frozen=True, kw_only=True):
+    """The route that the client's proxy chose: the object that it comes from, and which of its routes."""
+
+    object: str
+    name: str = ""
+
+
+class TapAccess(Answer, frozen=True, kw_only=True):
+    """What the server's proxy decided, and the rule that allowed the request; `object` is empty for an open workload."""
+
+    allowed: bool
+    object: str = ""
+    rule: str = ""
+
+
+class TapEvent(Answer, frozen=True, kw_only=True):
+    """A finished request, as one proxy saw it. `side` says whether that proxy sent it for a client or took it for a server.
+
+    The client's side knows the route, the server's side the access rule. `latency_microseconds` is None without a whole
+    response. `secured`: it went by mutual TLS between proxies.
+    """
+
+    time: str
+    proxy: ObjectName
+    side: Literal["client", "server"]
+    request: TapRequest
+    response: TapResponse
+    source: TapPeer
+    destination: TapPeer
+    latency_microseconds: int | None = None
+    secured: bool = False
+    route: TapRoute | None = None
+    access: TapAccess | None = None
+    api_version: str = API_VERSION
+    kind: str = "TapEvent"
+
+
+class TapNotice(Answer, frozen=True, kw_only=True):
+    """What a stream of TapEvents leaves out: `dropped` events since the last notice, for a `reason`."""
+
+    dropped: int
+    reason: str
+    api_version: str = API_VERSION
+    kind: str = "TapNotice"

@@ -74,7 +74,7 @@ def create_app(
     api = _Api(
         ResourceApi(Objects(store, advise), logs, closing),
         MetricsApi(store, computed.traffic, settings=computed.settings),
-        InspectApi(computed.questions),
+        InspectApi(computed.questions, closing),
     )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing

@@ -1,7 +1,7 @@
 """Discovery: which groups, versions and resources exist, in the plain form and in the aggregated one (v2, v2beta1)."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import headgate
@@ -163,6 +163,10 @@ def _review(plural: str, kind: str) -> dict[str, Any]:
     return {"name": plural, "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
 
 
+def _scope(row: Mapping[str, Any]) -> str:
+    return "Namespaced" if row["namespaced"] else "Cluster"
+
+
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     listed = metrics_discovery.aggregated_rows(group, version) or resource_list(group, version)["resources"]
@@ -175,13 +179,17 @@ def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
         }
         if subresource:
             part = {"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]}
-            next(other for other in rows if other["resource"] == parent)["subresources"].append(part)
+            known = next((other for other in rows if other["resource"] == parent), None)
+            if known is None:  # a resource that has subresources alone
+                known = {"resource": parent, "scope": _scope(row), "verbs": [], "subresources": []}
+                rows.append(known)
+            known["subresources"].append(part)
             continue
         rows.append(
             {
                 "resource": parent,
                 "responseKind": kind,
-                "scope": "Namespaced" if row["namespaced"] else "Cluster",
+                "scope": _scope(row),
                 "singularResource": row["singularName"],
                 "verbs": row["verbs"],
                 "shortNames": row.get("shortNames", []),

@@ -4,6 +4,7 @@ The same objects answer on one machine, behind the embedded API's token, and in 
 answers is a port: a host of the plane passes its questions in.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -27,8 +28,9 @@ from headgate.resources.inspect import (
     Proxy,
     ProxyConfig,
 )
-from headgate.serve import inspect_tables, media, paths
-from headgate.serve.inspect_query import Asked
+from headgate.serve import inspect_tables, inspect_tap, media, paths
+from headgate.serve.inspect_query import TAP, TAP_VALUES, Asked
+from headgate.serve.inspect_tap import TapSource
 from headgate.serve.status import ApiError
 
 _SHAPES = ("Table",)
@@ -44,7 +46,7 @@ class ConfigAsked(NamedTuple):
     content: bool = False
 
 
-class Questions(Protocol):
+class Questions(TapSource, Protocol):
     """What answers about a running mesh."""
 
     def proxies(self) -> Sequence[Proxy]:
@@ -67,10 +69,14 @@ class Questions(Protocol):
 
 
 class InspectApi:
-    """Answers questions about the running mesh. Without a plane it exists, and says so (501)."""
+    """Answers questions about the running mesh. Without a plane it exists, and says so (501).
 
-    def __init__(self, questions: Questions | None) -> None:
+    Streams end when the server is `closing`.
+    """
+
+    def __init__(self, questions: Questions | None, closing: asyncio.Event) -> None:
         self._questions = questions
+        self._closing = closing
 
     async def answer(self, request: Request, asked: Asked) -> Response:
         """Answer one request. Raises ApiError."""
@@ -84,6 +90,8 @@ class InspectApi:
         form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
         if self._questions is None:
             raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
+        if asked.subresource in (TAP, TAP_VALUES):
+            return await inspect_tap.answer(self._questions, asked, query, self._closing)
         found = await _found(self._questions, asked, query)
         columns = inspect_tables.columns(asked.resource) if form.shape and not asked.subresource else None
         if columns is None or isinstance(found.whole, Explanation):

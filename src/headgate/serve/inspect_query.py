@@ -12,7 +12,7 @@ from headgate.serve.status import no_such_path
 class Resource(Value, frozen=True, kw_only=True):
     """A resource that can be read, and never written. `verbs` are those that RBAC knows: get, list, or both.
 
-    `subresources` are kinds by name, which are read with get.
+    `subresources` are kinds by name, which are read with get; a resource without verbs has nothing else.
     """
 
     plural: str
@@ -22,6 +22,19 @@ class Resource(Value, frozen=True, kw_only=True):
     subresources: Mapping[str, str] = {}
 
 
+TAP, TAP_VALUES = "tap", "tapvalues"
+_TAPPED = {
+    "pods": "Pod",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "services": "Service",
+    "trafficsplits": "TrafficSplit",
+    "httproutes": "HTTPRoute",
+    "grpcroutes": "GRPCRoute",
+    "gateways": "Gateway",
+}
+_TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
+
 RESOURCES: Mapping[str, Resource] = {
     item.plural: item
     for item in (
@@ -29,6 +42,8 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="explanations", kind="Explanation", verbs=("list",)),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
+        Resource(plural="namespaces", kind="Namespace", verbs=(), namespaced=False, subresources=_TAPS),
+        *(Resource(plural=plural, kind=kind, verbs=(), subresources=_TAPS) for plural, kind in _TAPPED.items()),
     )
 }
 
@@ -67,7 +82,8 @@ def is_inspect(group: str, version: str) -> bool:
 
 def asked_of(parts: Sequence[str]) -> Asked:
     """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
-    namespace, rest = (parts[1], parts[2:]) if len(parts) > 2 and parts[0] == "namespaces" else ("", parts)
+    inside = len(parts) > 2 and parts[0] == "namespaces" and parts[2] not in _TAPS
+    namespace, rest = (parts[1], parts[2:]) if inside else ("", parts)
     match rest:
         case [plural, *tail] if all(parts) and len(tail) <= 2 and (resource := RESOURCES.get(plural)):
             name, subresource = (*tail, "", "")[:2]
@@ -81,9 +97,7 @@ def asked_of(parts: Sequence[str]) -> Asked:
 
 def _exists(asked: Asked) -> bool:
     resource = asked.resource
-    if asked.subresource and asked.subresource not in resource.subresources:
-        return False
-    if asked.verb not in resource.verbs:
+    if asked.subresource not in resource.subresources if asked.subresource else asked.verb not in resource.verbs:
         return False
     return resource.namespaced == bool(asked.namespace) or (resource.namespaced and not asked.name)
 
@@ -100,4 +114,4 @@ def _rows(item: Resource) -> list[dict[str, Any]]:
         {**common, "name": f"{item.plural}/{name}", "kind": kind, "verbs": ["get"]}
         for name, kind in item.subresources.items()
     ]
-    return [row, *parts]
+    return [row, *parts] if item.verbs else parts

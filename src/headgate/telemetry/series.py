@@ -25,7 +25,7 @@ from headgate.envoy.telemetry import (
     parse_code,
     parse_pod,
 )
-from headgate.envoy.view import SIDECAR
+from headgate.envoy.view import pod_of
 from headgate.model.refs import PortRef
 from headgate.telemetry import counts
 from headgate.telemetry.counts import Counts, class_lane
@@ -85,8 +85,8 @@ def dropped_at(grown: Grown) -> str:
 
 def peer(node: str) -> Peer:
     """Return who a proxy is as the end of a flow: its pod, or a gateway."""
-    kind, _, pod = node.partition("/")
-    return Peer(pod=pod) if kind == SIDECAR and pod else GATEWAY
+    pod = pod_of(node)
+    return Peer(pod=pod) if pod else GATEWAY
 
 
 @lru_cache(_REMEMBERED)

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.envoy.config import CLUSTER, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ORDER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import NOTHING, ORDER, Rejected, Session
+from headgate.xds.session import NOTHING, Rejected, Session
 
 MOST_SENT = 64  # responses without an answer whose time is remembered
 
@@ -94,7 +94,7 @@ class Proxy:
         It tells type by type, clusters first, and answers when it is done; so the first answer about clusters ends it.
         """
         clusters = self.session.shelves[CLUSTER] if self.session else None
-        return clusters is not None and not clusters.owed and not clusters.waits
+        return clusters is not None and clusters.wildcard and not clusters.owed and not clusters.waits
 
     def settled(self) -> bool:
         """Say whether the proxy holds, or has refused, everything that it is to hold."""

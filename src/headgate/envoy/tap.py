@@ -1,0 +1,120 @@
+"""Live requests of a proxy, for `kubectl traffic tap`: a logger in each connection manager, off unless a user taps.
+
+The logger sends a record of each finished request to headgate, over the connection of xDS, for the share of requests that a
+runtime value says: none by itself. The value is a resource of its own (RTDS), so a tap changes no listener and ends no
+connection. A record has the attributes below; `node_name` of its resource is the proxy.
+
+Both sides    method, authority, path, code (`telemetry.parse_code`), details, grpc, latency (microseconds), and the
+              headers of `HEADERS` as `header.<name>`
+client's      cluster, place (what the request came to where there is no cluster), pod, backend, route (its object),
+              route_name, source (address of the caller), denied (the mark of a server's refusal)
+server's      port (of the pod), rule (the RBAC policy that allowed the request), verdict, peer (URI of the certificate),
+              source (address of the caller's proxy)
+"""
+
+from collections.abc import Mapping
+
+from headgate.envoy import pb, telemetry
+from headgate.envoy.peers import DENIED as DENIED_HEADER
+from headgate.envoy.sources import XDS_CLUSTER, ads
+
+LAYER = "tap"
+"""Names the layer of the runtime, and the resource that is its content."""
+KEY = "headgate.tap"
+WHOLE = 1_000_000
+"""The share of all requests, in millionths."""
+HEADERS = (
+    "accept",
+    "content-type",
+    "cookie",
+    "referer",
+    "traceparent",
+    "user-agent",
+    "x-forwarded-for",
+    "x-request-id",
+)
+"""Request headers that a record has. Envoy's loggers take a list, not all; credentials such as `authorization` stay out."""
+FLUSH_MS = 200
+BUFFER_BYTES = 1 << 16
+SEND_SECONDS = 5
+_METADATA, _ORIGIN, _NAME = "headgate", "origin", "name"
+_LOGGER = "envoy.access_loggers.open_telemetry"
+_RBAC = "envoy.filters.http.rbac"
+_BOTH = {
+    "method": "%REQ(:METHOD)%",
+    "authority": "%REQ(:AUTHORITY)%",
+    "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+    "code": "%RESPONSE_CODE%%RESPONSE_FLAGS%",
+    "details": "%RESPONSE_CODE_DETAILS%",
+    "grpc": "%GRPC_STATUS_NUMBER%",
+    "latency": "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
+    "source": "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%",
+    **{f"header.{name}": f"%REQ({name.upper()})%" for name in HEADERS},
+}
+_CLIENT = {
+    **dict(telemetry.SERVER),
+    "cluster": "%UPSTREAM_CLUSTER%",
+    "place": "%ROUTE_NAME%",
+    "denied": f"%RESP({DENIED_HEADER}):1%",
+    "route": f"%METADATA(ROUTE:{_METADATA}:{_ORIGIN})%",
+    "route_name": f"%METADATA(ROUTE:{_METADATA}:{_NAME})%",
+}
+_SERVER = {
+    "rule": f"%DYNAMIC_METADATA({_RBAC}:enforced_effective_policy_id)%",
+    "verdict": f"%DYNAMIC_METADATA({_RBAC}:enforced_engine_result)%",
+    "peer": "%DOWNSTREAM_PEER_URI_SAN%",
+}
+
+
+def client() -> pb.AccessLog:
+    """Return the logger of a connection manager that sends requests on."""
+    return _logger({**_BOTH, **_CLIENT})
+
+
+def server(port: int) -> pb.AccessLog:
+    """Return the logger of a connection manager that takes requests for a port of the proxy's own pod."""
+    return _logger({**_BOTH, **_SERVER, "port": str(port)})
+
+
+def marked(origin: str, name: str) -> pb.Metadata:
+    """Return the metadata of a route: the object that it comes from (`TrafficSplit default/website`), and which one it is."""
+    fields = {_ORIGIN: pb.Value(string_value=origin)}
+    if name:
+        fields[_NAME] = pb.Value(string_value=name)
+    return pb.Metadata(filter_metadata={_METADATA: pb.Struct(fields=fields)})
+
+
+def layer() -> pb.RuntimeLayer:
+    """Return the layer of the bootstrap whose content is the tap's."""
+    return pb.RuntimeLayer(name=LAYER, rtds_layer=pb.RuntimeLayer.RtdsLayer(name=LAYER, rtds_config=ads()))
+
+
+def runtime(share: int) -> pb.Runtime:
+    """Return the content of the layer: the share of requests to record, in millionths."""
+    # The filter reads a whole number, in the denominator of its own default; a FractionalPercent it ignores.
+    fields = {KEY: pb.Value(number_value=share)} if share else {}
+    return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
+
+
+def _logger(attributes: Mapping[str, str]) -> pb.AccessLog:
+    config = pb.OpenTelemetryAccessLog(
+        log_name=LAYER,
+        grpc_service=pb.GrpcService(
+            envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER), timeout=pb.Duration(seconds=SEND_SECONDS)
+        ),
+        buffer_flush_interval=pb.Duration(nanos=FLUSH_MS * 1_000_000),
+        buffer_size_bytes=pb.UInt32Value(value=BUFFER_BYTES),
+        attributes=pb.KeyValueList(
+            values=[pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in attributes.items()]
+        ),
+    )
+    sampled = pb.RuntimeFilter(
+        runtime_key=KEY,
+        percent_sampled=pb.FractionalPercent(numerator=0, denominator=pb.FractionalPercent.DenominatorType.MILLION),
+        use_independent_randomness=True,
+    )
+    ended = pb.LogTypeFilter(types=[pb.AccessLogType.DownstreamEnd])
+    filters = [pb.AccessLogFilter(runtime_filter=sampled), pb.AccessLogFilter(log_type_filter=ended)]
+    return pb.AccessLog(
+        name=_LOGGER, filter=pb.AccessLogFilter(and_filter=pb.AndFilter(filters=filters)), typed_config=pb.pack(config)
+    )

@@ -1,0 +1,180 @@
+"""`kubectl traffic tap`: live requests, one in each line, until Ctrl-C (D29)."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+import typer
+from rich.console import Console
+
+from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.plugin.api import is_status, message_of
+from headgate.plugin.errors import Forbidden, NoMetrics, WrongUsage
+from headgate.plugin.transport import Answer, Kubectl, Proxy
+
+INSPECT = "inspect.headgate.dev/v1"
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "pods": ("pod", "po"),
+    "deployments": ("deployment", "deploy"),
+    "replicasets": ("replicaset", "rs"),
+    "services": ("service", "svc"),
+    "namespaces": ("namespace", "ns"),
+    "trafficsplits": ("trafficsplit", "ts"),
+    "httproutes": ("httproute",),
+    "grpcroutes": ("grpcroute",),
+    "gateways": ("gateway", "gtw"),
+}
+_BY_NAME = {name: plural for plural, names in KINDS.items() for name in (plural, *names)}
+_FAILED = 500
+_ACCOUNT = "/sa/"
+
+What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, trafficsplit/NAME, ...")]
+Namespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="The namespace; else the context's.", show_default=False)
+]
+Values = Annotated[bool, typer.Option("--values", help="Show values of headers and queries; else they are redacted.")]
+Headers = Annotated[bool, typer.Option("--headers", help="Show a request's headers beneath it.")]
+Limit = Annotated[int, typer.Option("--max-rps", min=1, max=1000, help="Requests a second to show, at most.")]
+Json = Annotated[str, typer.Option("-o", "--output", metavar="json", help="A JSON object in each line.")]
+
+
+def tap(
+    ctx: typer.Context,
+    what: What,
+    *,
+    namespace: Namespace = "",
+    headers: Headers = False,
+    values: Values = False,
+    max_rps: Limit = 100,
+    output: Json = "",
+) -> None:
+    """Show live requests of a resource, and which route and which access rule decided about each.
+
+    A request shows twice where two proxies see it: the client's proxy knows the route, the server's the access rule.
+    """
+    kubectl: Kubectl = ctx.obj
+    plural, name = _target(what)
+    if output not in ("", "json"):
+        raise WrongUsage(f"-o {output}: tap writes lines, or json")
+    with kubectl.proxy() as proxy:
+        inside = "" if plural == "namespaces" else namespace or kubectl.namespace()
+        _note(f"Tapping {what}; Ctrl-C ends it.")
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        for line in _events(proxy, _path(plural, name, inside, values=values), max_rps):
+            if output:
+                console.print(line.decode(), end="")
+            else:
+                _show(console, msgspec.json.decode(line), inside, headers=headers)
+
+
+def _target(what: str) -> tuple[str, str]:
+    kind, slash, name = what.partition("/")
+    plural = _BY_NAME.get(kind.lower())
+    if plural is None or not slash or not name or "/" in name:
+        raise WrongUsage(f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(KINDS)}")
+    return plural, name
+
+
+def _path(plural: str, name: str, namespace: str, *, values: bool) -> str:
+    inside = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+    return f"/apis/{INSPECT}/{inside}{plural}/{quote(name, safe='')}/{'tapvalues' if values else 'tap'}"
+
+
+def _events(proxy: Proxy, path: str, limit: int) -> Iterator[bytes]:
+    """Yield the lines of the stream. Raises HeadgateError with what to do when there is none."""
+    with proxy.stream(f"{path}?limit={limit}") as (answer, lines):
+        if answer.status != 200:
+            raise _refusal(path, answer)
+        yield from (line for line in lines if line.strip())
+    raise Unavailable("the API ended the stream")
+
+
+def _refusal(path: str, answer: Answer) -> HeadgateError:
+    status, said = answer.status, message_of(answer)
+    if not is_status(answer):
+        return Unavailable(f"no API answers ({said}): is the cluster up, and is this the right --context?")
+    if status == 404 and "could not find the requested resource" in said:
+        return NoMetrics(f"this cluster has no {INSPECT}: run `headgate up`, or install headgate")
+    if status == 404:
+        return NotFound(said)
+    if status == 403:
+        parts = path.split("/")
+        rule = f"apiGroups: [{parts[2]}], resources: [{parts[-3]}/{parts[-1]}], verbs: [get]"
+        return Forbidden(f"{said or 'the API refuses'}. A Role with this rule allows it: {rule}")
+    kind = Unavailable if status in (501, 503) else HeadgateError
+    return kind(f"the API answers with {status}: {said}")
+
+
+def _show(console: Console, event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
+    if event.get("kind") == "TapNotice":
+        _note(f"{event['dropped']} requests are not shown: {event['reason']}.")
+        return
+    console.print(line_of(event, namespace), style=_style(event))
+    for name, text in event["request"]["headers"].items() if headers else ():
+        console.print(f"             {name}: {text}")
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _style(event: Mapping[str, Any]) -> str:
+    """Return the colour of an event: yellow for a refusal, red for a failure. Rich leaves it out where none is wanted."""
+    access, status = event.get("access"), event["response"]["status"]
+    if access and not access["allowed"]:
+        return "yellow"
+    return "red" if status >= _FAILED or not status else ""
+
+
+def line_of(event: Mapping[str, Any], namespace: str = "") -> str:
+    """Write an event in a line: time, who called whom, the request, what came back, and what decided about it."""
+    request, response = event["request"], event["response"]
+    called = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
+    answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
+    sent = f"{request['method']} {request['authority']}{request['path']}"
+    return f"{_clock(event['time'])} {event['side']} {called}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+
+
+def _clock(time: str) -> str:
+    return time.partition("T")[2].removesuffix("Z")
+
+
+def _name(peer: Mapping[str, Any], namespace: str) -> str:
+    """Write a pod, a Service, an account, or an address: the first that is known."""
+    if peer["identity"]:
+        account = peer["identity"].partition("/ns/")[2].replace(_ACCOUNT, "/")
+        return f"serviceaccount/{_short(account, namespace)}"
+    if peer["pod"]:
+        return _short(peer["pod"], namespace)
+    if peer["service"]:
+        return f"service/{_short(peer['service'], namespace)}"
+    return peer["address"] or "no endpoint"
+
+
+def _short(name: str, namespace: str) -> str:
+    return name.removeprefix(f"{namespace}/") if namespace else name
+
+
+def _flags(response: Mapping[str, Any]) -> str:
+    return f"({', '.join(response['flags'])})" if response["flags"] else ""
+
+
+def _latency(event: Mapping[str, Any]) -> str:
+    latency = event["latencyMicroseconds"]
+    return "-" if latency is None else f"{latency / 1000:.1f}ms"
+
+
+def _decision(event: Mapping[str, Any]) -> str:
+    route, access = event["route"], event["access"]
+    if event["side"] == "client":
+        chosen = _named(route) if route else "the Service's plain behaviour"
+        return f"route: {chosen}" + ("; denied by the server's access rules" if access else "")
+    if not access["allowed"]:
+        return "denied: no access rule allows it"
+    return f"allowed: {_named(access, 'rule')}" if access["object"] else "allowed: the workload is open"
+
+
+def _named(found: Mapping[str, Any], key: str = "name") -> str:
+    return f"{found['object']}, {found[key]}" if found[key] else str(found["object"])

@@ -1,0 +1,111 @@
+"""Records of single requests as proxies send them while a user taps: OpenTelemetry's ExportLogsServiceRequest (`envoy.tap`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from headgate.envoy import pb
+from headgate.envoy.telemetry import PodPort, parse_code, parse_pod
+from headgate.errors import TelemetryError
+from headgate.resources.meta import Value
+
+METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+_NODE = "node_name"  # of Envoy's own labels
+_HEADER = "header."
+_ABSENT = ("", "-")
+
+
+class Record(Value, frozen=True, kw_only=True):
+    """A finished request, as the proxy `node` saw it. Times are seconds since the epoch, and microseconds for `latency`.
+
+    A record of the server's side has a `port` of the proxy's own pod; one of the client's side has none. `status` is 0
+    without a response, `latency` None without a whole one. `denied`: access rules refused the request.
+    """
+
+    node: str
+    time: float
+    method: str = ""
+    authority: str = ""
+    path: str = ""
+    status: int = 0
+    flags: tuple[str, ...] = ()
+    details: str = ""
+    grpc: str = ""
+    latency: int | None = None
+    source: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    cluster: str = ""
+    server: PodPort = PodPort("", 0, secured=False)
+    backend: str = ""
+    route: str = ""
+    route_name: str = ""
+    port: int = 0
+    rule: str = ""
+    denied: bool = False
+    peer: str = ""
+
+
+def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
+    """Read a message: the proxy's node id, and its records. Raises TelemetryError when it is not such a message."""
+    try:
+        message = pb.ExportLogsServiceRequest.FromString(data)
+    except DecodeError as error:
+        raise TelemetryError(f"a report that is not an ExportLogsServiceRequest: {error}") from error
+    nodes = {
+        item.value.string_value
+        for part in message.resource_logs
+        for item in part.resource.attributes
+        if item.key == _NODE
+    }
+    if len(nodes) != 1:
+        raise TelemetryError(
+            f"a report of requests names {len(nodes)} proxies; its resource has one attribute {_NODE!r}"
+        )
+    node = nodes.pop()
+    found = (
+        _record(node, record)
+        for part in message.resource_logs
+        for scope in part.scope_logs
+        for record in scope.log_records
+    )
+    return node, tuple(found)
+
+
+def _record(node: str, record: Any) -> Record:
+    found = {item.key: item.value.string_value for item in record.attributes if item.value.string_value not in _ABSENT}
+    code = parse_code(found.get("code", ""))
+    return Record(
+        node=node,
+        time=record.time_unix_nano / 1e9,
+        status=code.status,
+        flags=tuple(sorted(code.flags)),
+        latency=_number(found, "latency"),
+        port=_number(found, "port") or 0,
+        server=parse_pod(found.get("pod", "")),
+        cluster=found.get("cluster") or found.get("place", ""),
+        denied=found.get("verdict") == "denied"
+        or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
+        headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
+        **{name: found.get(name, "") for name in _TEXTS},
+    )
+
+
+_TEXTS = (
+    "method",
+    "authority",
+    "path",
+    "details",
+    "grpc",
+    "source",
+    "backend",
+    "route",
+    "route_name",
+    "rule",
+    "peer",
+)
+
+
+def _number(found: Mapping[str, str], name: str) -> int | None:
+    text = found.get(name, "")
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,106 @@
+"""`kubectl traffic tap` on a mesh with real Envoys: live requests, with the route and the access rule that decided (D29)."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.wire import ask_unix
+from tests.e2e.world import BIN, World, until, world_in_a_new_directory
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
+PLUGIN = str(BIN / "kubectl-traffic")
+Event = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def bookstore() -> Iterator[World]:
+    with world_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as world:
+        world.settle()
+        yield world
+
+
+def environment(world: World) -> Mapping[str, str]:
+    return {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+
+@contextmanager
+def tapping(world: World, *words: str) -> Iterator[Iterator[Event]]:
+    """Give the events of a tap, without end."""
+    environment = {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+    command = [str(BIN / "kubectl-traffic"), "tap", *words, "-o", "json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout
+        try:
+            yield (json.loads(line) for line in process.stdout)
+        finally:
+            process.terminate()
+
+
+def first(events: Iterator[Event], fits: Callable[[Event], bool]) -> Event:
+    return next(event for event in events if event["kind"] == "TapEvent" and fits(event))
+
+
+def recorded_share(world: World) -> float:
+    """Return the share of requests that the gateway records, in millionths, as its Envoy says."""
+    runtime = json.loads(
+        asyncio.run(ask_unix(json.loads((world.state / "instance.json").read_text())["admin"], "/runtime"))
+    )
+    return float(runtime["entries"].get("headgate.tap", {}).get("final_value", "0"))
+
+
+def test_a_tap_names_the_route_and_the_rule_that_decided(bookstore: World) -> None:
+    with tapping(bookstore, "deployment/bookstore-v1") as events:
+        allowed = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 200)
+        denied = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 403)
+        sent = first(events, lambda event: event["side"] == "client" and "buyer" in event["proxy"]["name"])
+    assert allowed["access"]["object"] == "TrafficTarget default/buyer-to-bookstore"
+    assert (allowed["source"]["identity"], allowed["secured"]) == ("spiffe://cluster.local/ns/default/sa/buyer", True)
+    assert denied["access"] == {"allowed": False, "object": "", "rule": ""}
+    assert denied["source"]["identity"] == "spiffe://cluster.local/ns/default/sa/thief"
+    assert sent["route"]["object"] == "TrafficSplit default/bookstore"
+    assert sent["destination"]["pod"].startswith("default/bookstore-v1-")
+
+
+def test_proxies_record_only_while_a_user_looks(bookstore: World) -> None:
+    assert recorded_share(bookstore) == 0
+    with tapping(bookstore, "trafficsplit/bookstore") as events:
+        assert first(events, lambda _: True)["route"]["object"] == "TrafficSplit default/bookstore"
+        assert recorded_share(bookstore) == 1_000_000
+    until(lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
+
+
+def test_values_stay_in_the_proxy_unless_they_are_asked_for(bookstore: World) -> None:
+    proxy = json.loads((bookstore.state / "instance.json").read_text())["proxy"]
+
+    def call() -> None:
+        command = ["curl", "-s", "-o", "/dev/null", "-H", "cookie: user=ada", "-x", f"http://{proxy}"]
+        subprocess.run([*command, "http://bookstore:8080/books?token=s3cret"], check=True, timeout=30)
+
+    def from_curl(event: Event) -> bool:
+        call()
+        return "token" in event["request"]["path"]
+
+    for words, path, cookie in (((), "[redacted]", "[redacted]"), (("--values",), "s3cret", "user=ada")):
+        with tapping(bookstore, "service/bookstore", *words) as events:
+            request = first(events, from_curl)["request"]
+            assert (request["path"], request["headers"]["cookie"]) == (f"/books?token={path}", cookie)
+
+
+def test_what_can_not_be_tapped_is_said(bookstore: World) -> None:
+    for words, code, said in (
+        (("deployment/nobody",), 1, "Deployment default/nobody not found"),
+        (("configmap/x",), 2, "can't be tapped; write KIND/NAME"),
+        (("deployment/bookstore-v1", "--max-rps", "0"), 2, "--max-rps"),
+    ):
+        done = subprocess.run(
+            [PLUGIN, "tap", *words], capture_output=True, text=True, timeout=60, check=False, env=environment(bookstore)
+        )
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
