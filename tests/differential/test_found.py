@@ -67,6 +67,28 @@ def test_several_values_of_a_header_are_one(lab, pattern):
         check(lab, mesh, sent(*values))
 
 
+@pytest.mark.parametrize("via", ["address", "proxy"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("connection", "x-a")],
+        [("connection", "host")],
+        [("connection", "content-length")],
+        [("connection", "upgrade,x-a"), ("upgrade", "websocket")],
+        [("connection", "upgrade,x-a"), ("upgrade", "other")],
+        [("x-forwarded-proto", "")],
+        [("x-forwarded-proto", ""), ("x-forwarded-proto", "http")],
+        [("expect", "100-continue")],
+        [("transfer-encoding", "gzip")],
+    ],
+)
+def test_routes_see_sanitized_headers(lab, headers, via):
+    """And the backend gets no others; a host with capital letters has no route yet when upgrades are looked at."""
+    mesh = lab.serve(world("1")).mesh
+    for authority in ("a.default:8080", "A.default:8080", "gone.default:8080"):
+        check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
+
+
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
 def test_a_rule_and_a_match_both_limit_the_path_whatever_the_case_of_the_host(lab, host):
     """The proxy has no route for a host with capital letters before it lowers them, and routes enable filters."""
