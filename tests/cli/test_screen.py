@@ -79,7 +79,7 @@ def test_findings_leave_room_for_every_split() -> None:
 
 
 def test_what_is_wrong_with_a_split_is_said_in_the_short_form_too() -> None:
-    remark = "BackendNotFound: traffic will not be split for website-v3: there is no such Service (yet)"
+    remark = "BackendNotFound: Service default/website-v3 not found; it gets no traffic until it exists"
     wrong = section(3, held=(4, 5), remarks=(remark,))
     rows = drawn(Picture(heading=HEADING, sections=(*splits(13), wrong)))
     assert f"default/website-3: {remark}" in " ".join(rows)

@@ -184,7 +184,7 @@ def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
 @pytest.mark.parametrize(
     ("reference", "reason", "words"),
     [
-        (rt.BackendReference(name="gone", port=80), "BackendNotFound", "there is no Service default/gone"),
+        (rt.BackendReference(name="gone", port=80), "BackendNotFound", "Service default/gone not found"),
         (rt.BackendReference(name="a", port=81), "BackendNotFound", "it offers 80"),
         (rt.BackendReference(name="x", group="example.com", kind="Bucket"), "InvalidKind", "Bucket x is no Service"),
         (rt.BackendReference(name="a", namespace="other", port=80), "RefNotPermitted", "create a ReferenceGrant"),

@@ -112,6 +112,15 @@ def test_nobody_with_a_weight_is_left_so_nobody_gets_anything():
     assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
 
 
+def test_a_name_that_no_service_can_have_is_said_to_be_none():
+    first, *_ = compiled(world({"a": 1, "shop.example.com": 1})).report.findings
+    assert first.reason == Reason.BACKEND_NOT_FOUND
+    assert first.message == (
+        "shop.example.com is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc; "
+        "it gets no traffic until it exists"
+    )
+
+
 def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
     """D9, D10: no weight is said to be 0 that is not."""
     objects = world({"a": 0, "missing": 100}, dead={"missing"})
@@ -121,9 +130,9 @@ def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
     first, second = result.report.findings
     assert (first.reason, first.field) == (Reason.BACKEND_NOT_FOUND, "spec.backends[1].service")
     assert (second.reason, second.field) == (first.reason, first.field)
-    assert first.message == "traffic will not be split for missing: there is no such Service (yet)"
+    assert first.message == "Service default/missing not found; it gets no traffic until it exists"
     assert second.message == (
-        "without missing, no backend with a weight above 0 is left for default/web:80; its requests are answered with 503"
+        "without default/missing, no backend with a weight above 0 is left for default/web:80; its requests are answered with 503"
     )
 
 

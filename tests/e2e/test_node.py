@@ -77,7 +77,7 @@ def test_a_dry_run_on_the_server_answers_as_if_it_were_done(deployed: World) -> 
     done = deployed.try_kubectl("apply", "--dry-run=server", "-f", "-", stdin=whole)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("created (server dry run)") == 3
-    assert "Warning: spec.service: there is no Service dry yet" in done.stderr  # each object is tried by itself
+    assert "Warning: spec.service: Service default/dry not found" in done.stderr  # each object is tried by itself
     assert not deployed.kubectl("get", "svc,ts", "-o", "name", "--field-selector", "metadata.name=dry")
     scaled = deployed.kubectl("scale", "deployment/web", "--replicas=5", "--dry-run=server")
     assert "scaled" in scaled

@@ -47,16 +47,17 @@ def attach(
 
     `older` is what the Gateway has already, by listener and kind.
     """
+    gateway_namespace = ref.namespace or route.key.namespace
     named = [plan for plan in plans if _is_named(plan.listener, ref)]
     if not named:
         offered = ", ".join(f"{plan.listener.name} (port {plan.listener.port})" for plan in plans)
-        message = f"the Gateway {ref.name} has no such listener; it has {offered or 'none'}"
+        message = f"Gateway {gateway_namespace}/{ref.name} has no such listener; it has {offered or 'none'}"
         return Refusal(Reason.NO_MATCHING_PARENT, message)
-    gateway_namespace = ref.namespace or route.key.namespace
     allowed = [plan for plan in named if _takes(snapshot, plan, route.key, gateway_namespace)]
     if not allowed:
         message = (
-            f"no listener of the Gateway {ref.name} takes {route.key.kind}s from the namespace {route.key.namespace}; see "
+            f"no listener of Gateway {gateway_namespace}/{ref.name} takes {route.key.kind}s from the namespace "
+            f"{route.key.namespace}; see "
             "allowedRoutes of its listeners (as a default they take routes of the Gateway's own namespace)"
         )
         return Refusal(Reason.NOT_ALLOWED_BY_LISTENERS, message)

@@ -164,8 +164,8 @@ def _status(
 
 
 def _no_gateway(snapshot: Snapshot, about: Key, gateway: Key, field: str) -> Finding:
-    what = "is not valid" if gateway in snapshot.undecodable else "does not exist (yet)"
-    message = f"{gateway} {what}, so the route is attached nowhere; create it or mend the name"
+    what = "is not valid" if gateway in snapshot.undecodable else "not found"
+    message = f"{gateway} {what}, so the route is attached nowhere; create it or correct the name"
     return Finding(about=about, reason=Reason.NO_MATCHING_PARENT, field=f"{field}.name", message=message)
 
 

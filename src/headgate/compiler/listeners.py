@@ -138,7 +138,7 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
     if (ref.group, ref.kind) != ("", "Secret"):
         message = f"{ref.kind} {ref.name} is no Secret; write kind: Secret"
     elif not isinstance(secret, Secret):
-        message = f"there is no Secret {name} (yet); create it or mend the name"
+        message = f"Secret {name} not found; create it or correct the name"
     elif certificate := _in_pem(name, secret):
         return certificate
     else:

@@ -16,6 +16,13 @@ def service_name(written: str, namespace: str, domain: str) -> str:
     return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
 
 
+def missing(name: str, written: str) -> str:
+    """Say that a Service is not found; `name` is what `service_name` returns for the written name."""
+    if name:
+        return f"Service {name} not found"
+    return f"{written} is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc"
+
+
 def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service") -> bool:
     """Say whether `about` may refer to a Service (or Secret): in its own namespace always, else by a ReferenceGrant."""
     namespace, name = target.split("/")

@@ -29,7 +29,7 @@ def service_ports(
         return fitting, None
     related = (service_key(name),) if name in snapshot.services else ()
     if not related:
-        message = f"there is no Service {name} (yet); create it or mend the name"
+        message = f"Service {name} not found; create it or correct the name"
     elif not offered:
         message = f"Service {name} has no TCP port{f' {ref.port}' if ref.port else ''}; correct the port"
     else:

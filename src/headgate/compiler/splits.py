@@ -18,7 +18,7 @@ from msgspec import structs
 from headgate.compiler import protocols
 from headgate.compiler.matches import group_key, named_matches
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import grant_hint, permitted, service_name
+from headgate.compiler.references import grant_hint, missing, permitted, service_name
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
@@ -117,7 +117,7 @@ class Claims:
             group = group_key(key.namespace, reference.name)
             found += named_matches(self.snapshot, group)
             if group not in self.snapshot.objects:
-                what = "is not valid" if group in self.snapshot.undecodable else "does not exist"
+                what = "is not valid" if group in self.snapshot.undecodable else "not found"
                 message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
                 finding = Finding(
                     about=key, reason=Reason.MATCH_NOT_FOUND, field=f"spec.matches[{index}].name", message=message
@@ -133,7 +133,7 @@ class Claims:
         if (own := self_reference(key, split, self.settings.domain)) is not None:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root not in self.snapshot.services:
-            message = f"there is no Service {written} yet, so there is nothing to split; create it or mend the name"
+            message = f"{missing(root, written)}; there is nothing to split until it exists"
             yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message)
         elif not permitted(self.snapshot, key, root):
             message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
@@ -152,7 +152,7 @@ class Claims:
             message = f"traffic will not be split for {backend.service}: {grant_hint(key, name)}"
         elif name not in self.snapshot.services:
             reason = Reason.BACKEND_NOT_FOUND
-            message = f"traffic will not be split for {backend.service}: there is no such Service (yet)"
+            message = f"{missing(name, backend.service)}; it gets no traffic until it exists"
         return Candidate(
             index=index, written=backend.service, service=name, weight=backend.weight, reason=reason, message=message
         )
@@ -176,7 +176,7 @@ class Claims:
         if not weighted:
             message = f"every backend has the weight 0, so nothing serves {root}; {effect}"
             return Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
-        names = ", ".join(item.written for item in weighted)
+        names = ", ".join(item.service or item.written for item in weighted)
         message = f"without {names}, no backend with a weight above 0 is left for {root}; {effect}"
         return _finding(key, structs.replace(weighted[0], message=message))
 

@@ -68,8 +68,8 @@ class Targets:
             self._tell(key, Reason.RULE_NOT_APPLICABLE, f"{field}.kind", message)
             return ()
         if name not in self._snapshot.objects:
-            what = "is not valid" if name in self._snapshot.undecodable else "does not exist (yet)"
-            message = f"{name} {what}, so the rule allows nothing; create it or mend the name"
+            what = "is not valid" if name in self._snapshot.undecodable else "not found"
+            message = f"{name} {what}, so the rule allows nothing; create it or correct the name"
             self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.name", message)
             return ()
         route = self._snapshot.objects[name]
