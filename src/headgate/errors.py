@@ -75,3 +75,8 @@ def refusal(error: BaseException) -> OSError | StoreError | None:
         parts = [refusal(part) for part in error.exceptions]
         return parts[0] if all(parts) else None
     return error if isinstance(error, OSError | StoreError) else None
+
+
+def usage_message(formatted: str) -> str:
+    """Return typer's message about a wrong argument without the words that its validation library adds."""
+    return formatted.replace(": Value error, ", ": ", 1)

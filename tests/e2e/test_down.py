@@ -1,11 +1,13 @@
 """`headgate down` after a headgate was killed: nothing of it runs any more, and its objects stay."""
 
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
 from tests.e2e.test_inspect import headgate
-from tests.e2e.world import World, until
+from tests.e2e.world import HEADGATE, World, until
 
 
 def runs(pid: int) -> bool:
@@ -30,7 +32,10 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     left = [*world.started().values(), *world.sidecars().values()]
     assert len(left) == 3  # the gateway's Envoy, the container, its sidecar
     sockets = Path(world.instance["admin"]).parent
-    done = headgate(world, "down")
+    sourced = {**os.environ, "HEADGATE_STATE": str(world.state)}
+    done = subprocess.run(
+        [HEADGATE, "down"], cwd=tmp_path, env=sourced, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]
     for what in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):

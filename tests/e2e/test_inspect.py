@@ -136,7 +136,7 @@ def test_config_names_the_objects_and_never_shows_a_key(meshed: World) -> None:
 
 def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: World) -> None:
     done = headgate(meshed, "config", "nothing")
-    assert (done.returncode, "there is no proxy 'nothing'; the proxies are: sidecar/" in done.stderr) == (1, True)
+    assert (done.returncode, "there is no proxy 'nothing'; the proxies are: default/" in done.stderr) == (1, True)
     done = headgate(meshed, "config", "gateway", "clutsers")
     assert (done.returncode, "'clutsers' is no type of resources" in done.stderr) == (2, True)
 
@@ -183,7 +183,7 @@ def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
     assert lines["objects"] == "all compiled"
     assert lines["proxies"] == "2: 2 in sync"
-    assert lines["certificates"].startswith("2: the oldest is of")
+    assert lines["certificates"].startswith("2: the oldest is valid since")
     assert lines["findings"] == "none"
     assert lines["earlier run"] == "nothing is left of one"
     found = json.loads(headgate(meshed, "status", "-o", "json").stdout)["status"]

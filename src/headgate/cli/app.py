@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 
 from headgate import __version__
 from headgate.cli.output import INTERRUPTED, exit_code, fail
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, usage_message
 
 SUMMARY = "Splits real traffic through real Envoy proxies, as Kubernetes-style resources say, and shows it."
 EPILOG = (
@@ -70,7 +70,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except TyperException as error:
             asked = getattr(error, "ctx", None) or ctx
-            fail(f"{error.format_message()}\nSee `{asked.command_path} --help`.")
+            fail(f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.")
             raise typer.Exit(error.exit_code) from None
         except HeadgateError as error:
             fail(str(error))

@@ -56,7 +56,7 @@ def kind_and_name(text: str) -> tuple[Kind, str]:
     for kind in KINDS:
         if written.lower() in spellings(kind):
             return kind, name
-    known = ", ".join(kind.kind.lower() for kind in KINDS)
+    known = ", ".join(dict.fromkeys(kind.kind.lower() for kind in KINDS))
     raise usage_error(f"there is no kind {written!r}; known are {known}", option="KIND/NAME")
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from headgate.cli.arguments import DEFAULT_STATE, State
+from headgate.cli.arguments import State
+from headgate.cli.instance import default_state
 from headgate.cli.output import NO, stdout
 from headgate.control.gateway import GATEWAY
 from headgate.control.instance import lock
@@ -21,7 +22,7 @@ def down(state: State = None) -> None:
     The objects stay for the next `headgate up`, which would take the processes over instead. A headgate that runs is left
     alone: Ctrl-C ends it with all that it started.
     """
-    directory = (state or DEFAULT_STATE).absolute()
+    directory = (state or default_state()).absolute()
     if not directory.is_dir():
         raise HeadgateError(f"there is no state directory {directory}; name one with --state")
     with lock(directory):

@@ -79,8 +79,8 @@ class Inspection:
         try:
             return await self.client.get(f"{_path('proxies', inside)}/{quote(name, safe='')}{part}", **query)
         except NotFound:
-            known = ", ".join(item.node for item in await self.proxies())
-            raise NotFound(f"there is no proxy {text!r}; the proxies are: {known}") from None
+            known = ", ".join(shown(item.node) for item in await self.proxies())
+            raise NotFound(f"there is no proxy {text!r}; the proxies are: {known or 'none'}") from None
 
     async def _list(self, plural: str, namespace: str = "", **query: str) -> Object:
         try:

@@ -73,7 +73,7 @@ def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
 def _certificates(counts: CertificateCounts) -> Text:
     found = Text(f"{counts.total}")
     if counts.total:
-        found += Text(f": the oldest is of {since(counts.oldest)} ago, the first expires at {counts.first_expiry}")
+        found += Text(f": the oldest is valid since {since(counts.oldest)}, the first expires at {counts.first_expiry}")
     if counts.faults:
         faults = counted(counts.faults, "proxy gets", "proxies get")
         found += Text(f"; {faults} no new one", style=PROXY_STYLES["Refused"])

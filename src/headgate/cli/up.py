@@ -35,7 +35,7 @@ from headgate.cli.metrics_options import (
     collector,
     source,
 )
-from headgate.cli.output import Format, OncePerReason, note
+from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.control.app import Running, running
 from headgate.control.instance import LOOPBACK
@@ -106,8 +106,19 @@ def up(
         collector=collector(otlp_collector),
     )
     messages = Messages(note)
-    voice = JsonVoice() if output is Format.JSON else TextVoice(messages)
+    voice = _voice(output, messages, table=table)
     _run(_up(directory, options, voice, table=messages if table else None))
+
+
+def _voice(output: Format, messages: Messages, *, table: bool) -> Voice:
+    """Return the writer of an output. Raises BadParameter for one that `up` lacks, or that a table would mix with."""
+    if output is Format.YAML:
+        raise usage_error("changes are printed as text or as lines of JSON; write -o json, or omit it", option="-o")
+    if output is Format.TABLE:
+        return TextVoice(messages)
+    if table:
+        raise usage_error("a live table and lines of JSON do not mix; give one of the two", option="--watch")
+    return JsonVoice()
 
 
 def _run(work: Any) -> None:

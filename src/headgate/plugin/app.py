@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from headgate.errors import HeadgateError, Unavailable
+from headgate.errors import HeadgateError, Unavailable, usage_message
 from headgate.plugin import commands
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.options import HELP, divided
@@ -30,7 +30,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except TyperException as error:
             asked = getattr(error, "ctx", None) or ctx
-            raise _failed(f"{error.format_message()}\nSee `{asked.command_path} --help`.", error.exit_code) from None
+            raise _failed(
+                f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.", error.exit_code
+            ) from None
         except HeadgateError as error:
             raise _failed(str(error), _exit_code(error)) from error
         except KeyboardInterrupt:
