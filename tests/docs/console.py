@@ -4,7 +4,8 @@ A comment before a block says what a reader knows from the text around it:
 
     <!-- file: split.yaml -->        the block is written to this file
     <!-- apply -->                   the block of YAML is applied with kubectl
-    <!-- run: examples/canary -->    `headgate up` runs this directory from here on; `, with PAGE` adds that page's files
+    <!-- run: examples/canary -->    `headgate up` runs this directory from here on, with the options behind it; `, with PAGE`
+                                     adds that page's files
     <!-- not run: REASON -->         the block is shown only
 """
 

@@ -15,7 +15,9 @@ def runs(page: Path) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in (ROOT / "README.md", *PAGES) if runs(page)], ids=lambda page: page.stem
+)
 def test_the_examples_of_a_page_run_as_printed(page: Path, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
         for block in blocks(page):
