@@ -54,4 +54,4 @@ def test_a_sidecar_that_is_killed_costs_what_was_under_way_in_it(
     (now,) = [pod for pod in rig.pods(world, SERVER) if pod["metadata"]["name"] == name]
     assert now["status"]["containerStatuses"] == victim["status"]["containerStatuses"]  # the process went on
     assert conditions(now)["headgate.dev/SidecarReady"] == "True"
-    assert "it ended and is started again" in world.event("SidecarNotReady", name)[2]
+    assert "headgate starts it again" in world.event("SidecarNotReady", name)[2]

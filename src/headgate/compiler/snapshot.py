@@ -63,8 +63,8 @@ class Snapshot:
         """Names of Services by namespace and the first label of their selectors."""
         found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
         for name, (key, item) in self.services.items():
-            if item.spec.selector:
-                found[key.namespace, *min(item.spec.selector.items())].append(name)
+            if item.spec.selected:
+                found[key.namespace, *min(item.spec.selected.items())].append(name)
         return found
 
     def services_of(self, pod: str) -> Iterator[str]:
@@ -72,7 +72,7 @@ class Snapshot:
         namespace, labels = pod.partition("/")[0], self.pods[pod].metadata.labels.items()
         for label in labels:
             for name in self._selecting.get((namespace, *label), ()):
-                if (self.services[name][1].spec.selector or {}).items() <= labels:
+                if self.services[name][1].spec.selected.items() <= labels:
                     yield name
 
     @cached_property

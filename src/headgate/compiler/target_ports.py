@@ -19,7 +19,8 @@ from headgate.resources.pods import Container, Pod
 def findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield each port of a Service that leads to pods which do not have it, with the pods and the ports that they have."""
     for key, service in snapshot.services.values():
-        names = snapshot.selected(key.namespace, service.spec.selector) if service.spec.selector else ()
+        wanted = service.spec.selected
+        names = snapshot.selected(key.namespace, wanted) if wanted else ()
         if names:
             yield from _of_service(snapshot, key, service, names)
 

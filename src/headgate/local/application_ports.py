@@ -106,7 +106,7 @@ def led_to(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[in
         {
             number
             for service in services
-            if service.spec.selector and service.spec.selector.items() <= labels
+            if service.spec.selected and service.spec.selected.items() <= labels
             for port in routed_ports(service)
             if isinstance(number := port.target_port or port.port, int)
             and max(lowest, 1) <= number <= _LARGEST

@@ -65,7 +65,7 @@ class Controllers:
         pods = _by_label(await self._known("", "Pod", namespace, Pod))
         for count, service in enumerate(await self._known("", "Service", namespace, Service)):
             mine = slices.get(service.typed.metadata.name, [])
-            near = pods.get(next(iter((service.typed.spec.selector or {}).items()), ("", "")), [])
+            near = pods.get(next(iter(service.typed.spec.selected.items()), ("", "")), [])
             seen = _versions([service.object, *(pod.object for pod in near), *mine])
             if self._served.get(seen[0]) != seen:
                 plan = partial(plan_slices, service, [pod.typed for pod in near], mine)

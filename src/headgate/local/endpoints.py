@@ -45,7 +45,7 @@ def plan_slices(known: Known[Service], pods: Sequence[Pod], slices: Sequence[Obj
     `pods` are those of its namespace, in any order, `slices` its own `managed_slices`.
     """
     service, typed = known
-    if not typed.spec.selector or typed.spec.type == "ExternalName" or typed.metadata.deletion_timestamp:
+    if not typed.spec.selected or typed.metadata.deletion_timestamp:
         return []
     existing = {found["metadata"]["name"]: found for found in slices}
     always = bool(service["spec"].get("publishNotReadyAddresses"))
@@ -58,7 +58,7 @@ def plan_slices(known: Known[Service], pods: Sequence[Pod], slices: Sequence[Obj
 
 
 def _groups(service: Service, pods: Sequence[Pod]) -> list[_Group]:
-    selector = (service.spec.selector or {}).items()
+    selector = service.spec.selected.items()
     groups: dict[_Ports, _Group] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if (

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Mapping
 
 from msgspec import field
 
@@ -26,6 +27,11 @@ class ServiceSpec(Input, frozen=True, kw_only=True):
     external_name: str = ""
     selector: dict[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
+
+    @property
+    def selected(self) -> Mapping[str, str]:
+        """The labels of the pods behind the Service; none for a name outside the mesh, as in Kubernetes."""
+        return {} if self.type == "ExternalName" else self.selector or {}
 
 
 class Service(Resource, frozen=True, kw_only=True):
