@@ -171,7 +171,7 @@ def test_mistakes_about_access_are_found_in_files(run: Run, tmp_path: Path) -> N
     said = (
         "note NoPods TrafficTarget default/warehouse-to-database: spec.destination.name: no pod runs as ServiceAccount"
     )
-    assert f"access.yaml:71: {said} default/datebase (yet)" in ended.out
+    assert f"access.yaml:71: {said} default/datebase; " in ended.out
     warehouse = Path(BOOKSTORE, "warehouse.yaml").read_text()
     label = 'app: database\n        headgate.dev/inject: "false"\n    spec:'
     (tmp_path / "warehouse.yaml").write_text(warehouse.replace("app: database\n    spec:", label))

@@ -224,7 +224,7 @@ def test_a_deployment_calls_as_its_pods_do(run: Run) -> None:
 
 
 def test_a_service_account_that_nobody_runs_as_is_told_so(explain: Callable[..., Any]) -> None:
-    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it (yet)"
+    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it now"
 
 
 @pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])

@@ -24,6 +24,19 @@ def test_it_names_the_field_its_value_and_what_holds_now() -> None:
     assert said == f"{FIELD} (v3): the Service exists now; it gets its share of the traffic"
 
 
+@pytest.mark.parametrize(
+    ("reason", "kind", "follows"),
+    [
+        (Reason.SERVICE_NOT_FOUND, "Service", "its traffic is split"),
+        (Reason.BACKEND_NOT_FOUND, "Service", "it gets its share of the traffic"),
+        (Reason.MATCH_NOT_FOUND, "HTTPRouteGroup", "its matches count"),
+    ],
+)
+def test_what_was_missing_is_named_with_its_namespace(reason: Reason, kind: str, follows: str) -> None:
+    gone = Finding(about=ABOUT, reason=reason, field=FIELD, message="", related=(Key("", kind, "shop", "v3"),))
+    assert recovered(gone, (), edited=False, obj=OBJECT) == f"{FIELD}: {kind} shop/v3 found; {follows}"
+
+
 def test_an_edit_of_the_object_is_said_to_have_resolved_it() -> None:
     """The user may have removed the backend: then its Service does not exist now either."""
     assert (

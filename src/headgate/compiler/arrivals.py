@@ -65,7 +65,7 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
     return Caller(
         name=f"ServiceAccount {namespace}/{name}",
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
-        note="" if known else "no pod runs as it (yet)",
+        note="" if known else "no pod runs as it now",
         home=namespace,
         is_scoped=compiled.mesh.scoped,
     )

@@ -56,7 +56,8 @@ class Destinations:
             return Finding(about=about, reason=Reason.REF_NOT_PERMITTED, field=field, message=message, related=related)
         if name not in self._snapshot.services:
             message = f"Service {name} not found; create it or correct the name"
-            return Finding(about=about, reason=Reason.BACKEND_NOT_FOUND, field=f"{field}.name", message=message)
+            field, related = f"{field}.name", (service_key(name),)
+            return Finding(about=about, reason=Reason.BACKEND_NOT_FOUND, field=field, message=message, related=related)
         place = PortRef(name, ref.port or 0)
         return place if place in self._ready else self._without_port(about, place, field)
 

@@ -76,7 +76,9 @@ def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, se
 def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str], past: Bypasses) -> Iterator[Finding]:
     for item in found:
         account = accounts[item.about]
-        unselected = f"no pod runs as ServiceAccount {account} (yet); set serviceAccountName in the pod template, or mend the name"
+        unselected = (
+            f"no pod runs as ServiceAccount {account}; set serviceAccountName in the pod template, or correct the name"
+        )
         effect = "every client may do everything"
         yield from unenforced.findings(item, DESTINATION, unselected=unselected, effect=effect)
         yield from _bypassed(item, DESTINATION, past, effect)
@@ -84,7 +86,7 @@ def _about_targets(found: Iterable[Selected], accounts: Mapping[Key, str], past:
 
 def _about_configs(found: Iterable[Selected], past: Bypasses) -> Iterator[Finding]:
     for item in found:
-        unselected = f"no pod of the namespace {item.about.namespace} has all of these labels (yet)"
+        unselected = f"no pod of the namespace {item.about.namespace} has all of these labels"
         effect = "these pods take plaintext and send plaintext"
         yield from unenforced.findings(item, SELECTOR, unselected=unselected, effect=effect, remedy=_REPLACE)
         yield from _bypassed(item, SELECTOR, past, "every client may send plaintext")

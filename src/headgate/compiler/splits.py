@@ -117,10 +117,12 @@ class Claims:
             group = group_key(key.namespace, reference.name)
             found += named_matches(self.snapshot, group)
             if group not in self.snapshot.objects:
-                what = "is not valid" if group in self.snapshot.undecodable else "not found"
+                invalid = group in self.snapshot.undecodable
+                what = "is not valid" if invalid else "not found"
                 message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
+                field, related = f"spec.matches[{index}].name", () if invalid else (group,)
                 finding = Finding(
-                    about=key, reason=Reason.MATCH_NOT_FOUND, field=f"spec.matches[{index}].name", message=message
+                    about=key, reason=Reason.MATCH_NOT_FOUND, field=field, message=message, related=related
                 )
                 self.findings.append(finding)
         return found
@@ -134,7 +136,7 @@ class Claims:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root not in self.snapshot.services:
             message = f"{missing(root, written)}; there is nothing to split until it exists"
-            yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message)
+            yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message, *((_service_key(root),) if root else ()))
         elif not permitted(self.snapshot, key, root):
             message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
             yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))

@@ -10,6 +10,13 @@ from headgate.resources.meta import Object
 
 _GETS_SHARE = "it gets its share of the traffic"
 
+FOUND = {
+    Reason.SERVICE_NOT_FOUND: "its traffic is split",
+    Reason.BACKEND_NOT_FOUND: _GETS_SHARE,
+    Reason.MATCH_NOT_FOUND: "its matches count",
+}
+"""What follows when the missing object is found that a finding names in `related`."""
+
 RECOVERIES = {
     Reason.CONFLICTED: "this object applies now; the older one with the same claim is gone or has changed",
     Reason.SERVICE_NOT_FOUND: "the Service exists now",
@@ -54,6 +61,8 @@ def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: 
     if any(_is_same(finding, other) for other in now if other.about == finding.about):
         return ""
     text = f"the edit resolved {finding.reason.value}"
+    if not edited and finding.related and finding.reason in FOUND:
+        return f"{finding.field}: {finding.related[0]} found; {FOUND[finding.reason]}"
     if not edited:
         text = RECOVERIES.get(finding.reason, f"{finding.reason.value} is resolved")
     if not finding.field:
