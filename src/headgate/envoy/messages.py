@@ -224,7 +224,6 @@ NAMES = MappingProxyType(
         "AnyValue": "opentelemetry.proto.common.v1.AnyValue",
         "HistogramDataPoint": "opentelemetry.proto.metrics.v1.HistogramDataPoint",
         "KeyValue": "opentelemetry.proto.common.v1.KeyValue",
-        "KeyValueList": "opentelemetry.proto.common.v1.KeyValueList",
         "Metric": "opentelemetry.proto.metrics.v1.Metric",
         "NumberDataPoint": "opentelemetry.proto.metrics.v1.NumberDataPoint",
         "ResourceMetrics": "opentelemetry.proto.metrics.v1.ResourceMetrics",

@@ -2,7 +2,7 @@
 
 The logger sends a record of each finished request to headgate, over the connection of xDS, for the share of requests that a
 runtime value says: none by itself. The value is a resource of its own (RTDS), so a tap changes no listener and ends no
-connection. A record has the attributes below; `node_name` of its resource is the proxy.
+connection. A record is a text with a value in each line (`parse_record`); `node_name` of its resource is the proxy. Its fields:
 
 Both sides    method, authority, path, code (`telemetry.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
@@ -13,6 +13,7 @@ server's      port (of the pod), rule (the RBAC policy that allowed the request)
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 from headgate.envoy import pb, telemetry
 from headgate.envoy.peers import DENIED as DENIED_HEADER
@@ -52,6 +53,8 @@ _BOTH = {
     **{f"header.{name}": f"%REQ({name.upper()})%" for name in HEADERS},
 }
 _CLIENT = {
+    "side": "client",
+    **_BOTH,
     **dict(telemetry.SERVER),
     "cluster": "%UPSTREAM_CLUSTER%",
     "place": "%ROUTE_NAME%",
@@ -60,20 +63,36 @@ _CLIENT = {
     "route_name": f"%METADATA(ROUTE:{_METADATA}:{_NAME})%",
 }
 _SERVER = {
+    "side": "server",
+    **_BOTH,
     "rule": f"%DYNAMIC_METADATA({_RBAC}:enforced_effective_policy_id)%",
     "verdict": f"%DYNAMIC_METADATA({_RBAC}:enforced_engine_result)%",
     "peer": "%DOWNSTREAM_PEER_URI_SAN%",
+    "port": "",
 }
+_FIELDS = {"client": tuple(_CLIENT), "server": tuple(_SERVER)}
+_ABSENT = ("", "-")
 
 
+def parse_record(text: str) -> Mapping[str, str]:
+    """Return the fields of a record that have a value; none of what is no record. No value has a line end in it."""
+    values = text.split("\n")
+    fields = _FIELDS.get(values[0], ())
+    if len(values) != len(fields):
+        return {}
+    return {field: value for field, value in zip(fields, values, strict=True) if value not in _ABSENT}
+
+
+@cache
 def client() -> pb.AccessLog:
     """Return the logger of a connection manager that sends requests on."""
-    return _logger({**_BOTH, **_CLIENT})
+    return _logger(_CLIENT)
 
 
+@cache
 def server(port: int) -> pb.AccessLog:
     """Return the logger of a connection manager that takes requests for a port of the proxy's own pod."""
-    return _logger({**_BOTH, **_SERVER, "port": str(port)})
+    return _logger({**_SERVER, "port": str(port)})
 
 
 def marked(origin: str, name: str) -> pb.Metadata:
@@ -96,7 +115,7 @@ def runtime(share: int) -> pb.Runtime:
     return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
 
 
-def _logger(attributes: Mapping[str, str]) -> pb.AccessLog:
+def _logger(fields: Mapping[str, str]) -> pb.AccessLog:
     config = pb.OpenTelemetryAccessLog(
         log_name=LAYER,
         grpc_service=pb.GrpcService(
@@ -104,9 +123,7 @@ def _logger(attributes: Mapping[str, str]) -> pb.AccessLog:
         ),
         buffer_flush_interval=pb.Duration(nanos=FLUSH_MS * 1_000_000),
         buffer_size_bytes=pb.UInt32Value(value=BUFFER_BYTES),
-        attributes=pb.KeyValueList(
-            values=[pb.KeyValue(key=key, value=pb.AnyValue(string_value=text)) for key, text in attributes.items()]
-        ),
+        body=pb.AnyValue(string_value="\n".join(fields.values())),
     )
     sampled = pb.RuntimeFilter(
         runtime_key=KEY,

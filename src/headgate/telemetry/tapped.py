@@ -1,11 +1,11 @@
 """Records of single requests as proxies send them while a user taps: OpenTelemetry's ExportLogsServiceRequest (`envoy.tap`)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from headgate.envoy import pb
+from headgate.envoy.tap import parse_record
 from headgate.envoy.telemetry import PodPort, parse_code, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
@@ -13,7 +13,6 @@ from headgate.resources.meta import Value
 METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 _NODE = "node_name"  # of Envoy's own labels
 _HEADER = "header."
-_ABSENT = ("", "-")
 
 
 class Record(Value, frozen=True, kw_only=True):
@@ -64,20 +63,20 @@ def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
         )
     node = nodes.pop()
     found = (
-        _record(node, record)
+        _record(node, record.time_unix_nano / 1e9, fields)
         for part in message.resource_logs
         for scope in part.scope_logs
         for record in scope.log_records
+        if (fields := parse_record(record.body.string_value))
     )
     return node, tuple(found)
 
 
-def _record(node: str, record: Any) -> Record:
-    found = {item.key: item.value.string_value for item in record.attributes if item.value.string_value not in _ABSENT}
+def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
     code = parse_code(found.get("code", ""))
     return Record(
         node=node,
-        time=record.time_unix_nano / 1e9,
+        time=time,
         status=code.status,
         flags=tuple(sorted(code.flags)),
         latency=_number(found, "latency"),
