@@ -284,7 +284,7 @@ def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["top", "cats"], "nobody counts traffic of 'cats'; ask for one of pods, deployments"),
+        (["top", "cats"], "there are no metrics of 'cats'; write one of pods, deployments"),
         (["top", "pods", "--sort-by", "speed"], "no column 'speed'"),
         (["top", "pods", "--window", "soon"], "--window: 'soon' is not a duration"),
         (["top", "pod/foo", "bar"], "write KIND/NAME"),

@@ -51,5 +51,5 @@ def kind_named(name: str) -> Kind:
     found = _BY_NAME.get(name.lower())
     if found is None:
         known = ", ".join(kind.plural for kind in KINDS)
-        raise WrongUsage(f"nobody counts traffic of {name!r}; ask for one of {known}")
+        raise WrongUsage(f"there are no metrics of {name!r}; write one of {known}")
     return found
