@@ -100,6 +100,17 @@ def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
     assert "1000" not in text
 
 
+def test_shares_of_users_who_stay_on_their_side_are_not_marked() -> None:
+    """One user's requests all go to one backend; only a backend that should get nothing is marked then."""
+    history = History()
+    history.add(0.0, [])
+    history.add(1.0, [seen("v1", 400)])
+    split = decided()
+    assert row(drawn(history, split), "default/v1")[2] == "100.0%!"
+    split["metadata"]["annotations"] = {"headgate.dev/sticky": "cookie:side"}
+    assert row(drawn(history, split), "default/v1")[2] == "100.0%"
+
+
 def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table() -> None:
     """With the port, the pod and the remedy, also when no split names the Service; a split's own faults do not stand twice."""
 

@@ -21,6 +21,7 @@ from headgate.errors import ProxyError
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.smi import STICKY
 
 REFRESH_S = 0.5
 PLAIN_S = 5.0
@@ -127,6 +128,7 @@ def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
     totals = {name: count for name, count in history.total(claim).items() if count.requests and name in shown}
     overall = _by_backend(fits(want, _requests(totals)))
     of_late = _by_backend(fits(want, _requests(recents)))
+    by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are no independent draws
     for backend, fit in overall.items():
         late = of_late.get(backend)
         count, recent = totals.get(backend, Count()), recents.get(backend, Count())
@@ -137,7 +139,7 @@ def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
             requests=count.requests,
             rate=recent.requests / seconds if seconds else 0.0,
             failures=count.failures,
-            fits=late is None or late.fits,
+            fits=late is None or late.fits or (by_user and fit.wanted > 0),
         )
 
 
