@@ -118,7 +118,8 @@ class Up:
             )
         assert process.stdout
         async with asyncio.timeout(READY_S):
-            line = await process.stdout.readline()
+            while (line := await process.stdout.readline()) and not json.loads(line).get("ready"):
+                pass  # what is reported while pods start
         if not line:
             await self._process.wait()
             self._process = None
