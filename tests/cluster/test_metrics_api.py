@@ -115,7 +115,10 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
     front = Latest(await front_proxy(cluster.api()))
     app = create_metrics_app(
-        MetricsApi(await stored(), Numbers(FLOWS)), front, Permissions(cluster.api()), InspectApi(Answers())
+        MetricsApi(await stored(), Numbers(FLOWS)),
+        front,
+        Permissions(cluster.api()),
+        InspectApi(Answers(), asyncio.Event()),
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

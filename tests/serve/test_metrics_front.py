@@ -82,7 +82,10 @@ async def client(rbac: Rbac) -> Behind:
     store = await stored()
     metrics = MetricsApi(store, Numbers(FLOWS))
     return Behind(
-        create_metrics_app(metrics, Latest(FRONT), Permissions(rbac, clock=lambda: 0.0), InspectApi(Answers())), store
+        create_metrics_app(
+            metrics, Latest(FRONT), Permissions(rbac, clock=lambda: 0.0), InspectApi(Answers(), asyncio.Event())
+        ),
+        store,
     )
 
 
