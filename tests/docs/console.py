@@ -149,8 +149,8 @@ class Session:
     def _step(self, step: Step) -> None:
         command = step.command.removesuffix(" &")
         if command.startswith("headgate up"):
-            printed = self._up(command)
-            assert not step.shown or not differs(step.shown, printed), f"line {step.line}: {printed}"
+            log = self._up(command)
+            until(lambda: self._compare(step, log.read_text().splitlines()) or True, f"line {step.line}", SECONDS)
             return
         if not command.startswith(_ASKS):
             self._compare(step, self._run(command))
@@ -180,8 +180,8 @@ class Session:
         )
         return ended.stdout.splitlines()
 
-    def _up(self, command: str) -> list[str]:
-        """Start a headgate that runs until the session ends; return what it has printed when it is ready."""
+    def _up(self, command: str) -> Path:
+        """Start a headgate that runs until the session ends, and wait until it is ready; return what it prints to."""
         log = self._directory / f"up-{len(self._started)}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -190,9 +190,10 @@ class Session:
             )  # fmt: skip
         self._started.append(process)
 
-        def ready() -> list[str]:
+        def ready() -> bool:
             lines = log.read_text().splitlines()
             assert process.poll() is None, lines
-            return lines if any(line == READY for line in lines) else []
+            return READY in lines
 
-        return until(ready, command, 60)
+        until(ready, command, 60)
+        return log
