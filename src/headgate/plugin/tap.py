@@ -60,7 +60,6 @@ def tap(
         raise WrongUsage(f"-o {output}: tap writes lines, or json")
     with kubectl.proxy() as proxy:
         inside = "" if plural == "namespaces" else namespace or kubectl.namespace()
-        _note(f"Tapping {what}; Ctrl-C ends it.")
         console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         for line in _events(proxy, _path(plural, name, inside, values=values), max_rps):
             if output:
@@ -87,6 +86,7 @@ def _events(proxy: Proxy, path: str, limit: int) -> Iterator[bytes]:
     with proxy.stream(f"{path}?limit={limit}") as (answer, lines):
         if answer.status != 200:
             raise _refusal(path, answer)
+        _note("Live requests; Ctrl-C ends it.")
         yield from (line for line in lines if line.strip())
     raise Unavailable("the API ended the stream")
 
