@@ -8,11 +8,15 @@ from tests.e2e.world import World, until
 
 
 def occupied(world: World, namespace: str) -> socket.socket:
-    """Listen on an address that a Service may choose; `127.A` is the world's own part of the loopback network."""
+    """Listen on an address that a Service may choose; `127.A` is the world's own part of the loopback network.
+
+    Each test has an address of its own: that of an earlier one is Envoy's now.
+    """
     part = world.address("taken-range", 8080, namespace).host.rsplit(".", 2)[0]
+    last = int(namespace.removeprefix("ns")) % 250 + 1
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((f"{part}.99.99", 8080))
+    listener.bind((f"{part}.99.{last}", 8080))
     listener.listen()
     return listener
 
