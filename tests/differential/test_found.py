@@ -76,6 +76,8 @@ def test_several_values_of_a_header_are_one(lab, pattern):
         [("connection", "content-length")],
         [("connection", "upgrade,x-a"), ("upgrade", "websocket")],
         [("connection", "upgrade,x-a"), ("upgrade", "other")],
+        [("connection", "upgrade"), ("upgrade", "websocket"), ("te", "gzip")],
+        [("connection", "upgrade, http2-settings, x-a"), ("upgrade", "websocket"), ("te", "gzip")],
         [("x-forwarded-proto", "")],
         [("x-forwarded-proto", ""), ("x-forwarded-proto", "http")],
         [("expect", "100-continue")],

@@ -184,7 +184,7 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     if not downstream.edge and fields.get("x-forwarded-proto") == "":
         reason = "X-Forwarded-Proto is empty, and Envoy finds no route then; leave it out"
         return Sanitized(request=request, status=NOT_FOUND, reason=reason)
-    _take_te(fields)
+    _take_te(fields, upgrade)
     for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if downstream.edge else ())):
         fields.drop(name, why)
     if (fields.get("expect") or "").lower() == "100-continue":
@@ -263,8 +263,9 @@ def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
     return ""
 
 
-def _take_te(fields: _Fields) -> None:
-    if te := fields.get("te"):
+def _take_te(fields: _Fields, upgrade: str) -> None:
+    """Leave of TE what a proxy passes on; an upgrade goes on with its TE as it came."""
+    if (te := fields.get("te")) and not upgrade:
         if TRAILERS in [token.strip(" \t") for token in te.split(",")]:
             fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
         else:
