@@ -152,7 +152,7 @@ def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
 
 
 async def watch_table(machine: Machine, counters: Counters, messages: Messages, console: Console | None = None) -> None:
-    """Show the table until cancelled: on the whole of a terminal, anew every few seconds elsewhere."""
+    """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
     screen = console or stdout()
     whole = screen.is_terminal and not screen.is_dumb_terminal
     pictures = _pictures(machine, counters, messages, REFRESH_S if whole else PLAIN_S)

@@ -11,7 +11,7 @@ from headgate.serve.certificate import KEY
 
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
-_REFUSED = frozenset({"token-secret"})  # its reader refuses it: whoever read it could sign tokens of proxies
+_REFUSED = frozenset({"token-secret"})  # its reader refuses it: a copy of it can sign tokens of proxies
 
 
 def restrict_to_owner(state: Path) -> list[str]:

@@ -129,7 +129,7 @@ def _style(event: Mapping[str, Any]) -> str:
 
 
 def line_of(event: Mapping[str, Any], namespace: str = "") -> str:
-    """Write an event in a line: time, who called whom, the request, what came back, and what decided about it."""
+    """Write an event in a line: time, caller and server, request, response, and the deciding rule."""
     request, response = event["request"], event["response"]
     called = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
     answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
