@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.identity.world import Signs, Time
+from tests.xds.client import Client
 
 from headgate.compiler.report import (
     Compiled,
@@ -31,7 +32,6 @@ from headgate.resources.registry import GATEWAY, SERVICE, key_of
 from headgate.settings import Settings
 from headgate.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Held, Rejected, Session
 
 CONTROLLER = "headgate.dev/gateway-controller"
 EDGE = Key(GATEWAY, "Gateway", "default", "edge")
@@ -77,15 +77,11 @@ def said(*parents: ParentStatus, generation: int = 3) -> Said:
 
 def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
     """Return a proxy that is to hold a Gateway's listener, its routes and a cluster, and does, or refuses the routes."""
-    found = Proxy("gateway")
-    found.session = session = Session()
-    body = Encoded(b"x", "1", frozenset({"c"}))
-    found.config.set({ROUTES: {routes: body}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
-    for type_url, name in ((ROUTES, routes), (LISTENER, NAME), (CLUSTER, "c"), (ENDPOINTS, "c")):
-        if holds:
-            session.shelves[type_url].held[name] = Held("1", None)
-    if refuses:
-        session.shelves[ROUTES].rejected[routes] = Rejected(ROUTES, routes, "1", refuses)
+    found, body = Proxy("gateway"), Encoded(b"x", "1")
+    routed = Encoded(b"x", "1", frozenset({"c"}))
+    found.config.set({ROUTES: {routes: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
+    if holds or refuses:
+        Client(found).take(refuse={(ROUTES, routes): refuses} if refuses else {})
     return found
 
 
@@ -231,9 +227,8 @@ async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
     rule = "gateway/default/edge/80/HTTPRoute/default/web/0"
     body = Encoded(b"x", "1")
     held.config.set({ROUTES: {NAME: body}, CLUSTER: {rule: body, "split/default/web/80/default/v1": body}})
-    held.session = Session()
-    for type_url, name in ((ROUTES, NAME), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")):
-        held.session.shelves[type_url].rejected[name] = Rejected(type_url, name, "1", "bad")
+    refused = (ROUTES, NAME), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
+    Client(held).take(refuse=dict.fromkeys(refused, "bad"))
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
     assert {item.about for item in refusals(compiled, fleet)} == {EDGE, WEB, SERVICE.key("default", "web")}
 
@@ -242,9 +237,7 @@ async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() ->
     fleet = Fleet()
     held = fleet.expect("gateway")
     held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
-    held.session = Session()
-    refused = Rejected(SECRET, "secret/certs/wild", "1", "Failed to load certificate chain from <inline>")
-    held.session.shelves[SECRET].rejected[refused.name] = refused
+    Client(held).take(refuse={(SECRET, "secret/certs/wild"): "Failed to load certificate chain from <inline>"})
     wild = Certificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
     mesh = Mesh(domain="cluster.local", gateways=(port,))

@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.xds.client import Client
+
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report, Selected
 from headgate.control.conditions import Present, Said
@@ -18,7 +20,6 @@ from headgate.model.workloads import Stage, Workload
 from headgate.resources.meta import Key
 from headgate.resources.registry import MESH
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import Held, Rejected, Session
 
 KEY = Key(MESH, "TLSConfig", "default", "strict")
 OBJ = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": "strict", "generation": 2}}
@@ -31,9 +32,9 @@ def fleet(**held: str) -> Fleet:
     found = Fleet()
     for name, version in held.items():
         proxy = found.expect(f"sidecar/default/{name}")
+        proxy.config.set({LISTENER: {INBOUND: Encoded(b"", version)}})
+        Client(proxy).take()
         proxy.config.set({LISTENER: {INBOUND: Encoded(b"", "2")}})
-        proxy.session = Session()
-        proxy.session.shelves[LISTENER].held[INBOUND] = Held(version, frozenset())
     return found
 
 
@@ -63,9 +64,7 @@ def test_it_is_programmed_when_each_of_its_pods_holds_what_it_is_to_take() -> No
 
 def test_a_refusal_is_told_in_the_proxys_words() -> None:
     proxies = fleet(a="2", b="1")
-    session = proxies.proxies["sidecar/default/b"].session
-    assert session
-    session.shelves[LISTENER].rejected[INBOUND] = Rejected(LISTENER, INBOUND, "2", "address in use")
+    Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
     assert programmed(said(), proxies)[1:] == (
         "EnvoyRejected",
         "strict on 1 of 2 pods; sidecar/default/b refused it: address in use",

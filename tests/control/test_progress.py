@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.compiler.pods import compiled, obj, pod, service, target
+from tests.xds.client import Client, outdate
 
 from headgate.control.conditions import few, programmed, progress_at
 from headgate.control.status import refusals
@@ -16,8 +17,7 @@ from headgate.model.identities import Credential
 from headgate.model.refs import PortRef
 from headgate.model.secrets import PrivateText
 from headgate.resources.registry import POD
-from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Held, Rejected, Session
+from headgate.xds.fleet import Fleet
 
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
@@ -45,25 +45,8 @@ def connected(*found: object, **settings: str) -> Fleet:
     for node in (GATEWAY, *map(sidecar, mesh.workloads)):
         proxy = fleet.expect(node.id)
         proxy.config.set(encode(project(mesh, node, CREDENTIAL), memo))
-        proxy.session = Session()
-        hold(proxy)
+        Client(proxy).take()
     return fleet
-
-
-def hold(proxy: Proxy) -> None:
-    """Let a proxy hold its configuration, without the routes of connections where nothing leads to them."""
-    config = proxy.config.get()
-    assert config
-    assert proxy.session
-    redirected = "proxy" not in config[LISTENER]
-    for type_url, found in config.items():
-        shelf = proxy.session.shelves[type_url]
-        for name, encoded in found.items():
-            listener = config[LISTENER].get(name)
-            unused = type_url == ROUTES and redirected and (listener is None or bool(listener.needs))
-            if not unused:
-                shelf.subscribed.add(name)
-                shelf.held[name] = Held(encoded.digest, encoded.needs)
 
 
 def told(fleet: Fleet, *places: Place) -> tuple[bool, str]:
@@ -72,9 +55,8 @@ def told(fleet: Fleet, *places: Place) -> tuple[bool, str]:
 
 
 def lose(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
-    session = fleet.proxies[node].session
-    assert session
-    del session.shelves[type_url].held[name]
+    """Give a proxy a new version of a resource, which it does not answer."""
+    outdate(fleet.proxies[node], type_url, name)
 
 
 @pytest.mark.parametrize("kind", ["transparent", "explicit"])
@@ -127,8 +109,7 @@ def test_one_that_still_holds_what_is_to_go_lags() -> None:
     gone = "outbound/default/web/8080"
     config.set({kind: {name: item for name, item in found.items() if name != gone} for kind, found in wanted.items()})
     assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
-    for shelf in fleet.proxies[CLIENT].session.shelves.values() if fleet.proxies[CLIENT].session else ():
-        shelf.held.pop(gone, None)
+    Client(fleet.proxies[CLIENT]).take()
     assert told(fleet, WEB) == (True, "2 of 2 proxies hold it")
 
 
@@ -152,12 +133,8 @@ def test_of_many_a_few_are_named() -> None:
 
 def refuse(fleet: Fleet, type_url: TypeUrl, name: str, *nodes: str) -> None:
     for node in nodes:
-        proxy = fleet.proxies[node]
-        config = proxy.config.get()
-        assert config
-        assert proxy.session
-        digest = config[type_url][name].digest
-        proxy.session.shelves[type_url].rejected[name] = Rejected(type_url, name, digest, "bad")
+        outdate(fleet.proxies[node], type_url, name)
+        Client(fleet.proxies[node]).take(refuse={(type_url, name): "bad"})
 
 
 def test_a_refusal_of_several_proxies_is_told_once() -> None:

@@ -1,6 +1,7 @@
 """A workload changes between plaintext and mutual TLS one step at a time, each held by all before the next (R74, R77)."""
 
 import pytest
+from tests.xds.client import Client
 
 from headgate.control.staging import Staging
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
@@ -26,9 +27,7 @@ def fleet() -> Fleet:
 def connect(proxy: Proxy) -> None:
     """Let a proxy hold all that it is to hold: nothing."""
     proxy.config.set({})
-    session = Session()
-    session.shelves[CLUSTER].wildcard = True
-    proxy.attach(session, lambda _: None)
+    Client(proxy).take()
 
 
 def lag(proxy: Proxy) -> None:
