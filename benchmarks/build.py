@@ -12,9 +12,9 @@ from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
-from headgate.control.feed import read_object, snapshot_of
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
+from headgate.plane.feed import read_object, snapshot_of
 from headgate.resources.meta import Resource
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from headgate.control.app import COLLECT
-from headgate.serve.metrics import MetricsApi
-from headgate.serve.metrics_faces import FACES
-from headgate.serve.metrics_query import question, window
-from headgate.store.base import Listing
+from headgate.api.metrics.groups import FACES
+from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.metrics.query import question, window
+from headgate.objects.ports import Listing
+from headgate.standalone.app import COLLECT
 from headgate.telemetry.counts import Counts, class_lane
 from headgate.telemetry.flows import Flow, Peer
 from headgate.telemetry.histogram import bucket_of, gathered

@@ -17,15 +17,15 @@ from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
-from headgate.control.app import COLLECT
-from headgate.control.feed import read_object, snapshot_of
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.model.workloads import Workload
+from headgate.plane.feed import read_object, snapshot_of
 from headgate.resources.meta import Resource
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
+from headgate.standalone.app import COLLECT
 from headgate.xds.fleet import Fleet
 from headgate.xds.session import Response
 from headgate.xds.wire import write_response

@@ -24,16 +24,16 @@ from benchmarks.pods import Authority, Capture, Json, allowed, mesh
 from benchmarks.stream import Stream
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.latest import until
-from headgate.local.envoy import find_envoy
 from headgate.model.routing import Mesh
+from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
+from headgate.standalone.proxies.envoy import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 from headgate.xds.wire import write_response

@@ -22,13 +22,13 @@ from benchmarks.load import Backend, Client, cpu_seconds
 from benchmarks.pods import Authority, Json, pod
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
 from headgate.latest import until
 from headgate.model.routing import Mesh
 from headgate.model.workloads import Stage, Workload
+from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet

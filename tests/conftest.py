@@ -6,7 +6,9 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headgate.local.runtime_directory import remove_unused
+from headgate.standalone.runtime_directory import remove_unused
+
+pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or served
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from headgate.local.processes import Identity, adopt
+from headgate.resources.process_identity import Identity
+from headgate.standalone.processes import adopt
 
 READY_S = 60.0
 POLL_S = 0.005

@@ -10,7 +10,6 @@ import grpc.aio
 import pytest
 
 from headgate.compiler.report import Outcome
-from headgate.control.conditions import progress_of
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from headgate.envoy.encode import Memo, encode
@@ -18,6 +17,7 @@ from headgate.envoy.view import Node, project
 from headgate.latest import until
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.plane.status.conditions import progress_of
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.xds import server
 from headgate.xds.fleet import Fleet

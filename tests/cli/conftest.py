@@ -14,21 +14,21 @@ import pytest
 from tests.identity.world import Signs, Time
 from typer.testing import CliRunner
 
+from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
-from headgate.control.feed import Feed
-from headgate.control.instance import Instance, write_instance
-from headgate.control.loop import Loop
-from headgate.control.machine import Machine
-from headgate.control.questions import Questions
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
-from headgate.local.runtime_directory import runtime_directory
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Loop
+from headgate.plane.machine import Machine
+from headgate.plane.questions import Questions
 from headgate.resources import decode
 from headgate.resources.inspect import PodCounts, ProxyProcess
-from headgate.serve.apiserver import Computed, create_app, serve, write_kubeconfig
-from headgate.serve.certificate import Certificate, certificate_in
 from headgate.settings import Settings
-from headgate.store.memory import MemoryStore
+from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+from headgate.standalone.instance import Instance, write_instance
+from headgate.standalone.runtime_directory import runtime_directory
+from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
 TOKEN = "a-token-for-tests"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from tests.cli.conftest import World, make_split, service
 
+from headgate.objects.ports import Store
 from headgate.resources.decode import kind_written
-from headgate.store.base import Store
 
 Run = Callable[..., Any]
 ROOT = Path(__file__).parents[2]

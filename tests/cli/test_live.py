@@ -7,9 +7,9 @@ from headgate.cli.live import History, about_others, sections
 from headgate.cli.screen import Picture, compose
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.control.observed import Observed
 from headgate.model.refs import PortRef
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.standalone.observed import Observed
 
 WEBSITE = PortRef("default/website", 8080)
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.api.front_authority import Authority
 from tests.ports import free_port
-from tests.serve.front_authority import Authority
 
-from headgate.serve.certificate import self_signed
-from headgate.xds.kubernetes import ApiServer
+from headgate.api.certificate import self_signed
+from headgate.kubernetes.api import ApiServer
 
 READY_S = 90
 STOP_S = 20

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from tests.serve.conftest import TOKEN, Client
+from tests.embedded_api import TOKEN, Client
 
 from headgate.resources import crd, decode
-from headgate.serve.apiserver import create_app
-from headgate.store.memory import MemoryStore
+from headgate.standalone.apiserver.app import create_app
+from headgate.standalone.store.memory import MemoryStore
 
 from .conftest import Cluster
 

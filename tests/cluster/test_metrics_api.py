@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
+from tests.api.inspected import Answers
+from tests.api.metrics_world import FLOWS, Numbers, stored
 from tests.cluster.conftest import ADMIN, NOBODY, Cluster
-from tests.serve.inspected import Answers
-from tests.serve.metrics_world import FLOWS, Numbers, stored
 
+from headgate.api.aggregated import create_metrics_app, serve_metrics
+from headgate.api.certificate import Certificate
+from headgate.api.front import Permissions, front_proxy
+from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics.discovery import api_services
+from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
 from headgate.latest import Latest
-from headgate.serve.certificate import Certificate
-from headgate.serve.inspect import InspectApi
-from headgate.serve.metrics import MetricsApi
-from headgate.serve.metrics_discovery import api_services
-from headgate.serve.metrics_front import Permissions, front_proxy
-from headgate.serve.metrics_server import create_metrics_app, serve_metrics
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,11 +17,11 @@ from tests.xds.proxies import Authority, Proxy
 
 from headgate.envoy.config import CLUSTER, Encoded
 from headgate.errors import ProxyError
+from headgate.kubernetes.api import ApiServer
+from headgate.kubernetes.token_reviews import TokenReview
 from headgate.latest import Latest
 from headgate.xds.fleet import Fleet
-from headgate.xds.kubernetes import ApiServer
 from headgate.xds.proofs import Refused
-from headgate.xds.reviews import TokenReview
 from headgate.xds.server import XdsServer
 
 _numbers = itertools.count(1)

@@ -1,8 +1,8 @@
 """Small worlds of Services, pods and what is wanted of them, as users write them."""
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.model.check import check
+from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import KINDS, find_written
 from headgate.settings import Settings
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from tests.e2e.wire import Network
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.latest import until
-from headgate.local.addresses import LAST_RANGE
-from headgate.local.envoy import EnvoyProcess, find_envoy
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
+from headgate.standalone.addresses import LAST_RANGE
+from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 

@@ -12,12 +12,12 @@ from tests.e2e.inbound_rig import Authority
 from tests.ports import free_port
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy import names, pb
 from headgate.envoy.config import ROUTES
 from headgate.envoy.sticky import IDENTITY
 from headgate.envoy.view import Node, project
 from headgate.model.refs import PortRef
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 MEMBERS = 8

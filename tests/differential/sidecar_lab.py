@@ -12,10 +12,10 @@ from tests.differential.wires import Message, exchange
 from tests.e2e.inbound_rig import Authority
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy.peers import ALPN
 from headgate.envoy.view import OUTBOUND_PORT, Node, project
 from headgate.model.identities import gateway_id, spiffe_id
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 POD = "default/app"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.docs.console import ROOT, Session, blocks, differs
 
-from headgate.store.files import read
+from headgate.manifests.files import read
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 

@@ -16,7 +16,7 @@ from tests.e2e.world import until
 from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
-from headgate.local.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.otlp import METHOD
 from headgate.xds.server import Prove, XdsServer
 

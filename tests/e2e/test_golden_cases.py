@@ -10,11 +10,11 @@ from msgspec import structs
 from tests.e2e.rig import ADDRESS, Rig
 from tests.golden.test_golden import CASES, HERE, compiled
 
+from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
-from headgate.local.addresses import LAST_RANGE
 from headgate.model.routing import Certificate, Mesh
 from headgate.model.secrets import PrivateText
-from headgate.serve.certificate import self_signed
+from headgate.standalone.addresses import LAST_RANGE
 
 UNPRIVILEGED = 1024
 

@@ -17,7 +17,7 @@ from tests.e2e.manifests import service
 from tests.e2e.wire import Request, Where
 from tests.e2e.world import World, until, world_in_a_new_directory
 
-from headgate.local.envoy_admin import Admin
+from headgate.standalone.proxies.admin import Admin
 from headgate.telemetry.growth import KeptRun
 from headgate.telemetry.kept import FILE, read_kept
 

@@ -11,6 +11,7 @@ from tests.e2e.rig import ADDRESS, Rig
 from tests.e2e.wire import Where
 from tests.e2e.world import until
 
+from headgate.api.certificate import self_signed
 from headgate.model.evaluate import Request, decide
 from headgate.model.filters import Redirect
 from headgate.model.matching import Match
@@ -19,7 +20,6 @@ from headgate.model.protocols import Protocol
 from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route, Split
 from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Key
-from headgate.serve.certificate import self_signed
 
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
 

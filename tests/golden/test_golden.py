@@ -17,9 +17,9 @@ from headgate.cli.output import yaml_text
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import EXPLAINED, Reason
 from headgate.compiler.report import Compiled
-from headgate.control.feed import snapshot_of
 from headgate.envoy import names
 from headgate.model.check import check
+from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import validate
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find_written

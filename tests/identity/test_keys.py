@@ -14,7 +14,7 @@ from headgate.errors import Unavailable
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import IssueError
 from headgate.identity.keys import SECRET, FileKeys, Kept, Keys, SecretKeys
-from headgate.store.memory import MemoryStore
+from headgate.standalone.store.memory import MemoryStore
 
 LIFETIME = timedelta(hours=24)
 

@@ -21,7 +21,7 @@ from headgate.identity.keys import FileKeys, Kept, SecretKeys
 from headgate.identity.notice import CONFIG_MAP, ROTATE, Board, Notice
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
-from headgate.store.memory import MemoryStore
+from headgate.standalone.store.memory import MemoryStore
 
 
 class World:

@@ -19,7 +19,6 @@ from tests.netns.traffic import Application
 from tests.netns.wires import PROXY, Hub
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
@@ -27,11 +26,12 @@ from headgate.errors import ProxyError
 from headgate.identity.authority import new_root, sign, signer_of
 from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.latest import until
-from headgate.local.envoy import find_envoy
-from headgate.local.envoy_admin import Admin
 from headgate.model.identities import Credential
+from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
+from headgate.standalone.proxies.admin import Admin
+from headgate.standalone.proxies.envoy import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer

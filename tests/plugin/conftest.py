@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 from typer.testing import CliRunner
 
+from headgate.api.certificate import Certificate, certificate_in
 from headgate.plugin.app import NAME, app
 from headgate.plugin.transport import Answer
-from headgate.serve.certificate import Certificate, certificate_in
 
 BIN = Path(sys.executable).parent
 

@@ -7,7 +7,6 @@ from tests.properties.worlds import RULES, key_of, meshes, named, targets
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
-from headgate.control.feed import snapshot_of
 from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.inbound_chains import RBAC
@@ -15,6 +14,7 @@ from headgate.envoy.view import sidecar
 from headgate.model.admittance import admit
 from headgate.model.identities import spiffe_id
 from headgate.model.request import Request
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 SETTINGS = st.builds(

@@ -5,18 +5,18 @@ from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.compiler.gateway_worlds import gateway_worlds
+from tests.compiler.gateway_api.gateway_worlds import gateway_worlds
 from tests.properties.worlds import key_of, named, worlds
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
-from headgate.control.feed import snapshot_of
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.model.check import check
 from headgate.model.slots import TOTAL
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")

@@ -9,7 +9,6 @@ from tests.properties.test_compile import UNRELATED
 from tests.properties.worlds import meshes
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
@@ -17,6 +16,7 @@ from headgate.envoy.reach import callers
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential
 from headgate.model.secrets import PrivateText
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")

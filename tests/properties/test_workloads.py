@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from tests.properties.worlds import key_of, meshes, named
 
 from headgate.compiler.compile import compile_mesh
-from headgate.control.feed import snapshot_of
 from headgate.model.check import check
 from headgate.model.workloads import Stage
+from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
 STAGES = st.dictionaries(st.integers(1, 9).map(lambda number: f"default/pod-{number}"), st.sampled_from(Stage))

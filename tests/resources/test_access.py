@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
+from headgate.manifests.documents import parse
 from headgate.resources.decode import admit, decode, validate
 from headgate.resources.mesh import TLSConfig
 from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 from headgate.resources.smi import TCPRoute, TrafficTarget, UDPRoute
 from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name
-from headgate.store.documents import parse
 
 ACCESS = "access.smi-spec.io"
 SPECS = "specs.smi-spec.io"

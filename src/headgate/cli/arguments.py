@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import Format, usage_error
+from headgate.manifests.files import STANDARD_INPUT
 from headgate.resources.registry import KINDS, Kind
-from headgate.store.files import STANDARD_INPUT
 
 DEFAULT_STATE = Path(".headgate")
 

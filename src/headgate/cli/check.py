@@ -19,8 +19,8 @@ from headgate.cli.workload_findings import WorkloadFinding, workload_findings
 from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Finding
 from headgate.figures import counted
+from headgate.manifests.files import Manifest
 from headgate.resources.meta import Key, Value
-from headgate.store.files import Manifest
 
 API_VERSION_MISSING = "ApiVersionMissing"
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}

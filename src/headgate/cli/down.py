@@ -9,11 +9,11 @@ import typer
 from headgate.cli.arguments import State
 from headgate.cli.instance import default_state
 from headgate.cli.output import NO, stdout
-from headgate.control.gateway import GATEWAY
-from headgate.control.instance import lock
 from headgate.errors import HeadgateError
-from headgate.local.leftovers import Leftover, containers, end, proxies
-from headgate.local.runtime_directory import remove_unused
+from headgate.standalone.gateway import GATEWAY
+from headgate.standalone.instance import lock
+from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
+from headgate.standalone.runtime_directory import remove_unused
 
 
 def down(state: State = None) -> None:

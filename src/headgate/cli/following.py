@@ -8,15 +8,15 @@ from typing import Any
 
 from headgate.cli.voice import Voice
 from headgate.compiler.report import Compiled, Finding
-from headgate.control.app import Running
-from headgate.control.gateway import death
-from headgate.control.recoveries import recovered
 from headgate.latest import Latest, until
-from headgate.local.pod_troubles import PodTroubles
+from headgate.manifests.applied import apply
+from headgate.manifests.drift import drift
+from headgate.manifests.files import Manifests, Problem, read, watch
+from headgate.plane.status.recoveries import recovered
 from headgate.resources.meta import Key
-from headgate.store.applied import apply
-from headgate.store.drift import drift
-from headgate.store.files import Manifests, Problem, read, watch
+from headgate.standalone.app import Running
+from headgate.standalone.gateway import death
+from headgate.standalone.pods.troubles import PodTroubles
 
 READY_S = 30.0
 PATIENCE_S = 3.0  # seconds of a wait until what it waits for is named

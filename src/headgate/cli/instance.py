@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from headgate.cli.arguments import DEFAULT_STATE
-from headgate.control.instance import Instance, read_instance
 from headgate.errors import Unavailable
+from headgate.standalone.instance import Instance, read_instance
 
 START_HINT = "start one with `headgate up DIR`, or name its state directory with --state"
 

@@ -15,13 +15,13 @@ from headgate.cli.screen import Line, Picture, Section, compose
 from headgate.cli.shares import Fit, fits, root_of, wanted
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
-from headgate.control.machine import Machine
-from headgate.control.observed import Count, Counters, Observed
 from headgate.errors import ProxyError
 from headgate.model.refs import PortRef
+from headgate.plane.machine import Machine
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
+from headgate.standalone.observed import Count, Counters, Observed
 
 REFRESH_S = 0.5
 PLAIN_S = 5.0

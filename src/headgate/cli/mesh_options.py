@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from headgate.admission.injection import Mode
 from headgate.identity.pem import Files
-from headgate.local.injection import Mode
 from headgate.model.identities import parse_id, spiffe_id
 from headgate.resources.durations import milliseconds
 

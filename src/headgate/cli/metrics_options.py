@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from headgate.control.exposed import By
 from headgate.envoy.exporting import Collector
 from headgate.errors import TelemetryError
+from headgate.standalone.options import By
 from headgate.telemetry.flows import Source
 from headgate.telemetry.prometheus import parse_source
 

@@ -16,17 +16,17 @@ from headgate.cli.stand_ins import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
-from headgate.control.feed import snapshot_of
 from headgate.errors import HeadgateError, Invalid
-from headgate.local.addresses import FIRST_RANGE, Addresses
-from headgate.local.services import complete_service, service_user
+from headgate.manifests.files import Manifests, read
+from headgate.plane.feed import snapshot_of
 from headgate.resources.gateway import GROUP as GATEWAY_GROUP
 from headgate.resources.gateway import IP_ADDRESS
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE
 from headgate.resources.schema_checks import part, rows
 from headgate.settings import Settings
-from headgate.store.files import Manifests, read
+from headgate.standalone.addresses import FIRST_RANGE, Addresses
+from headgate.standalone.controllers.services import complete_service, service_user
 
 Mtls = Annotated[
     Literal["off", "permissive", "strict"], typer.Option(help="For files: as `headgate up` is to be given it.")

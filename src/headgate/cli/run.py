@@ -18,16 +18,16 @@ from headgate.cli.kubeconfig import read_kubeconfig
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import states
 from headgate.errors import HeadgateError, NotFound
-from headgate.local import application_ports
-from headgate.local.environment import given
-from headgate.local.external import EXTERNAL, PROCESS, PROCESS_ID, write_identity
-from headgate.local.pod_status import SIDECAR_READY
-from headgate.local.processes import Launch, own_identity, start_fault
-from headgate.local.sidecars import proxy_variables
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
+from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, write_identity
 from headgate.resources.registry import Kind, find
 from headgate.resources.workloads import Pod
+from headgate.standalone.pods import application_ports
+from headgate.standalone.pods.environment import given
+from headgate.standalone.pods.sidecars import proxy_variables
+from headgate.standalone.pods.status import SIDECAR_READY
+from headgate.standalone.processes import Launch, own_identity, start_fault
 
 READY_S = 30.0
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

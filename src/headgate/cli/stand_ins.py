@@ -9,18 +9,18 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from headgate.admission.injection import EXPLICIT, Mode, Surroundings, wants_sidecar
 from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
-from headgate.local import application_ports
-from headgate.local.addresses import Addresses
-from headgate.local.application_ports import ApplicationPorts
-from headgate.local.injection import EXPLICIT, Mode, Surroundings, wants_sidecar
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
 from headgate.resources.workloads import Pod
+from headgate.standalone.addresses import Addresses
+from headgate.standalone.pods import application_ports
+from headgate.standalone.pods.application_ports import ApplicationPorts
 
 SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"

@@ -37,12 +37,12 @@ from headgate.cli.metrics_options import (
 )
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
-from headgate.control.app import Running, running
-from headgate.control.instance import LOOPBACK
-from headgate.control.observed import Counters
-from headgate.control.options import Options
 from headgate.errors import HeadgateError, Unavailable
 from headgate.settings import Settings
+from headgate.standalone.app import Running, running
+from headgate.standalone.instance import LOOPBACK
+from headgate.standalone.observed import Counters
+from headgate.standalone.options import Options
 
 NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})

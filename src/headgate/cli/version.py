@@ -8,7 +8,7 @@ from headgate.cli.arguments import Output, State
 from headgate.cli.instance import find_instance
 from headgate.cli.output import Format, print_document, stdout
 from headgate.errors import ProxyError
-from headgate.local.envoy import find_envoy
+from headgate.standalone.proxies.envoy import find_envoy
 
 PATIENCE_S = 10
 

@@ -13,12 +13,12 @@ from headgate.cli.messages import Messages
 from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
-from headgate.control.app import Running
-from headgate.control.conditions import few
-from headgate.local.pod_troubles import PodTrouble
+from headgate.manifests.applied import Applied
+from headgate.manifests.files import Problem
 from headgate.model import protocols
-from headgate.store.applied import Applied
-from headgate.store.files import Problem
+from headgate.plane.status.conditions import few
+from headgate.standalone.app import Running
+from headgate.standalone.pods.troubles import PodTrouble
 
 STAYS = "What these describe stays as it was; everything else goes on."
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}

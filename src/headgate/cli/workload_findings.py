@@ -5,11 +5,11 @@ from typing import Any
 
 from headgate.cli.stand_ins import selector, written_pods
 from headgate.errors import DecodeError
-from headgate.local.processes import Launch, missing_program
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import SERVICE
 from headgate.resources.workloads import Container, Pod
+from headgate.standalone.processes import Launch, missing_program
 
 NO_COMMAND = "NoCommand"  # as the Events of a pod that runs here
 COMMAND_NOT_FOUND = "CommandNotFound"

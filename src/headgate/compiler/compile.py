@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from headgate.compiler import external_names, protocols, repeated_names, services, target_ports, witness
+from headgate.compiler import external_names, protocols, services, target_ports, witness
 from headgate.compiler.endpoints import endpoints, identified
-from headgate.compiler.gateway_api import GatewayApi
+from headgate.compiler.gateway_api import repeated_names
+from headgate.compiler.gateway_api.compile import GatewayApi
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure

@@ -22,9 +22,9 @@ from headgate.identity.certificates import to_base64
 from headgate.identity.issuers import IssueError
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.model.secrets import PrivateText
+from headgate.objects.ports import Store
 from headgate.private import write_private
 from headgate.resources.meta import Key, Object, Value
-from headgate.store.base import Store
 
 SECRET = Key("", "Secret", SYSTEM_NAMESPACE, "headgate-ca")
 CURRENT = "current"

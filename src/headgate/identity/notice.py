@@ -22,9 +22,9 @@ from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until
 from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.objects.ports import Store
 from headgate.resources.meta import Input, Key, Object
 from headgate.resources.times import timestamp
-from headgate.store.base import Store
 
 CONFIG_MAP = Key("", "ConfigMap", SYSTEM_NAMESPACE, "headgate-ca")
 ROTATE = "headgate.dev/rotate-ca"

@@ -1,0 +1,172 @@
+"""Which pods get a sidecar, decided once, when a pod is created, and written on it; edits of a live pod change nothing.
+
+The pod's own label `headgate.dev/inject` counts first, then its annotation of that name, then a TLSConfig that selects it
+(R77), then its namespace's label, then `headgate up --sidecars`. With `--sidecars none`, none of them counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from headgate.envoy.view import OUTBOUND_PORT
+from headgate.errors import Cause, DecodeError, Invalid
+from headgate.model.identities import is_gateway
+from headgate.objects.ports import Admit
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Metadata, Object
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, read_identity
+from headgate.resources.registry import TLS_CONFIG
+from headgate.resources.workloads import Pod
+
+Mode = Literal["all", "labelled", "none"]
+"""Which pods get a sidecar: those that don't opt out, those that opt in, or none."""
+EXPLICIT = "explicit"
+_TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
+_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
+
+
+class Stored(Protocol):
+    """What is in the store, for hooks."""
+
+    def peek(self, key: Key) -> Object | None:
+        """Return an object, None when there is none."""
+
+    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return all objects of a kind in a namespace."""
+
+
+class Surroundings(NamedTuple):
+    """What decides on a pod's sidecar besides the pod: the labels of its namespace, and the TLSConfigs there."""
+
+    labels: Mapping[str, str]
+    configs: Iterable[Object]
+
+
+def admit_sidecars(mode: Mode, stored: Stored) -> Admit:
+    """Return a hook for the store.
+
+    It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
+    """
+
+    def admit(new: Object, old: Object | None) -> Object:
+        kind = (new["apiVersion"], new["kind"])
+        if kind == ("v1", "Pod"):
+            return _kept(new, old) if old else _created(new, mode, _around(stored, new))
+        if kind in _TEMPLATED:
+            _check(_pod_of(new), mode, _around(stored, new), where="spec.template.")
+        return new
+
+    return admit
+
+
+def wants_sidecar(pod: Object, mode: Mode, around: Surroundings) -> bool:
+    """Whether a pod that is created now gets a sidecar."""
+    labels, annotations = _texts(pod, "labels"), _texts(pod, "annotations")
+    if mode == "none":
+        return False
+    if annotations.get(PROCESS) == EXTERNAL:  # there is nothing else that it is for
+        return True
+    if said := labels.get(INJECT) or annotations.get(INJECT):
+        return said == "true"
+    if any(_selects(config, labels) for config in around.configs):
+        return True
+    said = around.labels.get(INJECT)
+    return said == "true" if said else mode == "all"
+
+
+def _selects(config: Object, labels: Mapping[str, str]) -> bool:
+    """Say whether a TLSConfig selects a pod of its namespace by its labels; one without a usable selector selects none."""
+    selector = (config.get("spec") or {}).get("selector")
+    wanted = selector.get("matchLabels") if isinstance(selector, Mapping) else None
+    return isinstance(wanted, Mapping) and wanted.items() <= labels.items()
+
+
+def _created(pod: Object, mode: Mode, around: Surroundings) -> Object:
+    _check(pod, mode, around, where="")
+    annotations = {name: text for name, text in _texts(pod, "annotations").items() if name not in _WRITTEN_HERE}
+    if wants_sidecar(pod, mode, around):
+        annotations[SIDECAR] = EXPLICIT
+    return _annotated(pod, annotations)
+
+
+def _kept(new: Object, old: Object) -> Object:
+    """Keep what was decided: a `kubectl replace` with the manifest of old forgets it, and no edit changes it."""
+    before, now = _texts(old, "annotations"), _texts(new, "annotations")
+    fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
+    if APPLICATION_PORTS in before:
+        fixed.append(APPLICATION_PORTS)
+    message = "is decided when a pod is created: delete the pod, and create it as you want it"
+    _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
+    return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
+
+
+def _check(pod: Object, mode: Mode, around: Surroundings, *, where: str) -> None:
+    """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
+    if wants_sidecar(pod, mode, around):
+        _refuse(_sidecar_causes(pod), where)
+    elif _texts(pod, "annotations").get(PROCESS):
+        message = "needs a sidecar, and this headgate runs with --sidecars none"
+        _refuse([Cause(_field(PROCESS), message)], where)
+
+
+def _sidecar_causes(pod: Object) -> Iterator[Cause]:
+    try:
+        typed = read(pod, Pod)
+    except DecodeError as error:
+        yield from error.causes
+        return
+    if is_gateway(typed.metadata.namespace, typed.spec.service_account_name):
+        yield Cause("spec.serviceAccountName", "is who the node's gateway is; give the pod another ServiceAccount")
+    for index, container in enumerate(typed.spec.containers):
+        for number, port in enumerate(container.ports or ()):
+            if port.container_port == OUTBOUND_PORT and port.protocol == "TCP":
+                yield Cause(
+                    f"spec.containers[{index}].ports[{number}].containerPort",
+                    f"{OUTBOUND_PORT} is the sidecar's own; choose another port, "
+                    f'or let the pod do without a sidecar: label it {INJECT}: "false"',
+                )
+    yield from _process_causes(typed.metadata)
+
+
+def _process_causes(metadata: Metadata) -> Iterator[Cause]:
+    process = metadata.annotations.get(PROCESS)
+    if process not in {None, EXTERNAL}:
+        yield Cause(_field(PROCESS), f"{process!r} is not known; write {EXTERNAL}, or leave it out")
+    elif process and read_identity(metadata) is None:
+        yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
+
+
+def _refuse(causes: Any, where: str) -> None:
+    found = [Cause(f"{where}{cause.field}", cause.message) for cause in causes]
+    if found:
+        raise Invalid(*found)
+
+
+def _pod_of(obj: Object) -> Object:
+    """Return the pod that a template makes, for reading only."""
+    template = (obj.get("spec") or {}).get("template") or {}
+    metadata = {**(template.get("metadata") or {}), "namespace": obj["metadata"].get("namespace", "")}
+    return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
+
+
+def _around(stored: Stored, obj: Object) -> Surroundings:
+    namespace = obj["metadata"].get("namespace", "")
+    found = stored.peek(Key("", "Namespace", "", namespace))
+    configs = stored.peek_all(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
+    return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
+
+
+def _texts(obj: Object, part: str) -> Mapping[str, str]:
+    found = obj["metadata"].get(part)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _field(annotation: str) -> str:
+    return f"metadata.annotations.{annotation}"
+
+
+def _annotated(pod: Object, annotations: Mapping[str, str]) -> Object:
+    if annotations == _texts(pod, "annotations"):
+        return pod
+    metadata = {name: part for name, part in pod["metadata"].items() if name != "annotations"}
+    return {**pod, "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {})}

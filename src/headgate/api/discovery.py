@@ -1,0 +1,201 @@
+"""Discovery: which groups, versions and resources exist, in the plain form and in the aggregated one (v2, v2beta1)."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import headgate
+from headgate.api.inspect import query as inspect_query
+from headgate.api.kinds import Served, groups
+from headgate.api.metrics import discovery as metrics_discovery
+from headgate.api.metrics.groups import FACES
+from headgate.api.reviews import REVIEWS
+from headgate.api.status import ApiError, no_such_path
+from headgate.resources import inspect
+from headgate.resources.registry import api_version
+
+_CHANGES = ("get", "patch", "update")
+_OTHERS = (
+    *((group, version) for group, version, *_ in REVIEWS),
+    (inspect.GROUP, inspect.VERSION),
+    *((face.group, face.version) for face in FACES),
+)
+"""Groups and versions of what is not stored."""
+
+
+def version() -> dict[str, Any]:
+    """Return what `kubectl version` shows of the server; the Kubernetes version is the one whose rules are followed."""
+    return {
+        "major": "1",
+        "minor": "30",
+        "gitVersion": headgate.KUBERNETES_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+def root() -> dict[str, Any]:
+    """Return the paths that exist."""
+    paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    paths += [f"/api/{version}" for version in groups()[""]]
+    paths += [f"/apis/{api_version(group, version)}" for group in _named() for version in _versions(group)]
+    return {"paths": sorted(paths)}
+
+
+def core_versions() -> dict[str, Any]:
+    """Return /api."""
+    return {
+        "kind": "APIVersions",
+        "versions": list(groups()[""]),
+        "serverAddressByClientCIDRs": [],
+    }
+
+
+def group_list(only: Sequence[str] = ()) -> dict[str, Any]:
+    """Return /apis, of some groups or of all."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in only or _named()]}
+
+
+def group(name: str) -> dict[str, Any]:
+    """Return /apis/GROUP. Raises ApiError 404."""
+    if name not in _named():
+        raise no_such_path()
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
+
+
+def resource_list(group: str, version: str) -> dict[str, Any]:
+    """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
+    rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
+    rows += [_review(plural, kind) for g, v, plural, kind in REVIEWS if (g, v) == (group, version)]
+    rows += inspect_query.rows(group, version)
+    rows += metrics_discovery.rows(group, version)
+    if not rows:
+        raise no_such_path()
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": api_version(group, version),
+        "resources": rows,
+    }
+
+
+def aggregated(api: str, *, core: bool, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Return all resources of /api or of /apis in one answer, or those of some groups.
+
+    Raises ApiError 406 for an unknown version of it.
+    """
+    if api not in ("v2", "v2beta1"):
+        raise ApiError(406, f"apidiscovery.k8s.io/{api} is not spoken here: ask for v2")
+    names = [""] if core else only or _named()
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{api}",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": name} if name else {},
+                "versions": [
+                    {"version": version, "freshness": "Current", "resources": _aggregated_rows(name, version)}
+                    for version in _versions(name)
+                ],
+            }
+            for name in names
+        ],
+    }
+
+
+def _named() -> list[str]:
+    """Return the groups in the order of precedence: the last ones never take a name like `pods` from the others."""
+    return [*(name for name in groups() if name), *dict.fromkeys(group for group, *_ in _OTHERS)]
+
+
+def _versions(group: str) -> list[str]:
+    return list(groups().get(group, {})) or list(dict.fromkeys(v for g, v in _OTHERS if g == group))
+
+
+def _group(name: str) -> dict[str, Any]:
+    versions = [{"groupVersion": api_version(name, version), "version": version} for version in _versions(name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _rows(served: Served) -> list[dict[str, Any]]:
+    common = {"namespaced": served.kind.namespaced}
+    row = {
+        "name": served.plural,
+        "singularName": _singular(served),
+        **common,
+        "kind": served.kind.kind,
+        "verbs": list(served.verbs),
+    }
+    row |= {"shortNames": list(served.short)} if served.short else {}
+    row |= {"categories": list(served.categories)} if served.categories else {}
+    return [row, *({**common, **_subresource(served, name)} for name in served.subresources)]
+
+
+def _singular(served: Served) -> str:
+    lowered = served.kind.kind.lower()
+    return lowered if served.group == served.kind.group else f"bare{lowered}"
+
+
+def _subresource(served: Served, name: str) -> dict[str, Any]:
+    row = {"name": f"{served.plural}/{name}", "singularName": "", "kind": served.kind.kind, "verbs": list(_CHANGES)}
+    if name == "scale":
+        return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
+    if name == "eviction":  # clients look here for the version in which to send one
+        return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
+    return {**row, "verbs": ["get"]} if name == "log" else row
+
+
+def custom_resources() -> dict[str, Any]:
+    """Return the CustomResourceDefinitions, which are none: kubectl asks before it says that a kind does not exist."""
+    return {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
+
+
+def _review(plural: str, kind: str) -> dict[str, Any]:
+    return {"name": plural, "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
+
+
+def _scope(row: Mapping[str, Any]) -> str:
+    return "Namespaced" if row["namespaced"] else "Cluster"
+
+
+def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    listed = metrics_discovery.aggregated_rows(group, version) or resource_list(group, version)["resources"]
+    for row in listed:
+        parent, _, subresource = row["name"].partition("/")
+        kind = {
+            "group": row.get("group", group),
+            "version": row.get("version", version),
+            "kind": row["kind"],
+        }
+        if subresource:
+            part = {"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]}
+            known = next((other for other in rows if other["resource"] == parent), None)
+            if known is None:  # a resource that has subresources alone
+                known = {"resource": parent, "scope": _scope(row), "verbs": [], "subresources": []}
+                rows.append(known)
+            known["subresources"].append(part)
+            continue
+        rows.append(
+            {
+                "resource": parent,
+                "responseKind": kind,
+                "scope": _scope(row),
+                "singularResource": row["singularName"],
+                "verbs": row["verbs"],
+                "shortNames": row.get("shortNames", []),
+                "categories": row.get("categories", []),
+                "subresources": [],
+            }
+        )
+    return rows

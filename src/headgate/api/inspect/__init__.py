@@ -1,0 +1,1 @@
+"""The group `inspect.headgate.dev`: questions about the running mesh."""

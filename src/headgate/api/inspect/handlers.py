@@ -1,0 +1,190 @@
+"""The inspect API (D29): the running mesh's own account of itself, read-only, for commands, plugins and pages.
+
+The same objects answer on one machine, behind the embedded API's token, and in a cluster, behind an APIService. What
+answers is a port: a host of the plane passes its questions in.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.api import media
+from headgate.api.inspect import tables as inspect_tables
+from headgate.api.inspect import tap as inspect_tap
+from headgate.api.inspect.query import TAP, TAP_VALUES, Asked
+from headgate.api.inspect.tap import TapSource
+from headgate.api.status import ApiError
+from headgate.compiler.explain import Explanation
+from headgate.compiler.requests import Asked as Sent
+from headgate.compiler.requests import BadRequest
+from headgate.errors import HeadgateError, NotFound
+from headgate.plane.questions import ConfigAsked
+from headgate.resources.inspect import (
+    API_VERSION,
+    GROUP,
+    MESH,
+    TYPES,
+    FindingList,
+    MeshStatus,
+    ObjectName,
+    Proxy,
+    ProxyConfig,
+)
+
+_SHAPES = ("Table",)
+_SELECTORS = ("labelSelector", "fieldSelector")
+
+
+class Questions(TapSource, Protocol):
+    """What answers about a running mesh."""
+
+    def proxies(self) -> Sequence[Proxy]:
+        """Return every proxy."""
+
+    def proxy(self, place: ObjectName) -> Proxy | None:
+        """Return one proxy with the versions that it holds; none when there is no such proxy."""
+
+    async def config(self, asked: ConfigAsked) -> ProxyConfig | None:
+        """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
+
+    async def explain(self, sent: Sent) -> Explanation:
+        """Say where a request would go. Raises BadRequest, NotFound, HeadgateError when the plane can't say."""
+
+    async def findings(self) -> FindingList:
+        """Return what there is to say about the objects. Raises HeadgateError when the plane can't say."""
+
+    def status(self) -> MeshStatus:
+        """Return how the mesh is."""
+
+
+class InspectApi:
+    """Answers questions about the running mesh. Without a plane it exists, and says so (501).
+
+    Streams end when the server is `closing`.
+    """
+
+    def __init__(self, questions: Questions | None, closing: asyncio.Event) -> None:
+        self._questions = questions
+        self._closing = closing
+
+    async def answer(self, request: Request, asked: Asked) -> Response:
+        """Answer one request. Raises ApiError."""
+        query = request.query_params
+        if request.method != "GET":
+            raise ApiError(405, f"{request.method} is not possible on {GROUP}: it can be read with get and list only")
+        if media.flag(query, "watch"):
+            raise ApiError(405, f"{GROUP} answers about one moment and can't be watched: get it again")
+        if given := next((name for name in _SELECTORS if query.get(name)), ""):
+            raise ApiError(400, f"{asked.resource.plural} can't be selected by {given}; leave it out")
+        form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
+        if self._questions is None:
+            raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
+        if asked.subresource in (TAP, TAP_VALUES):
+            return await inspect_tap.answer(self._questions, asked, query, self._closing)
+        found = await _found(self._questions, asked, query)
+        columns = inspect_tables.columns(asked.resource) if form.shape and not asked.subresource else None
+        if columns is None or isinstance(found.whole, Explanation):
+            return media.answer(found.whole)
+        return media.answer(inspect_tables.table(columns, found.items, media.table_version(form)))
+
+
+class _Found(NamedTuple):
+    """An answer: whole, and its items one by one for a table."""
+
+    whole: msgspec.Struct | Mapping[str, Any]
+    items: Sequence[Any] = ()
+
+
+async def _found(questions: Questions, asked: Asked, query: QueryParams) -> _Found:
+    """Answer a question. Raises ApiError."""
+    match asked.resource.plural, asked.subresource:
+        case "proxies", "config":
+            return _Found(await _config(questions, asked, query))
+        case "proxies", _:
+            return _proxies(questions, asked)
+        case "explanations", _:
+            return _Found(await _explanation(questions, asked, query))
+        case "findings", _:
+            return await _findings(questions, asked)
+        case _:
+            return _status(questions, asked)
+
+
+def _proxies(questions: Questions, asked: Asked) -> _Found:
+    if asked.name:
+        named = questions.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
+        if named is None:
+            raise missing(asked)
+        return _Found(named, [named])
+    found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
+    return _Found(_list(asked, found), found)
+
+
+async def _config(questions: Questions, asked: Asked, query: QueryParams) -> ProxyConfig:
+    """Read `type`, `name` and `content`. Raises ApiError 400, 404."""
+    type = query.get("type", "")
+    if type not in ("", *TYPES):
+        raise ApiError(400, f"type must be one of {', '.join(TYPES)}, not {type!r}; leave it out for all")
+    proxy = ObjectName(namespace=asked.namespace, name=asked.name)
+    found = await questions.config(ConfigAsked(proxy, type, query.get("name", ""), media.flag(query, "content")))
+    if found is None:
+        raise missing(asked)
+    return found
+
+
+async def _explanation(questions: Questions, asked: Asked, query: QueryParams) -> Mapping[str, Any]:
+    """Read `url`, `method`, `header` (as often as needed, `name: value`), `from` and `via`. Raises ApiError."""
+    url = query.get("url", "")
+    if not url or not asked.namespace:
+        raise ApiError(400, "name the request: namespaces/NAMESPACE/explanations?url=http://website:8080/")
+    headers = tuple(_header(text) for text in query.getlist("header"))
+    method, caller, via = query.get("method") or "GET", query.get("from", ""), query.get("via", "")
+    sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=asked.namespace)
+    try:
+        found = await questions.explain(sent)
+    except BadRequest as error:
+        raise ApiError(400, str(error)) from error
+    except NotFound as error:
+        raise ApiError(404, str(error)) from error
+    except HeadgateError as error:
+        raise ApiError(503, str(error)) from error
+    return {"kind": asked.resource.kind, "apiVersion": API_VERSION, **msgspec.to_builtins(found)}
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise ApiError(400, f"header must be 'name: value', not {text!r}")
+    return name.strip(), value.strip()
+
+
+async def _findings(questions: Questions, asked: Asked) -> _Found:
+    try:
+        every = await questions.findings()
+    except HeadgateError as error:
+        raise ApiError(503, str(error)) from error
+    items = tuple(item for item in every.items if asked.namespace in ("", item.metadata.namespace))
+    return _Found(msgspec.structs.replace(every, items=items), items)
+
+
+def _status(questions: Questions, asked: Asked) -> _Found:
+    if asked.name not in ("", MESH):
+        raise missing(asked)
+    found = questions.status()
+    return _Found(found if asked.name else _list(asked, [found]), [found])
+
+
+def missing(asked: Asked) -> ApiError:
+    """Answer for an object that does not exist."""
+    plural = asked.resource.plural
+    details = {"name": asked.name, "group": GROUP, "kind": plural}
+    return ApiError(404, f'{plural}.{GROUP} "{asked.name}" not found', details=details)
+
+
+def _list(asked: Asked, items: Sequence[msgspec.Struct]) -> Mapping[str, Any]:
+    return {"kind": f"{asked.resource.kind}List", "apiVersion": API_VERSION, "metadata": {}, "items": items}

@@ -1,0 +1,117 @@
+"""The resources of the inspect API, and what a path of it asks for (D29)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.api.attributes import Attributes
+from headgate.api.status import no_such_path
+from headgate.resources.inspect import GROUP, VERSION
+from headgate.resources.meta import Value
+
+
+class Resource(Value, frozen=True, kw_only=True):
+    """A resource that can be read, and never written. `verbs` are those that RBAC knows: get, list, or both.
+
+    `subresources` are kinds by name, which are read with get; a resource without verbs has nothing else.
+    """
+
+    plural: str
+    kind: str
+    verbs: tuple[str, ...] = ("get", "list")
+    namespaced: bool = True
+    subresources: Mapping[str, str] = {}
+
+
+TAP, TAP_VALUES = "tap", "tapvalues"
+_TAPPED = {
+    "pods": "Pod",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "services": "Service",
+    "trafficsplits": "TrafficSplit",
+    "httproutes": "HTTPRoute",
+    "grpcroutes": "GRPCRoute",
+    "gateways": "Gateway",
+}
+_TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
+
+RESOURCES: Mapping[str, Resource] = {
+    item.plural: item
+    for item in (
+        Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),
+        Resource(plural="explanations", kind="Explanation", verbs=("list",)),
+        Resource(plural="findings", kind="Finding", verbs=("list",)),
+        Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
+        Resource(plural="namespaces", kind="Namespace", verbs=(), namespaced=False, subresources=_TAPS),
+        *(Resource(plural=plural, kind=kind, verbs=(), subresources=_TAPS) for plural, kind in _TAPPED.items()),
+    )
+}
+
+
+class Asked(NamedTuple):
+    """What a request asks for: an object, or all of a namespace or of the mesh, and perhaps a subresource."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def verb(self) -> str:
+        """The verb that RBAC knows it by."""
+        return "get" if self.name else "list"
+
+    @property
+    def attributes(self) -> Attributes:
+        """What RBAC knows it by."""
+        return Attributes(
+            group=GROUP,
+            version=VERSION,
+            resource=self.resource.plural,
+            subresource=self.subresource,
+            verb=self.verb,
+            namespace=self.namespace,
+            name=self.name,
+        )
+
+
+def is_inspect(group: str, version: str) -> bool:
+    """Return whether a group and version are the inspect API's."""
+    return (group, version) == (GROUP, VERSION)
+
+
+def asked_of(parts: Sequence[str]) -> Asked:
+    """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
+    inside = len(parts) > 2 and parts[0] == "namespaces" and parts[2] not in _TAPS
+    namespace, rest = (parts[1], parts[2:]) if inside else ("", parts)
+    match rest:
+        case [plural, *tail] if all(parts) and len(tail) <= 2 and (resource := RESOURCES.get(plural)):
+            name, subresource = (*tail, "", "")[:2]
+        case _:
+            raise no_such_path()
+    asked = Asked(resource, namespace, name, subresource)
+    if not _exists(asked):
+        raise no_such_path()
+    return asked
+
+
+def _exists(asked: Asked) -> bool:
+    resource = asked.resource
+    if asked.subresource not in resource.subresources if asked.subresource else asked.verb not in resource.verbs:
+        return False
+    return resource.namespaced == bool(asked.namespace) or (resource.namespaced and not asked.name)
+
+
+def rows(group: str, version: str) -> list[dict[str, Any]]:
+    """Return the resources as an APIResourceList has them; nothing for another group."""
+    return [row for item in RESOURCES.values() for row in _rows(item)] if is_inspect(group, version) else []
+
+
+def _rows(item: Resource) -> list[dict[str, Any]]:
+    common = {"singularName": "", "namespaced": item.namespaced}
+    row = {**common, "name": item.plural, "singularName": item.kind.lower(), "kind": item.kind, "verbs": item.verbs}
+    parts = [
+        {**common, "name": f"{item.plural}/{name}", "kind": kind, "verbs": ["get"]}
+        for name, kind in item.subresources.items()
+    ]
+    return [row, *parts] if item.verbs else parts

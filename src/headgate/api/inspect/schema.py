@@ -1,0 +1,98 @@
+"""The schemas of the inspect API, made of the shapes that it answers with: for `kubectl explain` and OpenAPI clients."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.api.inspect.query import RESOURCES, Resource
+from headgate.compiler.explain import Explanation
+from headgate.resources import inspect
+from headgate.resources.crd import definition_name
+from headgate.resources.schema_parts import META, Schema, anything, flag, kind, listing, record, text, whole
+
+_GVK = "x-kubernetes-group-version-kind"
+_SHAPES: Mapping[str, type[msgspec.Struct]] = {
+    "Proxy": inspect.Proxy,
+    "ProxyConfig": inspect.ProxyConfig,
+    "Finding": inspect.Finding,
+    "MeshStatus": inspect.MeshStatus,
+    "Explanation": Explanation,
+}
+_COMMON = ("apiVersion", "kind", "metadata")
+
+
+@functools.cache
+def definitions() -> Mapping[str, Schema]:
+    """Return the schemas by the names of their definitions."""
+    return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in _SHAPES.items()}
+
+
+def names() -> set[str]:
+    """Return the names of the definitions, with those that they point at."""
+    return {*map(_name, _SHAPES), f"{META}ObjectMeta"}
+
+
+def paths() -> dict[str, Any]:
+    """Return the paths as OpenAPI has them, 2 and 3 alike."""
+    return {path: item for resource in RESOURCES.values() for path, item in _paths(resource)}
+
+
+def _paths(resource: Resource) -> list[tuple[str, Any]]:
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    every = f"/apis/{inspect.API_VERSION}{scope}/{resource.plural}"
+    found = [(every, _get(resource.kind, "list"))] if "list" in resource.verbs else []
+    found += [(f"{every}/{{name}}", _get(resource.kind, "get"))] if "get" in resource.verbs else []
+    return found + [(f"{every}/{{name}}/{part}", _get(name, "get")) for part, name in resource.subresources.items()]
+
+
+def _get(name: str, action: str) -> dict[str, Any]:
+    answers = {"responses": {"200": {"description": "OK"}}}
+    return {"get": {**answers, "x-kubernetes-action": action, _GVK: _gvk(name)}}
+
+
+def _gvk(name: str) -> dict[str, str]:
+    return {"group": inspect.GROUP, "version": inspect.VERSION, "kind": name}
+
+
+def _name(name: str) -> str:
+    return definition_name(inspect.GROUP, inspect.VERSION, name)
+
+
+def _of_kind(shape: type[msgspec.Struct]) -> Schema:
+    own = {name: schema for name, schema in _fields(shape).items() if name not in _COMMON}
+    return kind(_sentence(shape), "", **own)
+
+
+def _fields(shape: type[msgspec.Struct]) -> dict[str, Schema]:
+    info = msgspec.inspect.type_info(shape)
+    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
+    return {field.encode_name: _schema(field.type) for field in fields}
+
+
+_PLAIN: Mapping[type[msgspec.inspect.Type], Schema] = {
+    msgspec.inspect.BoolType: flag(""),
+    msgspec.inspect.IntType: whole(""),
+    msgspec.inspect.FloatType: {"type": "number", "description": ""},
+    msgspec.inspect.DictType: anything(""),
+}
+
+
+def _schema(info: msgspec.inspect.Type) -> Schema:
+    match info:
+        case msgspec.inspect.StructType(cls=shape):
+            return record(_sentence(shape), "", **_fields(shape))
+        case msgspec.inspect.VarTupleType(item_type=item):
+            return listing("", _schema(item))
+        case msgspec.inspect.UnionType(types=types):
+            return next(_schema(one) for one in types if not isinstance(one, msgspec.inspect.NoneType))
+        case msgspec.inspect.LiteralType(values=values):
+            return {**text(""), "enum": list(values)}
+        case _:
+            return _PLAIN.get(type(info), text(""))
+
+
+def _sentence(shape: type[msgspec.Struct]) -> str:
+    """Return what the shape's own documentation says first."""
+    return (shape.__doc__ or "").strip().partition("\n\n")[0]

@@ -1,0 +1,96 @@
+"""The answers of the inspect API as `kubectl get` shows them (`meta.k8s.io/v1` Table)."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from headgate.api.inspect.query import Resource
+from headgate.figures import NONE, age
+from headgate.resources import times
+from headgate.resources.inspect import Finding, Proxy
+
+Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
+"""Title, description and content of each column; the name comes first by itself."""
+
+
+def columns(resource: Resource) -> Columns | None:
+    """Return the columns of a resource; none where it has no table."""
+    return _COLUMNS.get(resource.plural)
+
+
+def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
+    """Return a Table with a line for each object."""
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{api}",
+        "metadata": {},
+        "columnDefinitions": [
+            {"name": "Name", "type": "string", "format": "name", "description": "Name.", "priority": 0},
+            *(
+                {"name": title, "type": "string", "format": "", "description": text, "priority": 0}
+                for title, text, _ in columns
+            ),
+        ],
+        "rows": [
+            {
+                "cells": [item.metadata.name, *(content(item) for _, _, content in columns)],
+                "object": {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": f"meta.k8s.io/{api}",
+                    "metadata": item.metadata,
+                },
+            }
+            for item in items
+        ],
+    }
+
+
+def _since(moment: str) -> str:
+    return age(time.time() - times.seconds(moment)) if moment else NONE
+
+
+def _counts(name: str) -> Callable[[Proxy], str]:
+    def content(proxy: Proxy) -> str:
+        found = next((item for item in proxy.status.types if item.type == name), None)
+        if found is None:
+            return NONE
+        return str(found.held) if found.held == found.resources else f"{found.held}/{found.resources}"
+
+    return content
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.field}: {finding.message}" if finding.field else finding.message
+
+
+_COLUMNS: Mapping[str, Columns] = {
+    "proxies": (
+        ("State", "InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
+        (
+            "Last_ACK",
+            "How long ago the proxy last acknowledged anything.",
+            lambda item: _since(item.status.last_acknowledged),
+        ),
+        *(
+            (name.capitalize(), f"{name.capitalize()} that it holds, of those that it is to hold.", _counts(name))
+            for name in ("clusters", "endpoints", "listeners", "routes", "secrets")
+        ),
+    ),
+    "findings": (
+        ("Severity", "error, warning or note.", lambda item: item.severity),
+        ("Reason", "Why, as in conditions and Events.", lambda item: item.reason),
+        ("Object", "What it is about.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        ("Message", "What is wrong, and where.", _sentence),
+    ),
+    "meshstatuses": (
+        ("Healthy", "Whether nothing is wrong.", lambda item: "yes" if item.status.healthy else "no"),
+        (
+            "Proxies",
+            "Proxies in sync, of all.",
+            lambda item: f"{item.status.proxies.in_sync}/{item.status.proxies.total}",
+        ),
+        ("Errors", "Findings that are errors.", lambda item: str(item.status.findings.errors)),
+        ("Warnings", "Findings that are warnings.", lambda item: str(item.status.findings.warnings)),
+        ("Age", "How long ago headgate started.", lambda item: _since(item.status.started)),
+    ),
+}

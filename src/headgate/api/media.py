@@ -1,0 +1,52 @@
+"""Bodies in and out: what a client may send, and the form in which it wants its answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.responses import Response
+
+from headgate.api.status import ApiError
+
+JSON = "application/json"
+_TABLE_VERSIONS = ("v1", "v1beta1")
+
+
+class Form(NamedTuple):
+    """How an answer is written: `shape` is "" (the object itself), "Table", "PartialObjectMetadata(List)" or other."""
+
+    shape: str = ""
+    group: str = ""
+    version: str = ""
+
+
+def wanted_form(accept: str, known: Sequence[str]) -> Form:
+    """Return the first form in an Accept header that is among `known` shapes. Raises ApiError 406."""
+    for part in accept.split(",") if accept.strip() else (JSON,):
+        media, _, rest = part.strip().partition(";")
+        given = dict(parameter.strip().partition("=")[::2] for parameter in rest.split(";") if parameter.strip())
+        form = Form(given.get("as", ""), given.get("g", ""), given.get("v", ""))
+        if media.strip().lower() in (JSON, "*/*", "application/*") and form.shape in ("", *known):
+            return form if form.shape else Form()
+    raise ApiError(406, "only application/json is answered; the Accept header allows none of it")
+
+
+def table_version(form: Form) -> str:
+    """Return the version of `meta.k8s.io` to answer in. Raises ApiError 406."""
+    if form.group not in ("", "meta.k8s.io") or (form.version or "v1") not in _TABLE_VERSIONS:
+        raise ApiError(406, f"{form.shape} exists as meta.k8s.io/v1 and v1beta1, not as {form.group}/{form.version}")
+    return form.version or "v1"
+
+
+def answer(value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnings: Sequence[str] = ()) -> Response:
+    """Write an object, with a `Warning: 299` header for each warning."""
+    response = Response(msgspec.json.encode(value), status_code=code, media_type=JSON)
+    for warning in warnings:
+        text = " ".join(warning.split()).replace("\\", "\\\\").replace('"', '\\"')
+        response.raw_headers.append((b"warning", f'299 - "{text}"'.encode()))
+    return response
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Read a boolean as the API does: absent, empty, 0 and false are no."""
+    return query.get(name, "").lower() not in ("", "0", "false")

@@ -1,0 +1,1 @@
+"""The groups of the metrics API: what traffic resources got."""

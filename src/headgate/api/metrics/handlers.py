@@ -1,0 +1,188 @@
+"""The metrics API (R80 to R102): TrafficMetrics of resources and of their edges, out of what proxies count.
+
+Nothing is stored here and nothing can be changed. The same objects answer on one machine, behind the embedded API's token,
+and in a cluster, behind an APIService (`metrics_server`).
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.api import media
+from headgate.api.metrics.groups import SPLITS, self_link, written
+from headgate.api.metrics.query import Question, grouping, window
+from headgate.api.metrics.tables import partial, table
+from headgate.api.selectors import field_selector, label_selector, written_selector
+from headgate.api.status import ApiError
+from headgate.errors import StoreError, TelemetryError
+from headgate.plane.census import Census, Objects
+from headgate.resources.meta import Value
+from headgate.resources.metrics import (
+    TRAFFIC_METRICS_LIST,
+    MetricsMetadata,
+    Reference,
+    TrafficMetrics,
+    TrafficMetricsList,
+)
+from headgate.settings import DEFAULTS, Settings
+from headgate.telemetry.answers import Answers, Grouping, Row, Selects, Traffic, everything
+from headgate.telemetry.flows import Reading, Source
+from headgate.telemetry.owners import Thing
+
+_SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_INCLUDES = ("Metadata", "Object", "None")
+_BREATH = 500  # rows that are added up before others get their turn
+_WINDOWS = 4  # that are kept at a time, each with its indexes
+
+
+class _Found(Value, frozen=True, kw_only=True):
+    """Rows that answer a question, one of them alone unless `many`, as of a Reading."""
+
+    question: Question
+    rows: Sequence[Row]
+    reading: Reading
+    many: bool
+    selector: Mapping[str, Any] = {}
+
+
+class MetricsApi:
+    """Answers questions about traffic. Without a source of numbers it exists, and says so (501)."""
+
+    def __init__(self, objects: Objects, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
+        self._census = Census(objects, settings)
+        self._source = source
+        self._traffic: dict[float, Traffic] = {}
+        self._answers: dict[str, tuple[Traffic, object, Answers]] = {}
+
+    async def answer(self, request: Request, asked: Question) -> Response:
+        """Answer one request. Raises ApiError."""
+        query = request.query_params
+        if request.method != "GET":
+            raise ApiError(405, f"{request.method} is not possible on metrics: they can be read with get and list only")
+        if media.flag(query, "watch"):
+            raise ApiError(405, "metrics are counted anew for each request and can't be watched: get them again")
+        form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
+        found = await self._found(query, asked)
+        body = _shaped(found, query, form) if form.shape else _plain(found)
+        return media.answer(body, warnings=found.reading.cut)
+
+    async def _found(self, query: Mapping[str, str], asked: Question) -> _Found:
+        seconds = window(query)
+        reading = await self._read(seconds)
+        answers = await self._answers_on(self._indexed(seconds, reading), asked.ref.kind)
+        alone = bool(asked.ref.name) and not asked.edges and asked.plural != SPLITS
+        rows = await _all(_rows(answers, asked, _selection(query), grouping(query)))
+        if not rows and asked.ref.name and not asked.edges:
+            raise _missing(asked)
+        labels = query.get("labelSelector")
+        return _Found(
+            question=asked,
+            rows=rows,
+            reading=reading,
+            many=not alone,
+            selector=written_selector(labels) if labels and not alone else {},
+        )
+
+    async def _read(self, seconds: float) -> Reading:
+        if self._source is None:
+            raise ApiError(501, "traffic is counted by headgate's proxies, and none reports here: use `headgate up`")
+        try:
+            return await self._source.read(seconds)
+        except TelemetryError as error:
+            raise ApiError(503, f"nothing can be said about traffic now: {error}") from error
+
+    def _indexed(self, seconds: float, reading: Reading) -> Traffic:
+        """Return the flows of a Reading; indexes and sums are kept while a window's flows are the same mapping."""
+        known = self._traffic.pop(seconds, None)
+        traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
+        self._traffic[seconds] = traffic
+        if len(self._traffic) > _WINDOWS:
+            del self._traffic[next(iter(self._traffic))]
+        return traffic
+
+    async def _answers_on(self, traffic: Traffic, kind: str) -> Answers:
+        try:
+            world = await self._census.world(kind)
+        except StoreError as error:
+            raise ApiError(503, f"the objects can't be read now: {error}") from error
+        before = self._answers.get(kind)
+        if before is None or before[0] is not traffic or before[1] is not world:
+            before = self._answers[kind] = traffic, world, Answers(traffic, world)
+        return before[2]
+
+
+def _rows(answers: Answers, asked: Question, selects: Selects, grouping: Grouping) -> Iterable[Row]:
+    """Return the rows that answer a question. Raises ApiError 404."""
+    ref = asked.ref
+    if asked.plural == SPLITS:
+        return answers.splits(ref.namespace, lambda thing: ref.name in ("", thing.ref.name) and selects(thing))
+    if not ref.name:
+        return answers.all(ref.kind, ref.namespace, selects)
+    row = answers.one(ref)
+    if row is None:
+        raise _missing(asked)
+    return answers.edges(ref, grouping, selects) if asked.edges else [row]
+
+
+async def _all(rows: Iterable[Row]) -> Sequence[Row]:
+    """Return all rows; while many are added up, others get their turn."""
+    found: list[Row] = []
+    for row in rows:
+        found.append(row)
+        if not len(found) % _BREATH:
+            await asyncio.sleep(0)
+    return found
+
+
+def _missing(asked: Question) -> ApiError:
+    details = {"name": asked.ref.name, "group": asked.face.group, "kind": asked.plural}
+    return ApiError(404, f'{asked.plural}.{asked.face.group} "{asked.ref.name}" not found', details=details)
+
+
+def _selection(query: Mapping[str, str]) -> Selects:
+    """Read the selectors: they choose items, and change no number (R94). Raises ApiError 400."""
+    tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
+    tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
+
+    def selects(thing: Thing) -> bool:
+        obj = {"metadata": {"name": thing.ref.name, "namespace": thing.ref.namespace, "labels": thing.labels}}
+        return all(test(obj) for test in tests)
+
+    return selects if tests else everything
+
+
+def _items(found: _Found) -> tuple[TrafficMetrics, ...]:
+    asked = found.question
+    return tuple(written(asked.face, asked.plural, found.rows, found.reading))
+
+
+def _plain(found: _Found) -> TrafficMetrics | TrafficMetricsList:
+    items = _items(found)
+    if not found.many:
+        return items[0]
+    face, ref = found.question.face, found.question.ref
+    return TrafficMetricsList(
+        kind=TRAFFIC_METRICS_LIST,
+        api_version=face.api_version,
+        metadata=MetricsMetadata(self_link=self_link(face, found.question.plural, ref, edges=found.question.edges)),
+        resource=Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name),
+        items=items,
+        selector=found.selector,
+    )
+
+
+def _shaped(found: _Found, query: Mapping[str, str], form: media.Form) -> dict[str, Any]:
+    """Return a Table, or the metadata alone. Raises ApiError 406, 400."""
+    api, items = media.table_version(form), _items(found)
+    if form.shape == "Table":
+        include = query.get("includeObject") or "Metadata"
+        if include not in _INCLUDES:
+            raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
+        return table(found.rows, items, found.reading.window, include=include, api=api)
+    if not found.many:
+        return partial(items[0], api)
+    many = [partial(item, api) for item in items]
+    return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{api}", "metadata": {}, "items": many}

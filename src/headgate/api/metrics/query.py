@@ -1,0 +1,98 @@
+"""What a request to the metrics API asks for: its path, its window, its selectors."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from headgate.api.attributes import Attributes
+from headgate.api.metrics.groups import EDGES, SPLITS, Face, is_cluster_scoped
+from headgate.api.status import ApiError, no_such_path
+from headgate.telemetry.answers import Grouping
+from headgate.telemetry.owners import Ref
+
+DEFAULT_WINDOW_S = 30.0
+_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second
+_DURATION = re.compile(r"\+?(?:(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:ns|us|µs|ms|s|m|h))+", re.ASCII)
+_PART = re.compile(r"(\d*\.?\d*)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Question(NamedTuple):
+    """A resource, or all of a kind when `ref` has no name; or the edges of the resource."""
+
+    face: Face
+    plural: str
+    ref: Ref
+    edges: bool = False
+
+    @property
+    def attributes(self) -> Attributes:
+        """What RBAC knows it by (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
+        return Attributes(
+            group=self.face.group,
+            version=self.face.version,
+            resource=self.plural,
+            subresource=EDGES if self.edges else "",
+            verb="get" if self.ref.name else "list",
+            namespace=self.ref.name if self.plural == "namespaces" else self.ref.namespace,
+            name=self.ref.name,
+        )
+
+
+def question(face: Face, parts: list[str]) -> Question:
+    """Read what follows the version. There is no path of a single edge (R92). Raises ApiError 404."""
+    if not all(parts):
+        raise no_such_path()
+    match parts:
+        case ["namespaces", name, "edges"]:
+            return _asked(face, "namespaces", Ref("", "", name), edges=True)
+        case ["namespaces", namespace, plural, *rest] if not is_cluster_scoped(plural):
+            return _named(face, plural, namespace, rest)
+        case [plural, *rest] if is_cluster_scoped(plural) or not rest:
+            return _named(face, plural, "", rest)
+        case _:
+            raise no_such_path()
+
+
+def _named(face: Face, plural: str, namespace: str, rest: list[str]) -> Question:
+    match rest:
+        case []:
+            return _asked(face, plural, Ref("", namespace))
+        case [name]:
+            return _asked(face, plural, Ref("", namespace, name))
+        case [name, "edges"] if plural != SPLITS:
+            return _asked(face, plural, Ref("", namespace, name), edges=True)
+        case _:
+            raise no_such_path()
+
+
+def _asked(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> Question:
+    kind = face.kinds.get(plural)
+    if kind is None:
+        served = ", ".join(sorted(face.kinds))
+        raise ApiError(404, f"{face.api_version} has no metrics of {plural!r}; it has those of {served}")
+    return Question(face, plural, Ref(kind, ref.namespace, ref.name), edges)
+
+
+def window(query: Mapping[str, str]) -> float:
+    """Return the wanted window in seconds, one at least: `?t=1m30s`; 30 when it is absent or none (R85)."""
+    text = query.get("t", "")
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) if _is_duration(text) else 0.0
+    return max(min(seconds, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if seconds > 0 else DEFAULT_WINDOW_S
+
+
+def _is_duration(text: str) -> bool:
+    return _DURATION.fullmatch(text) is not None
+
+
+def grouping(query: Mapping[str, str]) -> Grouping:
+    """Read `?by=namespace` and `?by=kind`: edges whose other end has only that (R88). Raises ApiError 400."""
+    match query.get("by", ""):
+        case "":
+            return ""
+        case "namespace":
+            return "namespace"
+        case "kind":
+            return "kind"
+        case other:
+            raise ApiError(400, f"edges are told apart by=namespace or by=kind, not by={other}; leave it out for all")

@@ -1,0 +1,1 @@
+"""The Gateway API: Gateways, and the routes that attach to them and to Services."""

@@ -1,0 +1,1 @@
+"""A cluster as the host: what talks to its API server."""

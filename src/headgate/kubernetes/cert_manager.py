@@ -1,0 +1,242 @@
+"""An authority that cert-manager looks after: each certificate is a CertificateRequest (cert-manager.io/v1) in the store.
+
+headgate makes the key and sends a signing request only; approval and signing are cert-manager's. Requests are deleted when
+they are answered, so that they do not pile up.
+
+Roots come from a file, where the user gives one (for hitless changes of the root: the new one must be in it first).
+Otherwise they are what cert-manager names with each certificate (`status.ca`), and stay believed as long as certificates
+of them may live.
+"""
+
+import asyncio
+import base64
+import binascii
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+
+from headgate.errors import Gone, Invalid, NotFound, StoreError
+from headgate.identity.authority import Leaf, check_domain, names_of, request
+from headgate.identity.certificates import (
+    check_chain,
+    check_dates,
+    public_bytes,
+    read_certificates,
+    read_key,
+    to_base64,
+    to_pem,
+)
+from headgate.identity.embedded import Clock
+from headgate.identity.files import changes
+from headgate.identity.issuers import IssueError, Wanted
+from headgate.latest import Latest
+from headgate.model.identities import SYSTEM_NAMESPACE, Credential
+from headgate.objects.ports import Store
+from headgate.resources.meta import Object, Value
+from headgate.resources.registry import Kind, key_of
+
+CERTIFICATE_REQUEST = Kind(
+    group="cert-manager.io",
+    kind="CertificateRequest",
+    plural="certificaterequests",
+    versions=("v1",),
+    short=("cr", "crs"),
+    status=True,
+)
+USAGES = ("digital signature", "client auth", "server auth")
+_FAILED = frozenset({"Failed", "Denied"})
+
+
+class IssuerRef(Value, frozen=True, kw_only=True):
+    """Which issuer of cert-manager signs, and where the requests are made: an Issuer must be in that namespace."""
+
+    name: str
+    kind: str = "Issuer"
+    group: str = "cert-manager.io"
+    namespace: str = SYSTEM_NAMESPACE
+    patience: timedelta = timedelta(seconds=60)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class CertManagerIssuer:
+    """Asks cert-manager (see `issuers.Issuer`). `trusted` is the file of roots, if the user gives one."""
+
+    def __init__(
+        self, store: Store, ref: IssuerRef, trust_domain: str, *, clock: Clock, trusted: Path | None = None
+    ) -> None:
+        self.roots: Latest[str] = Latest("")
+        self.signer: Latest[str] = Latest("")  # cert-manager changes it without a word; old certificates end in time
+        self.fault: Latest[str] = Latest("")
+        self._store = store
+        self._ref = ref
+        self._trust_domain = trust_domain
+        self._clock = clock
+        self._trusted = trusted
+        self._learned: dict[
+            x509.Certificate, float
+        ] = {}  # roots that cert-manager has named: until when to believe them
+
+    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+        """Return a new key with its certificate, when cert-manager has signed it. Raises IssueError."""
+        check_domain(wanted, self._trust_domain)
+        asked = await asyncio.to_thread(request, wanted)
+        try:
+            if self._trusted is not None and not self.roots.get():
+                await self._read(self._trusted)
+            status = await self._answer(asked.chain, lifetime)
+        except StoreError as error:
+            raise IssueError(f"{self._ref} can't be asked for a certificate: {error}") from error
+        chain = self._accept(asked, wanted, status, lifetime)
+        return Credential(chain=chain, key=asked.key, roots=self.roots.get())
+
+    async def run(self) -> None:
+        """Follow the file of roots, if there is one."""
+        if self._trusted is None:
+            return
+        async for _ in changes([self._trusted]):
+            with contextlib.suppress(IssueError):
+                await self._read(self._trusted)
+
+    async def _read(self, trusted: Path) -> None:
+        try:
+            self.roots.set(to_pem(await asyncio.to_thread(_roots_in, trusted)))
+        except IssueError as error:
+            self.fault.set(str(error))
+            raise
+        self.fault.set("")
+
+    async def _answer(self, signing_request: str, lifetime: timedelta) -> Mapping[str, Any]:
+        """Make a request and return its status when it is signed. Raises IssueError, StoreError."""
+        try:
+            created = await self._store.create(_request(self._ref, signing_request, lifetime))
+        except (NotFound, Invalid) as error:
+            raise IssueError(
+                f"no CertificateRequest can be made ({error}); install cert-manager, or choose another authority"
+            ) from error
+        try:
+            async with asyncio.timeout(self._ref.patience.total_seconds()):
+                return await self._signed(created)
+        except TimeoutError:
+            raise IssueError(
+                f"{self._ref} has not answered within {self._ref.patience.total_seconds():g} s; look at"
+                f" `kubectl describe {self._ref.kind.lower()} {self._ref.name}`, and at what approves requests"
+            ) from None
+        finally:
+            with contextlib.suppress(StoreError):
+                await self._store.delete(key_of(created))
+
+    async def _signed(self, created: Object) -> Mapping[str, Any]:
+        """Watch a request until it has a certificate, or will get none."""
+        key = key_of(created)
+        while True:
+            now = await self._store.get(key)
+            if status := _outcome(now, self._ref):
+                return status
+            since = int(now["metadata"]["resourceVersion"])
+            steps = self._store.watch(since, group=key.group, kind=key.kind, namespace=key.namespace)
+            with contextlib.suppress(Gone):
+                async for step in steps:
+                    if step.key != key:
+                        continue
+                    if step.type == "DELETED":
+                        raise IssueError(
+                            f"the request for a certificate by {self._ref} was deleted before it was answered"
+                        )
+                    if status := _outcome(step.object, self._ref):
+                        return status
+
+    def _accept(self, asked: Leaf, wanted: Wanted, status: Mapping[str, Any], lifetime: timedelta) -> str:
+        """Return the chain that was signed. Raises IssueError when it is not what was asked for."""
+        place = f"the answer of {self._ref}"
+        chain = read_certificates(_text(status.get("certificate"), place), place)
+        _check_answer(chain[0], asked, wanted, place)
+        check_dates(chain, self._clock(), place)
+        if self._trusted is not None:
+            check_chain(chain, read_certificates(self.roots.get(), str(self._trusted)), place)
+        else:
+            self._learn(chain, status, lifetime)
+        return to_pem(chain)
+
+    def _learn(self, chain: Sequence[x509.Certificate], status: Mapping[str, Any], lifetime: timedelta) -> None:
+        """Believe the roots that an answer names, as long as a certificate of theirs may live. Raises IssueError."""
+        place, now = f"the answer of {self._ref}", self._clock()
+        if not status.get("ca"):
+            raise IssueError(f"{place} names no root (status.ca); give the roots as a file")
+        named = read_certificates(_text(status["ca"], place), place)
+        check_chain(chain, named, place)
+        self._learned.update(dict.fromkeys(named, now + lifetime.total_seconds()))
+        self._learned = {root: until for root, until in self._learned.items() if until > now}
+        self.roots.set(to_pem(self._learned))
+
+
+def _request(ref: IssuerRef, signing_request: str, lifetime: timedelta) -> Object:
+    return {
+        "apiVersion": CERTIFICATE_REQUEST.hub,
+        "kind": CERTIFICATE_REQUEST.kind,
+        "metadata": {
+            "generateName": "headgate-",
+            "namespace": ref.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "headgate"},
+        },
+        "spec": {
+            "request": to_base64(signing_request),
+            "duration": f"{int(lifetime.total_seconds())}s",
+            "usages": list(USAGES),
+            "issuerRef": {"name": ref.name, "kind": ref.kind, "group": ref.group},
+        },
+    }
+
+
+def _outcome(obj: Object, ref: IssuerRef) -> Mapping[str, Any] | None:
+    """Return the status of a request that is signed, none while it is open. Raises IssueError when it never will be."""
+    status: Mapping[str, Any] = obj.get("status") or {}
+    conditions = {item.get("type"): item for item in status.get("conditions") or ()}
+    ready = conditions.get("Ready", {})
+    for name in ("Denied", "InvalidRequest"):
+        if conditions.get(name, {}).get("status") == "True":
+            raise _refused(ref, name, conditions[name])
+    if ready.get("status") == "False" and ready.get("reason") in _FAILED:
+        raise _refused(ref, str(ready["reason"]), ready)
+    return status if ready.get("status") == "True" and status.get("certificate") else None
+
+
+def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueError:
+    hint = {
+        "Denied": "let the policy that approves requests allow headgate's",
+        "InvalidRequest": "see what the issuer allows",
+        "Failed": f"look at `kubectl describe {ref.kind.lower()} {ref.name}`",
+    }[how]
+    return IssueError(f"{ref} has not signed ({how}: {condition.get('message') or condition.get('reason')}); {hint}")
+
+
+def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: Wanted, place: str) -> None:
+    """Raise IssueError unless a certificate is for our key and says what was asked for."""
+    if public_bytes(leaf.public_key()) != public_bytes(read_key(asked.key, place).public_key()):
+        raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
+    try:
+        names = set(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        names = set()
+    missing = [str(name.value) for name in names_of(wanted) if name not in names]
+    if missing:
+        raise IssueError(f"{place} lacks the names {', '.join(missing)}; let the issuer take names from requests")
+
+
+def _text(value: object, place: str) -> str:
+    try:
+        return base64.b64decode(str(value), validate=True).decode("ascii")
+    except (binascii.Error, ValueError):
+        raise IssueError(f"{place} has a certificate that is not base64 of PEM text") from None
+
+
+def _roots_in(path: Path) -> tuple[x509.Certificate, ...]:
+    try:
+        return read_certificates(path.read_text("ascii"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise IssueError(f"the roots {path} can't be read ({error}); correct the path, or the file") from error

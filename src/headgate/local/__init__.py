@@ -1,1 +1,0 @@
-"""One machine: processes as pods, loopback addresses, Service -> EndpointSlice, and the node's Envoy."""

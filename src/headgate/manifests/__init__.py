@@ -1,0 +1,1 @@
+"""Manifests: YAML documents and directories, and applying them to a store of objects."""

@@ -1,0 +1,94 @@
+"""Where manifest files and the store differ before a reading is applied, and which of the two wins."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headgate.errors import NotFound
+from headgate.manifests.applied import (
+    APPLIED_FROM,
+    annotations,
+    applied_objects,
+    bare,
+    is_applied,
+    is_read,
+    last_applied,
+)
+from headgate.manifests.files import Manifest, Manifests
+from headgate.objects.ports import Store
+from headgate.resources.meta import Object
+
+
+class _Difference(NamedTuple):
+    """A field with its value in the file and in the store; None where it is missing."""
+
+    field: str
+    written: Any
+    stored: Any
+
+
+async def drift(store: Store, manifests: Manifests) -> list[str]:
+    """Return a sentence for each field that was edited in the store, and for each directory that is not read now."""
+    found: list[str] = []
+    for manifest in manifests.objects:
+        try:
+            stored = await store.get(manifest.key)
+        except NotFound:
+            continue
+        found += _edited(manifest, stored)
+    return [*found, *await _unread(store, manifests)]
+
+
+def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
+    keeps = is_applied(stored, manifest)
+    before = last_applied(stored)
+    for field, written, value in _differences(bare(manifest.object), stored):
+        if not keeps and (not before or _contains(value, _at(before, field))):
+            continue  # only the file has changed
+        wins = "the API's stays until this file changes" if keeps else "the file has changed, so its value wins"
+        yield str(
+            manifest.problem(
+                field, f"{manifest.key}: the file says {json.dumps(written)}, the API {json.dumps(value)}; {wins}"
+            )
+        )
+
+
+def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: str = "") -> Iterator[_Difference]:
+    """Yield fields of `written` that are not so in `stored`; what only `stored` has are defaults and users' additions."""
+    for name, value in written.items():
+        field = f"{path}.{name}" if path else name
+        if field == "metadata.annotations":
+            continue  # what was applied is recorded there
+        now = stored.get(name)
+        if isinstance(value, Mapping) and isinstance(now, Mapping):
+            yield from _differences(value, now, field)
+        elif not _contains(now, value):
+            yield _Difference(field, value, now)
+
+
+def _contains(stored: Any, written: Any) -> bool:
+    """Say whether a value is as written, apart from fields that the store has added."""
+    if isinstance(written, Mapping) and isinstance(stored, Mapping):
+        return all(name in stored and _contains(stored[name], value) for name, value in written.items())
+    if isinstance(written, list) and isinstance(stored, list):
+        return len(written) == len(stored) and all(map(_contains, stored, written))
+    return bool(stored == written)
+
+
+def _at(obj: Any, field: str) -> Any:
+    for name in field.split("."):
+        obj = obj.get(name) if isinstance(obj, Mapping) else None
+    return obj
+
+
+async def _unread(store: Store, manifests: Manifests) -> list[str]:
+    """Name the directories whose objects an earlier start has created, and that this one does not read."""
+    files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store)]
+    counts = Counter(str(Path(file).parent) for file in files if not is_read(file, manifests))
+    return [
+        f"{number} object{'s' if number > 1 else ''} in the API came from files in {directory}, which this start does not read, and stay beside the "
+        "others: delete them with kubectl, or keep the two apart with --state"
+        for directory, number in sorted(counts.items())
+    ]

@@ -1,0 +1,292 @@
+"""Manifest files and directories: what they say, and where in them it is wrong.
+
+A directory is read with all below it: `.yaml`, `.yml` and `.json`, in the order of their names; what begins with a dot is
+left out. A symlink is followed to a file inside the directory, never out of it. The path `-` is standard input.
+"""
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from watchfiles import Change, awatch
+
+from headgate.errors import DecodeError, StoreError
+from headgate.manifests.documents import Document, parse
+from headgate.objects.rules import DEFAULT_NAMESPACE, with_metadata
+from headgate.resources.decode import validate
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import find_written, key_of
+from headgate.resources.versions import to_hub
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+LARGEST_FILE = 5_000_000  # bytes
+STANDARD_INPUT = Path("-")
+_QUIET = 50  # ms without a change, then the files are read: an editor has written all of a file by then
+_LONGEST_WAIT = 1000  # ms; a directory that never rests is read all the same
+
+
+class Problem(NamedTuple):
+    """A mistake in a file; `line` and `column` count from 1, `field` is empty for mistakes of the file itself."""
+
+    file: str
+    line: int
+    column: int
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}"
+        return f"{where}: {self.field}: {self.message}" if self.field else f"{where}: {self.message}"
+
+
+class Manifest(NamedTuple):
+    """One object of a file: in the store's version, as it was written, and where each of its fields stands."""
+
+    key: Key
+    object: Object
+    written: Object
+    file: str
+    document: Document
+
+    def problem(self, field: str, message: str) -> Problem:
+        """Say something about a field of the object, with its place in the file."""
+        place = self.document.locate(field)
+        return Problem(self.file, place.line, place.column, field, message)
+
+
+class Manifests(NamedTuple):
+    """A reading. `warnings` are about objects that are read all the same. `broken` are the files (or directories) that have problems: their objects should stay as they were.
+
+    `objects` also has the sound objects of broken files, so that an offline check can go on with them.
+    """
+
+    roots: tuple[str, ...]
+    objects: tuple[Manifest, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    broken: frozenset[str] = frozenset()
+
+
+class _UnreadableError(Exception):
+    """Why a file can't be read, for the user."""
+
+
+def read(paths: Sequence[Path]) -> Manifests:
+    """Read files and directories. Never raises for what stands in them, or for what is missing: see `problems`."""
+    objects: list[Manifest] = []
+    problems: list[Problem] = []
+    for file, trouble in _files(paths):
+        found, wrong = ([], [_file_problem(file, trouble)]) if trouble else _read_file(file)
+        objects += found
+        problems += wrong
+    problems += _duplicates(objects)
+    unique = {manifest.key: manifest for manifest in reversed(objects)}
+    kept = tuple(manifest for manifest in objects if unique[manifest.key] is manifest)
+    broken = frozenset(problem.file for problem in problems)
+    warnings = tuple(_unversioned(manifest) for manifest in kept if manifest.document.assumed)
+    return Manifests(tuple(map(str, paths)), kept, tuple(problems), warnings, broken)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield each file once, with what keeps it from being read (empty: nothing)."""
+    seen: set[Path] = set()
+    for path in paths:
+        for file, reason in _below(path) if _is_directory(path) else [(path, "")]:
+            trouble = reason if _is_text(file) else "has a name that is not UTF-8: rename it"
+            real = _real(file)
+            if trouble or real not in seen:
+                seen.add(real)
+                yield file, trouble
+
+
+def _is_text(file: Path) -> bool:
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:  # bytes of a name that are no UTF-8 stand in it as surrogates
+        return False
+    return True
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # not even that may be known; reading it says why
+        return False
+
+
+def _real(file: Path) -> Path:
+    try:
+        return file.resolve()
+    except (OSError, RuntimeError):  # a symlink that leads to itself; reading it says why
+        return file
+
+
+def _below(root: Path) -> Iterator[tuple[Path, str]]:
+    refused: list[OSError] = []
+    inside = _real(root)
+    for folder, folders, names in os.walk(root, onerror=refused.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            if name.startswith(".") or file.suffix not in SUFFIXES:
+                continue
+            inner = _real(file).is_relative_to(inside) or not file.is_symlink()
+            yield file, "" if inner else "is a symlink out of the directory; copy the file here"
+    for error in refused:
+        yield Path(str(error.filename)), f"can't be read: {error.strerror}"
+
+
+def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
+    try:
+        text = _text(file)
+    except _UnreadableError as error:
+        return [], [_file_problem(file, str(error))]
+    is_json = text.lstrip().startswith("{") if file == STANDARD_INPUT else file.suffix == ".json"
+    documents, flaws = parse(text, is_json=is_json)
+    problems = [Problem(_shown(file), *flaw.place, "", flaw.message) for flaw in flaws]
+    objects: list[Manifest] = []
+    for document in documents:
+        result = _manifest(_shown(file), document)
+        if isinstance(result, Manifest):
+            objects.append(result)
+        else:
+            problems += result
+    return objects, problems
+
+
+def _text(file: Path) -> str:
+    try:
+        text = _content(file).decode("utf-8-sig")
+    except OSError as error:
+        raise _UnreadableError(f"can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _UnreadableError(
+            f"is not text (byte {error.start} is no UTF-8): manifests are YAML or JSON in UTF-8"
+        ) from error
+    if not text.strip():  # as a file is for a moment while it is written
+        raise _UnreadableError("is empty: write an object into it, or delete the file to remove its objects")
+    if "\0" in text:
+        raise _UnreadableError("is binary, not text: manifests are YAML or JSON in UTF-8")
+    return text
+
+
+def _content(file: Path) -> bytes:
+    if file == STANDARD_INPUT:
+        content = sys.stdin.buffer.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise _UnreadableError(f"has more than {LARGEST_FILE / 1e6:.0f} MB: split it into several files")
+        return content
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise _UnreadableError("is not a regular file")
+    if status.st_size > LARGEST_FILE:
+        size = f"{status.st_size / 1e6:.1f} MB"
+        raise _UnreadableError(
+            f"has {size}; files up to {LARGEST_FILE / 1e6:.0f} MB are read: split it into several files"
+        )
+    return file.read_bytes()
+
+
+def _file_problem(file: Path, message: str) -> Problem:
+    return Problem(_shown(file), 1, 1, "", message)
+
+
+def _shown(file: Path) -> str:
+    """Return a path as text that can be printed and stored; what is no UTF-8 in it becomes a question mark."""
+    if file == STANDARD_INPUT:
+        return "<stdin>"
+    return os.fsencode(file).decode(errors="replace")
+
+
+def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
+    """Return the object of a document, or all that is wrong with it."""
+    written = document.object
+    causes = validate(written)
+    if not causes:
+        try:
+            hub = to_hub(_qualified(written))
+            if not hub["metadata"].get("name"):
+                message = "is missing: an object in a file needs a name (generateName would make a new one each time)"
+                place = document.locate("metadata")
+                return [Problem(file, place.line, place.column, "metadata.name", message)]
+            return Manifest(key_of(hub), hub, written, file, document)
+        except DecodeError as error:
+            causes = error.causes
+    as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
+    return [Problem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}") for cause in causes]
+
+
+def _qualified(written: Object) -> Object:
+    """Return the object with the namespace that its kind needs."""
+    kind = find_written(written["apiVersion"], written["kind"])
+    if kind is None or not kind.namespaced:
+        return with_metadata(written, namespace=None)
+    return with_metadata(written, namespace=written["metadata"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _unversioned(manifest: Manifest) -> Problem:
+    place = manifest.document.locate("kind")
+    message = (
+        f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version that has its shape. "
+        "Write it: kubectl refuses the object without it"
+    )
+    return Problem(manifest.file, place.line, place.column, "apiVersion", message)
+
+
+def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
+    """Yield a problem for both places of an object that is written twice: neither is more right."""
+    first: dict[Key, Manifest] = {}
+    for manifest in objects:
+        other = first.setdefault(manifest.key, manifest)
+        if other is not manifest:
+            yield _duplicate(other, manifest)
+            yield _duplicate(manifest, other)
+
+
+def _duplicate(one: Manifest, other: Manifest) -> Problem:
+    place = other.document.locate("metadata.name")
+    message = f"{one.key} is written twice, also in {other.file}:{place.line}: keep one of them"
+    return one.problem("metadata.name", message)
+
+
+class _Visible:
+    """Lets changes through that may concern the manifests; a state directory below them must not cause readings."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+
+    def __call__(self, _change: Change, path: str) -> bool:
+        try:
+            parts = Path(path).relative_to(self._root).parts
+        except ValueError:
+            return True
+        return not any(part.startswith(".") and not part.startswith("..") for part in parts)
+
+
+async def watch(directory: Path) -> AsyncIterator[Manifests]:
+    """Yield a reading of the directory, then a new one whenever its content has changed and settled.
+
+    Raises StoreError when the directory can't be watched.
+    """
+    events = awatch(directory, watch_filter=_Visible(directory), step=_QUIET, debounce=_LONGEST_WAIT)
+    pending = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)  # the watch is set up now, so no edit falls between the first reading and the watch
+    last: Manifests | None = None
+    try:
+        while True:
+            reading = await asyncio.to_thread(read, [directory])
+            if reading != last:
+                last = reading
+                yield reading
+            await pending
+            pending = asyncio.ensure_future(anext(events))
+    except OSError as error:
+        raise StoreError(f"the directory {directory} can't be watched: {error.strerror or error}") from error
+    finally:
+        pending.cancel()
+        await asyncio.gather(pending, return_exceptions=True)
+        await events.aclose()

@@ -1,0 +1,1 @@
+"""The ports to objects, and what every implementation of them shares."""

@@ -1,0 +1,128 @@
+"""The objects that traffic is told of, out of a store: what the metrics API knows of the world (R82, R89)."""
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple, Protocol
+
+from headgate.compiler.external_names import EXTERNAL_NAME
+from headgate.compiler.references import service_name
+from headgate.compiler.snapshot import ENDED
+from headgate.model.identities import gateway_id, spiffe_id
+from headgate.objects.ports import Listing
+from headgate.resources.meta import Object
+from headgate.resources.pods import SIDECAR, SIDECARS
+from headgate.resources.registry import SPLIT as SPLIT_GROUP
+from headgate.settings import Settings
+from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
+
+_GROUPS: Mapping[str, str] = {
+    "Deployment": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "DaemonSet": "apps",
+    "Job": "batch",
+    SPLIT: SPLIT_GROUP,
+}
+_ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
+"""What stands between pods and the kinds that they belong to."""
+
+
+class Objects(Protocol):
+    """Where objects are from: a `store.base.Store`, or anything else that lists them."""
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind; none of a kind that is not kept. Raises Unavailable."""
+
+
+class Census:
+    """Makes Worlds of objects; what did not change since the last one is not looked at again."""
+
+    def __init__(self, objects: Objects, settings: Settings) -> None:
+        self._objects = objects
+        self._settings = settings
+        self._known: dict[str, _Known] = {}
+        self._worlds: dict[str, tuple[Sequence[Thing], World]] = {}
+
+    async def world(self, kind: str) -> World:
+        """Return what is to know for questions about a kind; the same World while it is the same. Raises StoreError."""
+        things = [
+            thing for one in dict.fromkeys((POD, *_ON_THE_WAY.get(kind, ()), kind)) for thing in await self._all(one)
+        ]
+        before = self._worlds.get(kind)
+        if before is None or len(before[0]) != len(things) or not all(map(is_, before[0], things)):
+            before = self._worlds[kind] = things, World(things, gateway=gateway_id(self._settings.trust_domain))
+        return before[1]
+
+    async def _all(self, kind: str) -> Sequence[Thing]:
+        objects = (await self._objects.list(_GROUPS.get(kind, ""), kind)).items
+        before = self._known.get(kind)
+        if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
+            known = {id(obj): thing for obj, thing in zip(before.objects, before.things, strict=True)} if before else {}
+            things = [known.get(id(obj)) or thing_of(_ref(kind, obj), obj, self._settings) for obj in objects]
+            before = self._known[kind] = _Known(objects, things)
+        return before.things
+
+
+class _Known(NamedTuple):
+    """What was made of a kind's objects. They are kept with it, so that none becomes another one of the same identity."""
+
+    objects: Sequence[Object]
+    things: Sequence[Thing]
+
+
+def _ref(kind: str, obj: Object) -> Ref:
+    metadata = obj["metadata"]
+    return Ref(kind, "" if kind in CLUSTER_SCOPED else metadata["namespace"], metadata["name"])
+
+
+def thing_of(ref: Ref, obj: Object, settings: Settings) -> Thing:
+    """Read an object, as far as traffic is told of it."""
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    if ref.kind == SPLIT:
+        return _split(ref, labels, spec, settings.domain)
+    maker = Ref(owner["kind"], ref.namespace, owner["name"]) if owner else None
+    if ref.kind == POD:
+        return _pod(ref, obj, maker, settings)
+    if ref.kind == SERVICE:
+        selector = spec.get("selector") if spec.get("type") != EXTERNAL_NAME else None
+        return Thing(ref=ref, labels=labels, selector=selector or {}, targets=_targets(spec))
+    return Thing(ref=ref, labels=labels, owner=maker)
+
+
+def _pod(ref: Ref, obj: Object, owner: Ref | None, settings: Settings) -> Thing:
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
+    meshed = (metadata.get("annotations") or {}).get(SIDECAR) in SIDECARS
+    account = spec.get("serviceAccountName") or "default"
+    return Thing(
+        ref=ref,
+        labels=metadata.get("labels") or {},
+        owner=owner,
+        node=spec.get("nodeName") or "",
+        ports={port["name"]: port["containerPort"] for port in ports if port.get("name")},
+        identity=spiffe_id(settings.trust_domain, ref.namespace, account) if meshed else "",
+        ended=(obj.get("status") or {}).get("phase") in ENDED,
+    )
+
+
+def _targets(spec: Mapping[str, Any]) -> frozenset[int | str]:
+    """Return the ports of pods that a Service leads to: a name, or a number, that of the Service's port by default."""
+    ports = (port for port in spec.get("ports") or () if port.get("protocol", "TCP") == "TCP")
+    return frozenset(port.get("targetPort") or port["port"] for port in ports)
+
+
+def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain: str) -> Thing:
+    def meant(name: str) -> str:
+        return service_name(name, ref.namespace, domain)
+
+    return Thing(
+        ref=ref,
+        labels=labels,
+        apex=(meant(spec["service"]), spec["service"]),
+        backends=tuple(
+            Backend(name=one["service"], service=meant(one["service"]), weight=one["weight"])
+            for one in spec["backends"]
+        ),
+    )

@@ -1,0 +1,155 @@
+"""A headgate that runs: questions about what is in force, for those who started it."""
+
+import asyncio
+from collections.abc import Container, Mapping, Sequence
+
+from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.latest import until
+from headgate.objects.ports import Store
+from headgate.plane.census import Census
+from headgate.plane.feed import Feed, changed
+from headgate.plane.loop import Loop
+from headgate.plane.status.writer import refusals
+from headgate.plane.tap.taps import Taps
+from headgate.plane.trust import faults
+from headgate.resources.meta import Object
+from headgate.xds.fleet import Fleet
+
+
+class Machine:
+    """The parts that turn a store's objects into what the proxies hold, looked at together."""
+
+    def __init__(self, store: Store, feed: Feed, loop: Loop, fleet: Fleet) -> None:
+        self.store = store
+        self.feed = feed
+        self.loop = loop
+        self.fleet = fleet
+        self.taps = Taps(loop, Census(store, loop.settings))
+        self._faults = loop.credentials.faults
+        self._cells = (feed.read, loop.compiled, fleet.news, self._faults)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return all there is to tell about the objects now: the compiler's findings and the proxies' refusals."""
+        compiled = self.loop.compiled.get()
+        if compiled is None:
+            return ()
+        unproven = faults(self._faults.get())
+        return (*compiled.report.findings, *refusals(compiled, self.fleet), *unproven)
+
+    def services(self) -> Mapping[str, Mapping[str, str]]:
+        """Return where each Service listens: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
+        compiled = self.loop.compiled.get()
+        return {
+            front.service: {
+                str(port): f"{front.address}:{port}"
+                for port in front.ports
+                if front.address and port not in front.unbindable
+            }
+            for front in (compiled.mesh.frontends if compiled else ())
+        }
+
+    def protocols(self) -> Mapping[str, Mapping[str, str]]:
+        """Return what is spoken on each Service port: `{"default/website": {"8080": "http"}}`."""
+        compiled = self.loop.compiled.get()
+        found: dict[str, dict[str, str]] = {}
+        for table in compiled.mesh.tables if compiled else ():
+            found.setdefault(table.ref.service, {})[str(table.ref.port)] = table.protocol.value
+        return found
+
+    def gateways(self) -> Mapping[str, Mapping[str, str]]:
+        """Return where each Gateway listens: `{"default/shop": {"8443": "127.77.0.10:8443"}}`."""
+        compiled = self.loop.compiled.get()
+        found: dict[str, dict[str, str]] = {}
+        for port in compiled.mesh.gateways if compiled else ():
+            found.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
+        return found
+
+    def workloads(self) -> Mapping[str, Mapping[str, str]]:
+        """Return who each pod with a sidecar is, what its port takes and whom it lets in, in the words of the model.
+
+        `{"default/web": {"identity": "spiffe://...", "stage": "strict", "access": "closed"}}`; access is open or closed.
+        """
+        compiled = self.loop.compiled.get()
+        return {
+            item.name: {
+                "identity": item.identity,
+                "stage": item.stage.value,
+                "access": "closed" if item.access.closed else "open",
+            }
+            for item in (compiled.mesh.workloads if compiled else ())
+        }
+
+    async def compiled(self, revision: int) -> Compiled:
+        """Wait until everything up to a revision of the store is compiled; return the result."""
+        await until(lambda: self.is_compiled(revision), *self._cells)
+        current = self.loop.compiled.get()
+        if current is None:
+            raise AssertionError("nothing is compiled after the wait for it")
+        return current
+
+    async def foreseen(self, obj: Object) -> Compiled:
+        """Return what would be compiled if an object were stored; nothing that is current changes."""
+        revision = self.store.revision
+        await until(lambda: self.feed.read.get() >= revision, self.feed.read)
+        snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
+        return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not hold up other requests
+
+    async def in_force(self, revision: int) -> Compiled:
+        """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it.
+
+        Not those that can't be told anything, because nobody signs their certificate: that is a finding.
+        """
+        await until(lambda: self.is_compiled(revision) and self._is_settled(self._faults.get()), *self._cells)
+        return await self.compiled(revision)
+
+    async def expected(self, node_id: str) -> None:
+        """Wait until a proxy may come."""
+        await until(lambda: node_id in self.fleet.proxies, self.loop.compiled)
+
+    async def settled(self, node_id: str) -> None:
+        """Wait until a proxy holds, or has refused, its whole configuration."""
+        await until(lambda: self._holds(node_id), *self._cells)
+
+    def refused(self, node_id: str) -> Sequence[str]:
+        """Return what a proxy refused, in Envoy's words."""
+        proxy = self.fleet.proxies.get(node_id)
+        return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
+
+    async def unrouted(self, address: str) -> None:
+        """Wait until no proxy sends anything to an address of a pod any more.
+
+        Those too that are away and serve: after a restart of headgate they come back one after the other.
+        """
+        await until(lambda: self._leaves_out(address) and self._is_known_everywhere(), *self._cells)
+
+    def _holds(self, node_id: str) -> bool:
+        proxy = self.fleet.proxies.get(node_id)
+        return proxy is not None and proxy.settled()
+
+    def is_compiled(self, revision: int) -> bool:
+        """Return whether everything up to a revision of the store is compiled."""
+        snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
+        if snapshot is None or compiled is None:
+            return False
+        return self.feed.read.get() >= revision and compiled.revision == snapshot.revision
+
+    def _is_settled(self, untold: Container[str] = ()) -> bool:
+        """Say whether every connected proxy is where it should be; `untold` may wait for their first configuration.
+
+        The gateways are waited for until they are connected.
+        """
+        proxies = self.fleet.connected()
+        present = {proxy.id for proxy in proxies}
+        return present.issuperset(self.loop.gateways) and all(
+            proxy.settled() or (proxy.config.get() is None and proxy.id in untold) for proxy in proxies
+        )
+
+    def _is_known_everywhere(self) -> bool:
+        """Say whether every proxy that may send something is where it should be."""
+        return all(proxy.settled() for proxy in self.fleet.serving())
+
+    def _leaves_out(self, address: str) -> bool:
+        compiled = self.loop.compiled.get()
+        places = (place for entry in compiled.mesh.endpoints for place in entry.ready) if compiled else ()
+        return not any(place.address == address for place in places)

@@ -1,0 +1,116 @@
+"""The status of TLSConfigs and TrafficTargets: whether the pods that they are about do what they say. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from cryptography import x509
+
+from headgate.compiler.reasons import Condition, Reason
+from headgate.compiler.report import Verdict
+from headgate.compiler.unenforced import listed
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
+from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
+from headgate.envoy.view import SIDECAR
+from headgate.plane.status.conditions import (
+    Present,
+    Progress,
+    Resource,
+    Said,
+    few,
+    programmed,
+    progress_with,
+    status_of,
+    timed,
+)
+from headgate.resources.meta import Object
+from headgate.resources.registry import TLS_CONFIG
+from headgate.xds.fleet import Proxy
+
+_FINE = {
+    Condition.ACCEPTED: ("Accepted", "the object is valid"),
+    Condition.RESOLVED_REFS: ("ResolvedRefs", "everything that the object names exists"),
+}
+_INBOUND = (LISTENER, ROUTES, CLUSTER)
+
+
+def mesh_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+    """Return the whole status; None while a newer generation is not compiled yet."""
+    generation = obj["metadata"].get("generation", 0)
+    if said.generation not in {0, generation}:  # 0 can't be decoded, whatever its generation
+        return None
+    workloads = said.selected.workloads if said.selected else ()
+    others = said.selected.without_sidecar if said.selected else ()
+    progress = _progress(workloads, present.proxies)
+    done = [name for name in progress.holding if _workload(name) not in {*said.underway, *said.unnamed}]
+    held = f"strict on {len(done)} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
+    verdicts = [*_from_findings(said), _programmed(said, progress, present.awaited, held=held)]
+    return {
+        "observedGeneration": generation,
+        "conditions": timed(verdicts, status_of(obj).get("conditions"), generation=generation, now=present.time),
+        "pods": {"total": len(workloads) + len(others), "sidecars": len(workloads)},
+        "proxies": {"programmed": len(done), "total": progress.total},
+    }
+
+
+@lru_cache(maxsize=4096)
+def names_in(chain: str) -> frozenset[str]:
+    """Return the DNS names of a certificate, the first of a chain (PEM)."""
+    certificate = x509.load_pem_x509_certificate(chain.encode())
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(found.get_values_for_type(x509.DNSName))
+
+
+def _from_findings(said: Said) -> Iterator[Verdict]:
+    for condition, (reason, message) in _FINE.items():
+        broken = [item for item in said.findings if item.reason.condition is condition]
+        text = "; ".join(dict.fromkeys(item.message for item in broken))
+        word = broken[0].reason.value if broken else reason
+        yield Verdict(type=condition.value, status=not broken, reason=word, message=text or message)
+
+
+def _progress(workloads: Sequence[str], proxies: Sequence[Proxy]) -> Progress:
+    """Say how far the pods' own proxies are with what others may send to them; one that is away lags."""
+    connected = {proxy.id: proxy for proxy in proxies}
+    found = {name: connected.get(name) for name in (f"{SIDECAR}/{workload}" for workload in workloads)}
+    return progress_with({name: (proxy, _deciding(proxy) if proxy else []) for name, proxy in found.items()})
+
+
+def _workload(node_id: str) -> str:
+    return node_id.partition("/")[2]
+
+
+def _deciding(proxy: Proxy) -> list[Resource]:
+    """Return what decides who is let in, and the proxy's certificate, if it asks for one."""
+    config, session = proxy.config.get() or {}, proxy.session
+    inbound = [(kind, name) for kind in _INBOUND for name in config.get(kind, {}) if name.startswith(INBOUND)]
+    secrets = [(SECRET, name) for name in (IDENTITY, ROOTS) if session and session.shelves[SECRET].asks_for(name)]
+    return [*inbound, *secrets]
+
+
+def _programmed(said: Said, progress: Progress, awaited: Sequence[str], *, held: str) -> Verdict:
+    """Return whether all pods are as they should be; who has no sidecar never is. `held` says how many are."""
+    if any(item.reason is Reason.INVALID for item in said.findings):
+        return programmed(progress, accepted=False)
+    if unenforced := [item.message for item in said.findings if item.reason is Reason.NOT_ENFORCED]:
+        return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
+    if not progress.total:
+        return _verdict("Programmed", "there is no such pod", status=True)
+    found = programmed(progress, accepted=True, held=held)
+    missing = _missing(said, awaited) if found.status else ""
+    return _verdict("Pending", f"{found.message}; {missing}") if missing else found
+
+
+def _missing(said: Said, awaited: Sequence[str]) -> str:
+    """Say what is to come, when every proxy holds what it is to hold now."""
+    if said.underway:
+        whom = f"; waiting for {few(awaited)}" if awaited else ""
+        return f"not in the wanted TLS mode yet: {listed(said.underway)}{whom}"
+    return f"waiting for a certificate with all names: {listed(said.unnamed)}" if said.unnamed else ""
+
+
+def _verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
+    return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)

@@ -1,0 +1,1 @@
+"""`kubectl traffic tap`: a proxy's requests as they happen."""

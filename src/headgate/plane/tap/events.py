@@ -1,0 +1,73 @@
+"""From a proxy's record of a request to the event that a user sees. Pure; values are redacted here unless asked for."""
+
+from headgate.envoy import names
+from headgate.envoy.rbac import OPEN
+from headgate.envoy.view import place_of, pod_of
+from headgate.plane.tap.targets import service_called
+from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
+from headgate.resources.times import precise
+from headgate.telemetry.tapped import Record
+
+REDACTED = "[redacted]"
+
+
+def event(record: Record, *, values: bool) -> TapEvent:
+    """Return the event of a record; `values` shows those of headers and of the query."""
+    own = pod_of(record.node)
+    is_server = bool(record.port)
+    namespace, name = place_of(record.node)
+    return TapEvent(
+        time=precise(record.time),
+        proxy=ObjectName(namespace=namespace, name=name),
+        side="server" if is_server else "client",
+        request=TapRequest(
+            method=record.method,
+            authority=record.authority,
+            path=record.path if values else redacted_path(record.path),
+            headers={name: text if values else REDACTED for name, text in record.headers},
+        ),
+        response=TapResponse(status=record.status, flags=record.flags, details=record.details, grpc_status=record.grpc),
+        source=TapPeer(identity=record.peer, address=record.source) if is_server else _client(own, record),
+        destination=TapPeer(pod=own, port=record.port) if is_server else _server(record),
+        latency_microseconds=record.latency,
+        secured=bool(record.peer) if is_server else record.server.secured,
+        route=TapRoute(object=record.route, name=record.route_name) if record.route else None,
+        access=_access(record) if is_server or record.denied else None,
+    )
+
+
+def _client(own: str, record: Record) -> TapPeer:
+    return TapPeer(pod=own) if own else TapPeer(address=record.source)
+
+
+def _server(record: Record) -> TapPeer:
+    service = record.backend or service_called(record)
+    return TapPeer(pod=record.server.pod, service=service, port=record.server.port or _port(record.cluster))
+
+
+def _port(cluster: str) -> int:
+    try:
+        ref = names.parse(cluster) or names.parse_gateway(cluster)
+    except ValueError:
+        return 0
+    return ref.port if ref else 0
+
+
+def _access(record: Record) -> TapAccess:
+    if record.rule in ("", OPEN):
+        return TapAccess(allowed=not record.denied)
+    namespace, name, rule = record.rule.split("/", 2)
+    return TapAccess(allowed=not record.denied, object=f"TrafficTarget {namespace}/{name}", rule=rule)
+
+
+def redacted_path(path: str) -> str:
+    """Return a path whose query has names and no values."""
+    before, mark, query = path.partition("?")
+    if not mark:
+        return path
+    return before + "?" + "&".join(_redacted(pair) for pair in query.split("&"))
+
+
+def _redacted(pair: str) -> str:
+    name, equals, _ = pair.partition("=")
+    return f"{name}={REDACTED}" if equals else pair

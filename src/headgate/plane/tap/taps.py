@@ -1,0 +1,211 @@
+"""Live requests for users who tap: asks proxies to record them, limits how many, and hands each tap what it is about.
+
+Proxies record nothing while there is no tap (`envoy.tap`). A proxy that records more than `PROXY_LIMIT` requests a second is
+asked for a smaller share of them; each tap shows `limit` a second at most. What is left out is counted, and said.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import NamedTuple
+
+import grpc
+
+from headgate.envoy.tap import WHOLE
+from headgate.errors import TelemetryError
+from headgate.plane.census import Census
+from headgate.plane.loop import Loop
+from headgate.plane.tap.events import event
+from headgate.plane.tap.targets import Present, Target, target_of
+from headgate.resources.inspect import TapEvent, TapNotice
+from headgate.telemetry.owners import Ref
+from headgate.telemetry.tapped import Record, read_records
+from headgate.xds.gate import TurnedAway
+from headgate.xds.server import Prove
+
+PROXY_LIMIT = 200
+"""Requests a second that a proxy records."""
+MOST_WAITING = 1000
+"""Records that wait for a slow reader."""
+TICK_S = 1.0
+LIMITED = "more requests than the tap's limit"
+SAMPLED = "busy proxies record a share of their requests only"
+Step = Record | tuple[int, str]
+"""A record, or how many were left out and why."""
+
+
+class TapAsked(NamedTuple):
+    """What is tapped, with the values of headers and queries or without, and how many events a second at most."""
+
+    kind: str
+    namespace: str
+    name: str
+    values: bool
+    limit: int
+
+
+class Tap:
+    """What one user looks at. `steps` yields until it is closed."""
+
+    def __init__(self, find: Callable[[], Awaitable[Target]], target: Target, limit: int) -> None:
+        self.target = target
+        self.callers: frozenset[str] = frozenset()
+        self._find = find
+        self._limit = limit
+        self._left = limit
+        self._waiting: deque[Record] = deque()
+        self._dropped: Counter[str] = Counter()
+        self._woken = asyncio.Event()
+
+    def offer(self, record: Record) -> None:
+        """Take a record when it is about the target."""
+        if not self.target.wants(record):
+            return
+        if record.peer:
+            self.callers |= {record.peer}
+        if self._left <= 0 or len(self._waiting) >= MOST_WAITING:
+            self._dropped[LIMITED] += 1
+            return
+        self._left -= 1
+        self._waiting.append(record)
+        self._woken.set()
+
+    def note_sampled(self, missed: int) -> None:
+        """Count requests that a proxy did not record."""
+        self._dropped[SAMPLED] += missed
+
+    async def refresh(self) -> None:
+        """Look again at what the target is, and begin a new second of the limit."""
+        self.target = await self._find()
+        self._left = self._limit
+        self._woken.set()
+
+    async def steps(self) -> AsyncGenerator[Step]:
+        """Yield records and notices as they come."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._waiting:
+                yield self._waiting.popleft()
+            dropped, self._dropped = self._dropped, Counter()
+            for reason, count in dropped.items():
+                yield count, reason
+
+
+class Taps:
+    """All taps: what they ask of the control loop, and what the proxies report."""
+
+    def __init__(self, loop: Loop, census: Census) -> None:
+        self._shares = loop.taps
+        self._compiled = loop.compiled
+        self._gateways = loop.gateways
+        self._census = census
+        self._open: set[Tap] = set()
+        self._seen: Counter[str] = Counter()
+        self._begun = time.monotonic()
+
+    async def export(self, data: bytes, prove: Prove) -> bytes:
+        """Answer `tapped.METHOD`. Raises TurnedAway when the report is unreadable, or from another proxy than it says."""
+        try:
+            node, records = read_records(data)
+        except TelemetryError as error:
+            raise TurnedAway(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        await prove(node)
+        self._seen[node] += len(records)
+        for tap in self._open:
+            known = tap.callers
+            for record in records:
+                tap.offer(record)
+            if tap.callers != known:
+                self._record()
+        return b""
+
+    async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
+        """Return the events of a target (`serve.inspect_tap.TapSource`); none when it does not exist."""
+        ref = Ref(asked.kind, asked.namespace, asked.name)
+
+        async def find() -> Target:
+            return target_of(ref, await self._census.world(ref.kind))
+
+        return self._events(find, asked) if await self._exists(ref) else None
+
+    async def _exists(self, ref: Ref) -> bool:
+        compiled = self._compiled.get()
+        seen = compiled.report.seen if compiled else {}
+        if any((key.kind, key.namespace, key.name) == (ref.kind, ref.namespace, ref.name) for key in seen):
+            return True
+        return (await self._census.world(ref.kind)).find(ref) is not None
+
+    async def _events(
+        self, find: Callable[[], Awaitable[Target]], asked: TapAsked
+    ) -> AsyncGenerator[TapEvent | TapNotice]:
+        async with self._tapping(find, asked.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
+            async for step in steps:
+                if isinstance(step, Record):
+                    yield event(step, values=asked.values)
+                else:
+                    yield TapNotice(dropped=step[0], reason=step[1])
+
+    @contextlib.asynccontextmanager
+    async def _tapping(self, find: Callable[[], Awaitable[Target]], limit: int) -> AsyncGenerator[Tap]:
+        """Let the proxies of a target record while the context lasts; `find` returns the target as it is now."""
+        tap = Tap(find, await find(), limit)
+        self._open.add(tap)
+        self._record()
+        ticking = asyncio.create_task(self._tick(tap), name="tap")
+        try:
+            yield tap
+        finally:
+            ticking.cancel()
+            self._open.discard(tap)
+            self._record()
+            await asyncio.gather(ticking, return_exceptions=True)
+
+    async def _tick(self, tap: Tap) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await tap.refresh()
+            self._adjust()
+            self._record()
+
+    def _adjust(self) -> None:
+        """Set each proxy's share by what it recorded in the last second; the first tap of a second does it for all."""
+        now = time.monotonic()
+        if now < self._begun + TICK_S * 0.9:
+            return
+        seen, self._seen, self._begun = self._seen, Counter(), now
+        shares = dict(self._shares.get())
+        for node, share in shares.items():
+            shares[node] = next_share(share, seen[node])
+            if missed := missed_requests(share, seen[node]):
+                for tap in self._open:
+                    tap.note_sampled(missed)
+        self._shares.set(shares)
+
+    def _record(self) -> None:
+        """Ask for records of the proxies that some tap is about, and of no others."""
+        before = self._shares.get()
+        wanted = {node: before.get(node, WHOLE) for node in self._wanted()}
+        if wanted != before:
+            self._shares.set(wanted)
+
+    def _wanted(self) -> Iterator[str]:
+        compiled = self._compiled.get()
+        if compiled is None:
+            return
+        for tap in self._open:
+            yield from tap.target.proxies(Present(compiled.mesh, self._gateways, tap.callers))
+
+
+def next_share(share: int, seen: int) -> int:
+    """Return the share of requests (millionths) to record in the next second, after `seen` were recorded in the last."""
+    if seen > PROXY_LIMIT:
+        return max(share * PROXY_LIMIT // seen, 1)
+    return min(share * 2, WHOLE) if seen < PROXY_LIMIT // 2 else share
+
+
+def missed_requests(share: int, seen: int) -> int:
+    """Estimate how many requests a proxy did not record, of which it recorded `seen`."""
+    return seen * (WHOLE - share) // share if share else 0

@@ -1,0 +1,1 @@
+"""One machine as the host: the embedded API and store, manifests, workloads as processes, their Envoys."""

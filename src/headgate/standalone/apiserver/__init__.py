@@ -1,0 +1,1 @@
+"""The embedded Kubernetes API: a Kubernetes API server's protocol over a store."""

@@ -1,0 +1,243 @@
+"""The embedded, Kubernetes-compatible API over a store: who may ask, what a path leads to, and serving it on loopback."""
+
+import asyncio
+import base64
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.api import discovery, media, reviews
+from headgate.api.certificate import Certificate
+from headgate.api.guard import guarded
+from headgate.api.inspect import query as inspect_query
+from headgate.api.inspect.handlers import InspectApi, Questions
+from headgate.api.kinds import groups
+from headgate.api.listening import Server, serve_on_loopback
+from headgate.api.metrics.groups import face_of
+from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.metrics.query import question
+from headgate.api.status import ApiError, no_such_path
+from headgate.objects.ports import Store
+from headgate.private import write_private
+from headgate.settings import DEFAULTS, Settings
+from headgate.standalone.apiserver import bodies, health, openapi, paths
+from headgate.standalone.apiserver.logs import LogSource
+from headgate.standalone.apiserver.objects import Advise, Objects
+from headgate.standalone.apiserver.resources import ResourceApi
+from headgate.telemetry.flows import Source
+
+_log = logging.getLogger(__name__)
+_OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
+_CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
+_DISCOVERY = "APIGroupDiscoveryList"
+_OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
+
+
+class Computed(NamedTuple):
+    """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API.
+
+    `settings` are those of the mesh that they are about.
+    """
+
+    traffic: Source | None = None
+    questions: Questions | None = None
+    settings: Settings = DEFAULTS
+
+
+NOTHING_COMPUTED = Computed()
+
+
+def create_app(
+    store: Store,
+    *,
+    token: str,
+    advise: Advise | None = None,
+    logs: LogSource | None = None,
+    computed: Computed = NOTHING_COMPUTED,
+) -> Starlette:
+    """Return the API over `store` for the holder of `token`.
+
+    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods; `computed` answers
+    for the groups whose objects are not stored.
+    """
+    closing = asyncio.Event()
+    api = _Api(
+        ResourceApi(Objects(store, advise), logs, closing),
+        MetricsApi(store, computed.traffic, settings=computed.settings),
+        InspectApi(computed.questions, closing),
+    )
+    app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
+    app.state.closing = closing
+    app.add_middleware(_Gate, token=token)
+    return app
+
+
+async def serve(app: Starlette, listener: socket.socket, certificate: Certificate) -> None:
+    """Answer on a bound loopback socket until cancelled; open watches are ended then.
+
+    kubectl sends its token over TLS only, hence the certificate. Raises ValueError for an address of the network.
+    """
+    server = Server(app, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
+    await serve_on_loopback(server, listener, app.state.closing.set)
+
+
+def write_kubeconfig(path: Path, server: str, token: str, certificate: Certificate) -> None:
+    """Write what kubectl needs to reach the API; readable by the owner only, and never half written."""
+    authority = base64.b64encode(certificate.pem).decode()
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "headgate", "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": "headgate", "user": {"token": token}}],
+        "contexts": [{"name": "headgate", "context": {"cluster": "headgate", "user": "headgate"}}],
+        "current-context": "headgate",
+    }
+    write_private(path, (json.dumps(config, indent=2) + "\n").encode())  # JSON is YAML
+
+
+class _Gate:
+    """Lets in who calls a loopback name (no rebinding of foreign names) and knows the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = self._refusal(scope) if scope["type"] == "http" else None
+        if error is None:
+            await self._app(scope, receive, send)
+            return
+        response = media.answer(error.status(), code=error.code)
+        if error.code == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        await response(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not _is_loopback(host):
+            return ApiError(403, f"the host {host!r} is not this machine; call the API as 127.0.0.1 or localhost")
+        if scope["path"] in _OPEN_PATHS or hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
+            return None
+        return ApiError(401, "Unauthorized: use the token of the kubeconfig that headgate wrote")
+
+
+def _is_loopback(host: str) -> bool:
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class _Api:
+    """Leads each path to its answer; every error becomes a Status."""
+
+    def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
+        self._resources = resources
+        self._metrics = metrics
+        self._inspect = inspect
+
+    async def answer(self, request: Request) -> Response:
+        """Answer any request."""
+        return await guarded(request, self._answer)
+
+    async def _answer(self, request: Request) -> Response:
+        parts = request.url.path.strip("/").split("/")
+        if len(parts) > _DESCRIBED.get(parts[0], len(parts)):
+            return await self._of_objects(request, parts)
+        if request.method not in ("GET", "HEAD"):
+            raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
+        if parts[0] in health.ENDPOINTS:
+            return await health.health(parts, request.query_params, self._resources.check)
+        return _described(request, parts)
+
+    async def _of_objects(self, request: Request, parts: list[str]) -> Response:
+        if any(name.startswith("impersonate-") for name in request.headers):
+            raise ApiError(
+                403, "the embedded API has one user, who may do everything; it answers as nobody else (--as)"
+            )
+        if parts[0] == "api":
+            return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
+        if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
+            return media.answer(discovery.custom_resources())
+        if reviews.is_review(*parts[1:4]) and len(parts) == 4:
+            return await _review(request, parts[3])
+        if face := face_of(parts[1], parts[2]):
+            return await self._metrics.answer(request, question(face, parts[3:]))
+        if inspect_query.is_inspect(parts[1], parts[2]):
+            return await self._inspect.answer(request, inspect_query.asked_of(parts[3:]))
+        return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
+
+
+async def _review(request: Request, resource: str) -> Response:
+    if request.method != "POST":
+        raise ApiError(405, f"{resource} can only be created")
+    return media.answer(reviews.answered(resource, await bodies.read_object(request)), code=201)
+
+
+def _described(request: Request, parts: list[str]) -> Response:
+    """Answer what the API says of itself: version, discovery, schemas."""
+    match parts:
+        case ["openapi", *document]:
+            return _openapi(request, document)
+        case ["api" | "apis"]:
+            return _groups(request, core=parts == ["api"])
+        case _:
+            return media.answer(_described_json(parts))
+
+
+def _described_json(parts: list[str]) -> dict[str, Any]:
+    match parts:
+        case [""]:
+            return discovery.root()
+        case ["version"]:
+            return discovery.version()
+        case ["api", version]:
+            return discovery.resource_list("", version)
+        case ["apis", version] if version in groups()[""]:  # where clients before 1.27 look for versions but v1
+            return discovery.resource_list("", version)
+        case ["apis", group]:
+            return discovery.group(group)
+        case ["apis", group, version]:
+            return discovery.resource_list(group, version)
+        case _:
+            raise no_such_path()
+
+
+def _groups(request: Request, *, core: bool) -> Response:
+    form = media.wanted_form(request.headers.get("accept", ""), (_DISCOVERY,))
+    if form.shape != _DISCOVERY:
+        return media.answer(discovery.core_versions() if core else discovery.group_list())
+    response = media.answer(discovery.aggregated(form.version, core=core))
+    shape = f"g=apidiscovery.k8s.io;v={form.version};as={_DISCOVERY}"  # clients tell the forms apart by this
+    response.headers["content-type"] = f"{media.JSON};{shape}"
+    return response
+
+
+def _openapi(request: Request, document: list[str]) -> Response:
+    match document:
+        case ["v2"] if _OPENAPI_PROTOBUF in request.headers.get("accept", ""):
+            return Response(openapi.v2_protobuf(), media_type=f"{_OPENAPI_PROTOBUF}.v1+protobuf")
+        case ["v2"]:
+            return Response(openapi.v2_json(), media_type=media.JSON)
+        case ["v3"]:
+            return media.answer(openapi.v3_index())
+        case ["v3", *rest]:
+            return Response(openapi.v3_json("/".join(rest)), media_type=media.JSON)
+        case _:
+            raise no_such_path()

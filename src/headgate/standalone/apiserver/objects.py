@@ -1,0 +1,251 @@
+"""Reading and writing objects: everything between a parsed request and the store, in the version that was asked for."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from headgate.admission.defaults import completed
+from headgate.api.kinds import Served
+from headgate.api.status import ApiError, conflicting, from_error, invalid
+from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
+from headgate.merge.managers import ApplyConflicts, Manager, Write
+from headgate.merge.shapes import MergeError
+from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
+from headgate.objects.ports import Store
+from headgate.objects.rules import now
+from headgate.resources import crd, decode
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.resources.versions import from_hub, to_hub, with_metadata_name
+from headgate.standalone.apiserver import fields
+
+
+class Advise(Protocol):
+    """Returns warnings about an object that was just written; with `dry_run`, about one that would have been."""
+
+    def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
+
+
+Change: TypeAlias = Callable[[Object], Object]
+Subresource: TypeAlias = Literal["", "status", "scale"]
+
+CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
+"""Custom resources on a cluster, and treated as such: pruned, without merge keys."""
+_ATTEMPTS = 5
+
+
+class Target(NamedTuple):
+    """What a path points at: `name` is empty for the collection, `namespace` for all namespaces or none."""
+
+    served: Served
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The object in the store."""
+        return self.served.kind.key(self.namespace, self.name)
+
+
+class WriteOptions(NamedTuple):
+    """What a client may ask of a write (`dryRun=All`, `fieldValidation=Strict|Warn|Ignore`, `fieldManager`, `force`)."""
+
+    dry_run: bool = False
+    validation: str = "Warn"
+    manager: str = "unknown"
+    force: bool = False
+
+
+class Written(NamedTuple):
+    """What is stored now, in the version asked for, and what the user should know about it."""
+
+    object: Object
+    warnings: Sequence[str]
+    created: bool = False
+
+
+def as_served(obj: Object, served: Served) -> Object:
+    """Return an object of the store in the version asked for."""
+    if served.is_hub:
+        return obj
+    try:
+        return from_hub(obj, served.group, served.version)
+    except DecodeError:  # one object that does not fit an old version must not hide all the others
+        return {**obj, "apiVersion": served.api_version}
+
+
+class Objects:
+    """The objects of a store, as clients of the API see them. Every call raises ApiError."""
+
+    def __init__(self, store: Store, advise: Advise | None) -> None:
+        self.store = store
+        self._advise = advise
+
+    async def get(self, target: Target) -> Object:
+        """Return an object."""
+        try:
+            return as_served(await self.store.get(target.key), target.served)
+        except StoreError as error:
+            raise from_error(error, target.served, target.name) from error
+
+    async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> Written:
+        """Store a new object in the path's namespace."""
+        hub, warnings = self._prepared(target, obj, None, options)
+        write = _write(target, options, "Update")
+        hub = with_managers(hub, tracked_update(None, as_served(hub, target.served), write))
+        try:
+            stored = await self.store.create(hub, dry_run=options.dry_run)
+        except (StoreError, DecodeError) as error:
+            raise from_error(error, target.served, _name(hub)) from error
+        return await self._written(target, stored, warnings, options, created=True)
+
+    async def change(
+        self, target: Target, change: Change, options: WriteOptions, *, subresource: Subresource = ""
+    ) -> Written:
+        """Read, change and write; try again when another client wrote in between and this one named no version."""
+        write = _write(target, options, "Update", subresource)
+        for attempt in range(_ATTEMPTS):
+            old = await self.get(target)
+            try:
+                new = change(old)
+                hub, warnings = self._prepared(target, new, old, options)
+                hub = with_managers(hub, tracked_update(old, as_served(hub, target.served), write))
+                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
+            except (StoreError, DecodeError) as error:
+                fresh = isinstance(error, Conflict) and _revision(new) == _revision(old)
+                if fresh and attempt + 1 < _ATTEMPTS:
+                    continue
+                raise from_error(error, target.served, target.name) from error
+            return await self._written(target, stored, warnings, options)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def apply(
+        self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
+    ) -> Written:
+        """Make an object have what a manager applies; create it when there is none."""
+        write = _write(target, options, "Apply", subresource)
+        config, warnings = self._known(target, _addressed(target, config), None, options)
+        old = await self._current(target)
+        if old is None and subresource:
+            await self.get(target)
+        try:
+            new = tracked_apply(old, decode.without_nulls(config), write)
+            hub, _ = self._prepared(target, new, old, options._replace(validation="Ignore"))
+            if old is None:
+                stored = await self.store.create(hub, dry_run=options.dry_run)
+            else:
+                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
+        except ApplyConflicts as error:
+            raise conflicting(error) from error
+        except MergeError as error:
+            raise invalid(target.served, target.name, [Cause("", str(error))]) from error
+        except (StoreError, DecodeError) as error:
+            raise from_error(error, target.served, target.name) from error
+        return await self._written(target, stored, warnings, options, created=old is None)
+
+    async def _current(self, target: Target) -> Object | None:
+        try:
+            return as_served(await self.store.get(target.key), target.served)
+        except NotFound:
+            return None
+        except StoreError as error:
+            raise from_error(error, target.served, target.name) from error
+
+    async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
+        """Delete an object. Returns it when it still waits for finalizers, None when it is gone."""
+        limits = options.get("preconditions") or {}
+        try:
+            last = await self.store.delete(
+                target.key,
+                uid=limits.get("uid") or "",
+                resource_version=limits.get("resourceVersion") or "",
+                orphan=options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True,
+                dry_run=dry_run,
+            )
+        except StoreError as error:
+            raise from_error(error, target.served, target.name) from error
+        return as_served(last, target.served) if last["metadata"].get("deletionTimestamp") else None
+
+    def _prepared(
+        self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
+    ) -> tuple[Object, Sequence[str]]:
+        """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
+        whole, warnings = self._known(target, _addressed(target, obj), old, options)
+        self._check(target, whole, _schema(target))
+        try:
+            return completed(to_hub(whole)), warnings
+        except DecodeError as error:
+            raise from_error(error, target.served, target.name) from error
+
+    def _known(
+        self, target: Target, whole: Object, old: Object | None, options: WriteOptions
+    ) -> tuple[Object, Sequence[str]]:
+        """Return an object without fields that its kind does not have, as far as they are dropped, and the warnings."""
+        served, schema = target.served, _schema(target)
+        known = set(fields.unknown_fields(old, schema)) if old else set()
+        unknown = [f'unknown field "{path}"' for path in fields.unknown_fields(whole, schema) if path not in known]
+        if unknown and options.validation == "Strict":
+            raise ApiError(
+                400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"
+            )
+        if served.kind.group in CUSTOM_GROUPS:
+            whole = fields.without_unknown(whole, schema)
+        return whole, unknown if options.validation == "Warn" else ()
+
+    def _check(self, target: Target, obj: Object, schema: crd.Schema) -> None:
+        causes = {cause.field: cause for cause in fields.type_causes(obj, schema)}
+        found: list[Cause] = list(decode.validate(obj))
+        found += [cause for field, cause in causes.items() if field not in {one.field for one in found}]
+        if found:
+            raise invalid(target.served, target.name or _name(obj), found)
+
+    async def _written(
+        self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
+    ) -> Written:
+        advice = await self._advise(stored, dry_run=options.dry_run) if self._advise else ()
+        return Written(as_served(stored, target.served), [*warnings, *advice], created)
+
+
+def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
+    """Return the object with the kind, namespace and name of its path. Raises ApiError 400 when it says otherwise."""
+    served = target.served
+    for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
+        given = obj.get(field) or wanted
+        if given != wanted:
+            raise ApiError(400, f"{field} of the object is {given}, but the path is for {wanted}")
+    obj = with_metadata_name({**obj, "apiVersion": served.api_version, "kind": served.kind.kind})
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise invalid(served, target.name, [Cause("metadata", "is missing: give the object a metadata.name")])
+    for field, there in (("namespace", target.namespace), ("name", target.name)):
+        given = metadata.get(field) or there
+        if there and given != there:
+            raise ApiError(400, f"the {field} of the object ({given}) does not match the {field} on the URL ({there})")
+        metadata = {**metadata, field: given} if given else metadata
+    return {**obj, "metadata": metadata}
+
+
+def _schema(target: Target) -> crd.Schema:
+    return crd.schema(target.served.group, target.served.version, target.served.kind.kind)
+
+
+def _write(
+    target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
+) -> Write:
+    """Return the description of a write that starts now."""
+    served = target.served
+    manager = Manager(options.manager, operation, served.api_version, subresource)
+    return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)
+
+
+def _stored(subresource: Subresource) -> Literal["", "status"]:
+    """Return what is written of an object in the store: a scale is a part of its spec."""
+    return "status" if subresource == "status" else ""
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    metadata = obj.get("metadata")
+    return str(metadata.get("name") or metadata.get("generateName") or "") if isinstance(metadata, Mapping) else ""
+
+
+def _revision(obj: Object) -> Any:
+    return (obj.get("metadata") or {}).get("resourceVersion")

@@ -1,0 +1,160 @@
+"""The three ways to patch: JSON patch, merge patch and strategic merge patch. Objects in, a new object out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
+from headgate.api.status import ApiError
+from headgate.errors import Cause, DecodeError
+from headgate.resources.crd import Schema, resolved
+from headgate.resources.meta import Object
+
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+_DIRECTIVES = ("$patch", "$retainKeys")
+
+
+def json_patch(obj: Object, operations: Any) -> Object:
+    """Apply RFC 6902 operations. Raises ApiError 400 for a malformed list, DecodeError when it does not fit."""
+    if not isinstance(operations, list):
+        raise ApiError(400, "a JSON patch is a list of operations; for a part of an object use --type=merge")
+    try:
+        patched = jsonpatch.JsonPatch(operations).apply(obj)
+    except jsonpatch.InvalidJsonPatch as error:
+        raise ApiError(400, f"the JSON patch is malformed: {error}") from error
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        raise DecodeError(Cause("patch", f"does not fit the object: {error}")) from error
+    return _as_object(patched)
+
+
+def merge_patch(obj: Object, patch: Any) -> Object:
+    """Apply RFC 7386: given fields replace, null removes. Raises ApiError 400."""
+    return _as_object(_merged(obj, _as_object(patch)))
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    result = dict(value) if isinstance(value, Mapping) else {}
+    for name, part in patch.items():
+        if part is None:
+            result.pop(name, None)
+        else:
+            result[name] = _merged(result.get(name), part)
+    return result
+
+
+def strategic_patch(obj: Object, patch: Any, schema: Schema) -> Object:
+    """Apply Kubernetes' strategic merge patch: lists whose schema names a merge key are merged by it. Raises ApiError."""
+    return _as_object(_strategic(obj, _as_object(patch), schema))
+
+
+def _as_object(value: Any) -> Object:
+    if not isinstance(value, Mapping):
+        raise ApiError(400, "the patch must leave an object, and be one unless it is a JSON patch")
+    return value
+
+
+def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
+    """Merge one object. `$patch: replace` replaces it, `$patch: delete` empties it, `$retainKeys` drops other fields."""
+    directive = patch.get("$patch", "merge")
+    if directive == "replace":
+        return {name: part for name, part in patch.items() if name != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive != "merge":
+        raise ApiError(400, f"$patch: {directive!r} is unknown: use merge, replace or delete")
+    kept = _listed(patch, "$retainKeys") if "$retainKeys" in patch else None
+    base = value if isinstance(value, Mapping) else {}
+    result = {name: part for name, part in base.items() if kept is None or name in kept}
+    for name, part in patch.items():
+        if name.startswith("$"):
+            continue
+        if part is None:
+            result.pop(name, None)
+        else:
+            result[name] = _strategic_field(result.get(name), part, _field_schema(schema, name))
+    return _list_directives(result, patch, schema)
+
+
+def _strategic_field(value: Any, part: Any, schema: Schema) -> Any:
+    if isinstance(part, Mapping):
+        return _strategic(value, part, schema)
+    if isinstance(part, list) and "merge" in str(schema.get("x-kubernetes-patch-strategy", "")).split(","):
+        return _merged_list(value if isinstance(value, list) else [], part, schema)
+    return part
+
+
+def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> list[Any]:
+    key = schema.get("x-kubernetes-patch-merge-key")
+    if key is None:
+        return [*items, *(item for item in patch if item not in items)]
+    if any(isinstance(item, Mapping) and item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if item.get("$patch") != "replace"]
+    result = list(items)
+    for item in patch:
+        if not isinstance(item, Mapping) or key not in item:
+            raise ApiError(400, f"each item of a list that is merged by {key!r} must have {key!r}")
+        _merge_item(result, item, key, resolved(schema.get("items", {})))
+    return result
+
+
+def _merge_item(result: list[Any], item: Mapping[str, Any], key: str, schema: Schema) -> None:
+    place = next((index for index, old in enumerate(result) if old.get(key) == item[key]), None)
+    if item.get("$patch") == "delete":
+        result[:] = [old for old in result if old.get(key) != item[key]]
+    elif place is None:
+        result.append(_strategic({}, item, schema))
+    else:
+        result[place] = _strategic(result[place], item, schema)
+
+
+def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    for name in patch:
+        if name.startswith(_DELETE):
+            field, listed = name.removeprefix(_DELETE), _listed(patch, name)
+            result[field] = [item for item in result.get(field) or [] if item not in listed]
+    for name in patch:
+        if name.startswith(_ORDER):
+            field, listed = name.removeprefix(_ORDER), _listed(patch, name)
+            if isinstance(result.get(field), list):
+                key = _field_schema(schema, field).get("x-kubernetes-patch-merge-key")
+                result[field] = _in_order(result[field], listed, key)
+        elif name.startswith("$") and not name.startswith(_DELETE) and name not in _DIRECTIVES:
+            raise ApiError(400, f"{name!r} is no directive of a strategic merge patch")
+    return result
+
+
+def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
+    listed = patch[directive]
+    if not isinstance(listed, list):
+        raise ApiError(400, f"{directive} must be a list")
+    return listed
+
+
+def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:
+    """Put the items that are listed in that order; an item that is not listed stays behind the one it stood behind."""
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, Mapping) else item
+
+    wanted = [identity(item) for item in listed]
+    ordered: list[Any] = sorted(
+        (item for item in items if identity(item) in wanted), key=lambda i: wanted.index(identity(i))
+    )
+    for index, item in enumerate(items):
+        if identity(item) not in wanted:
+            before = items[index - 1] if index else None
+            place = next((at + 1 for at, other in enumerate(ordered) if index and other is before), 0)
+            ordered.insert(place, item)
+    return ordered
+
+
+def _field_schema(schema: Schema, name: str) -> Schema:
+    fields = schema.get("properties", {})
+    if name in fields:
+        return resolved(fields[name])
+    extra = schema.get("additionalProperties")
+    return resolved(extra) if isinstance(extra, Mapping) else {}

@@ -1,0 +1,226 @@
+"""What `kubectl get` shows: the columns of each kind and the cells of each object (`meta.k8s.io/v1` Table)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.resources.meta import Object
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT, Kind
+from headgate.standalone.apiserver import printer_columns as cells
+from headgate.standalone.apiserver.printer_columns import Cell
+
+
+class Column(NamedTuple):
+    """A column; `wide` ones are shown by `-o wide` only."""
+
+    name: str
+    cell: Callable[[Object], Cell]
+    description: str = ""
+    wide: bool = False
+    type: str = "string"
+    format: str = ""
+
+
+def table(
+    kind: Kind, objects: Sequence[Object], *, metadata: Mapping[str, Any], include: str, api: str
+) -> dict[str, Any]:
+    """Return the Table of objects of one kind. `include` says what each row carries: Metadata, Object or None."""
+    columns = columns_of(kind)
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{api}",
+        "metadata": dict(metadata),
+        "columnDefinitions": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": column.format,
+                "description": column.description or column.name,
+                "priority": int(column.wide),
+            }
+            for column in columns
+        ],
+        "rows": [_row(obj, columns, include, api) for obj in objects],
+    }
+
+
+def columns_of(kind: Kind) -> Sequence[Column]:
+    """Return the columns of a kind."""
+    return _COLUMNS.get((kind.group, kind.kind), (_NAME, _AGE))
+
+
+def partial(obj: Object, api: str = "v1") -> dict[str, Any]:
+    """Return an object's metadata alone (PartialObjectMetadata)."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{api}", "metadata": obj["metadata"]}
+
+
+def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"cells": [_cell(column, obj) for column in columns]}
+    if include != "None":
+        row["object"] = obj if include == "Object" else partial(obj, api)
+    return row
+
+
+def _cell(column: Column, obj: Object) -> Cell:
+    """Return a cell; an object that came in from a file may have parts of any type, and must not hide the others."""
+    try:
+        return column.cell(obj)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return "<invalid>"
+
+
+_NAME = Column("Name", cells.at("metadata", "name"), "Name of the object.", format="name")
+_AGE = Column("Age", cells.age, "Time since the object was created.")
+_IN_PODS = (
+    Column("Containers", cells.container_names, wide=True),
+    Column("Images", cells.images, wide=True),
+    Column("Selector", cells.selector, wide=True),
+)
+_PARENTS = Column("Parents", cells.names("parentRefs"), "What the route is attached to.", wide=True)
+_HOSTNAMES = Column("Hostnames", cells.names("hostnames"), "The hosts that the route is for.")
+_ROUTE_STATE = (
+    Column("Accepted", cells.at_parents("Accepted"), "Whether every parent takes the route."),
+    Column("Programmed", cells.at_parents("Programmed"), "Whether all proxies hold it."),
+)
+_STATE = (
+    Column("Accepted", cells.condition("Accepted"), "Whether it can be used."),
+    Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+)
+_REACH = (
+    Column("Sidecars", cells.sidecars, "Pods with a sidecar, of all that it is about.", wide=True),
+    Column("Proxies", cells.proxies, "Proxies that confirmed it, of all.", wide=True),
+)
+_PORT_ROUTE = (_NAME, Column("Ports", cells.route_ports, "The ports that are meant."), _AGE)
+_COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
+    ("", "Namespace"): (_NAME, Column("Status", cells.at("status", "phase", default="Active")), _AGE),
+    ("", "Node"): (
+        _NAME,
+        Column("Status", cells.node_state),
+        Column("Roles", cells.node_roles),
+        _AGE,
+        Column("Version", cells.at("status", "nodeInfo", "kubeletVersion")),
+        Column("Internal-IP", cells.node_address("InternalIP"), wide=True),
+        Column("External-IP", cells.node_address("ExternalIP"), wide=True),
+        Column("OS-Image", cells.at("status", "nodeInfo", "osImage"), wide=True),
+        Column("Kernel-Version", cells.at("status", "nodeInfo", "kernelVersion"), wide=True),
+        Column("Container-Runtime", cells.at("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
+    ),
+    ("", "Service"): (
+        _NAME,
+        Column("Type", cells.at("spec", "type", default="ClusterIP")),
+        Column("Cluster-IP", cells.at("spec", "clusterIP")),
+        Column("External-IP", cells.external),
+        Column("Port(s)", cells.service_ports),
+        _AGE,
+        Column("Selector", cells.selector, wide=True),
+    ),
+    ("", "Pod"): (
+        _NAME,
+        Column("Ready", cells.pod_ready, "Containers that are ready, of all."),
+        Column("Status", cells.pod_status),
+        Column("Restarts", cells.restarts, type="integer"),
+        _AGE,
+        Column("IP", cells.at("status", "podIP"), wide=True),
+        Column("Node", cells.at("spec", "nodeName"), wide=True),
+    ),
+    ("apps", "Deployment"): (
+        _NAME,
+        Column("Ready", cells.deployment_ready, "Pods that are ready, of those wanted."),
+        Column("Up-to-date", cells.at("status", "updatedReplicas", default=0)),
+        Column("Available", cells.at("status", "availableReplicas", default=0)),
+        _AGE,
+        *_IN_PODS,
+    ),
+    ("apps", "ReplicaSet"): (
+        _NAME,
+        Column("Desired", cells.at("spec", "replicas", default=1), type="integer"),
+        Column("Current", cells.at("status", "replicas", default=0), type="integer"),
+        Column("Ready", cells.at("status", "readyReplicas", default=0), type="integer"),
+        _AGE,
+        *_IN_PODS,
+    ),
+    ("", "Secret"): (
+        _NAME,
+        Column("Type", cells.at("type", default="Opaque")),
+        Column("Data", cells.count("data")),
+        _AGE,
+    ),
+    ("", "ConfigMap"): (
+        _NAME,
+        Column("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
+        _AGE,
+    ),
+    ("", "ServiceAccount"): (_NAME, Column("Secrets", cells.count("secrets")), _AGE),
+    ("discovery.k8s.io", "EndpointSlice"): (
+        _NAME,
+        Column("AddressType", cells.at("addressType")),
+        Column("Ports", cells.slice_ports),
+        Column("Endpoints", cells.addresses),
+        _AGE,
+    ),
+    ("", "Event"): (
+        Column("Last Seen", cells.last_seen),
+        Column("Type", cells.at("type")),
+        Column("Reason", cells.at("reason")),
+        Column("Object", cells.about),
+        Column("Source", cells.at("source", "component", default=""), wide=True),
+        Column("Message", cells.at("message", default="")),
+        Column(
+            "First Seen", lambda obj: cells.duration(obj.get("firstTimestamp") or obj.get("eventTime") or ""), wide=True
+        ),
+        Column("Count", cells.at("count", default=1), wide=True),
+        Column("Name", cells.at("metadata", "name"), format="name", wide=True),
+    ),
+    (SPLIT, "TrafficSplit"): (
+        _NAME,
+        Column("Service", cells.at("spec", "service"), "The root that clients call."),
+        Column("Backends", cells.backends, "The backends and their weights."),
+        Column("Accepted", cells.condition("Accepted"), "Whether the split can be used."),
+        Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+        _AGE,
+        Column("Proxies", cells.proxies, "Proxies that confirmed it, of all.", wide=True),
+    ),
+    (SPECS, "HTTPRouteGroup"): (_NAME, Column("Matches", cells.names("matches"), "The names of the matches."), _AGE),
+    (SPECS, "TCPRoute"): _PORT_ROUTE,
+    (SPECS, "UDPRoute"): _PORT_ROUTE,
+    (ACCESS, "TrafficTarget"): (
+        _NAME,
+        Column("Destination", cells.subjects("destination"), "The ServiceAccount whose pods may be called."),
+        Column("Sources", cells.subjects("sources"), "The ServiceAccounts that may call."),
+        Column("Rules", cells.rules, "What they may call."),
+        *_STATE,
+        _AGE,
+        *_REACH,
+    ),
+    (MESH, "TLSConfig"): (
+        _NAME,
+        Column("Pods", cells.pod_labels, "The labels of the pods that it selects."),
+        Column("Subject-Names", cells.names("subjectNames"), "What their certificates carry besides their identity."),
+        *_STATE,
+        _AGE,
+        *_REACH,
+    ),
+    (GATEWAY, "GatewayClass"): (
+        _NAME,
+        Column("Controller", cells.at("spec", "controllerName"), "Who makes Gateways of the class real."),
+        Column("Accepted", cells.condition("Accepted")),
+        _AGE,
+        Column("Description", cells.at("spec", "description"), wide=True),
+    ),
+    (GATEWAY, "Gateway"): (
+        _NAME,
+        Column("Class", cells.at("spec", "gatewayClassName")),
+        Column("Address", cells.gateway_address, "The address that its listeners bind."),
+        Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+        _AGE,
+        Column("Listeners", cells.names("listeners"), wide=True),
+    ),
+    (GATEWAY, "HTTPRoute"): (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
+    (GATEWAY, "GRPCRoute"): (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
+    (GATEWAY, "TCPRoute"): (_NAME, *_ROUTE_STATE, _AGE, _PARENTS),
+    (GATEWAY, "ReferenceGrant"): (
+        _NAME,
+        Column("From", cells.pairs("from", "namespace", "kind")),
+        Column("To", cells.pairs("to", "kind", "name")),
+        _AGE,
+    ),
+}

@@ -1,0 +1,149 @@
+"""Watches: a stream of events from a revision on, with bookmarks, selectors, and an end when the server closes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headgate.api.selectors import Predicate, everything
+from headgate.api.status import ApiError
+from headgate.errors import Gone
+from headgate.objects.ports import Change, Listing, Store
+from headgate.resources.meta import Key, Object
+from headgate.standalone.apiserver.objects import Target, as_served
+
+BOOKMARK_SECONDS = 60.0
+LONGEST_SECONDS = 3600.0
+_END_OF_INITIAL = "k8s.io/initial-events-end"
+
+
+class WatchOptions(NamedTuple):
+    """What a client asked for. `since` is None to begin with what exists; `initial_end` marks the end of that.
+
+    With a `name`, no other object was ever in the selection, so nothing is told of others.
+    """
+
+    since: int | None
+    selects: Predicate = everything
+    name: str = ""
+    bookmarks: bool = False
+    initial_end: bool = False
+    seconds: float = LONGEST_SECONDS
+
+
+Shape = Callable[[Object], Mapping[str, Any]]
+
+
+class _Matches:
+    """Remembers which objects a selector has let through, to tell a client when one no longer is."""
+
+    def __init__(self, selects: Predicate, listing: Listing, since: int) -> None:
+        self._selects = selects
+        # What neither matches nor has changed since then was not shown to the client; of the rest it may have been.
+        self._outside = {
+            _identity(obj)
+            for obj in listing.items
+            if not selects(obj) and int(obj["metadata"]["resourceVersion"]) <= since
+        }
+
+    def event(self, change: Change) -> str | None:
+        """Return the type of the event that the client sees; None when it sees none."""
+        if self._selects is everything:
+            return change.type
+        identity = change.key.namespace, change.key.name
+        was_outside = identity in self._outside or change.type == "ADDED"
+        self._outside.discard(identity)
+        if self._selects(change.object):
+            return "ADDED" if was_outside and change.type == "MODIFIED" else change.type
+        if change.type != "DELETED":
+            self._outside.add(identity)
+        return None if was_outside else "DELETED"
+
+
+def _identity(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+async def watch(
+    store: Store, target: Target, options: WatchOptions, shape: Shape, closing: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """Yield events as lines of JSON until the time is over or the server closes."""
+    kind = target.served.kind
+    listing = await store.list(kind.group, kind.kind, target.namespace)
+    since = listing.revision if options.since is None else options.since
+    matches = _Matches(options.selects, listing, since)
+    encode = _Encoder(target, shape)
+    if options.since is None:
+        for obj in listing.items:
+            if options.selects(obj):
+                yield encode.event("ADDED", obj)
+        if options.initial_end:
+            yield encode.bookmark(since, initial_end=True)
+    async for step in _steps(store, since, options, closing):
+        if isinstance(step, bytes):
+            yield step
+        elif isinstance(step, int):
+            yield encode.bookmark(step)
+        elif _concerns(step.key, target) and options.name in ("", step.key.name) and (type := matches.event(step)):
+            yield encode.event(type, step.object)
+
+
+def _concerns(key: Key, target: Target) -> bool:
+    kind = target.served.kind
+    return key.kind == kind.kind and key.group == kind.group and target.namespace in ("", key.namespace)
+
+
+class _Encoder:
+    def __init__(self, target: Target, shape: Shape) -> None:
+        self._served = target.served
+        self._shape = shape
+
+    def event(self, type: str, obj: Object) -> bytes:
+        return _line(type, self._shape(as_served(obj, self._served)))
+
+    def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial_end:
+            metadata["annotations"] = {_END_OF_INITIAL: "true"}
+        served = self._served
+        return _line("BOOKMARK", {"kind": served.kind.kind, "apiVersion": served.api_version, "metadata": metadata})
+
+
+def _line(type: str, obj: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode({"type": type, "object": obj}) + b"\n"
+
+
+async def _steps(
+    store: Store, since: int, options: WatchOptions, closing: asyncio.Event
+) -> AsyncIterator[Change | int | bytes]:
+    """Yield changes of all kinds, revisions to bookmark, and at last an error when the history was too short.
+
+    All kinds, because then the last revision seen is exact, and a bookmark says exactly that.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + options.seconds
+    next_bookmark = loop.time() + BOOKMARK_SECONDS
+    changes = aiter(store.watch(since))
+    closed = asyncio.ensure_future(closing.wait())
+    pending: asyncio.Future[Change] = asyncio.ensure_future(anext(changes))
+    try:
+        while not closed.done() and (now := loop.time()) < end:
+            until = min(end, next_bookmark) if options.bookmarks else end
+            await asyncio.wait((pending, closed), timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
+            if pending.done():
+                change = pending.result()
+                since = change.revision
+                pending = asyncio.ensure_future(anext(changes))
+                yield change
+            elif options.bookmarks:
+                next_bookmark = loop.time() + BOOKMARK_SECONDS
+                yield since
+    except Gone as error:
+        yield _line("ERROR", ApiError(410, str(error)).status())
+    finally:
+        closed.cancel()
+        pending.cancel()
+        await asyncio.gather(pending, closed, return_exceptions=True)
+        if isinstance(changes, AsyncGenerator):  # nothing else has to be closed
+            await changes.aclose()

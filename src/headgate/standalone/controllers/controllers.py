@@ -1,0 +1,186 @@
+"""Runs the decisions: when something changes in a namespace, decide anew for all of it and write what differs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from headgate.errors import DecodeError, Gone, Invalid, refusal
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Store
+from headgate.resources.core import Service
+from headgate.resources.decode import read
+from headgate.resources.meta import Object
+from headgate.resources.workloads import Deployment, Pod, ReplicaSet
+from headgate.standalone.controllers.deployment_status import settled
+from headgate.standalone.controllers.deployments import plan_deployment
+from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
+from headgate.standalone.controllers.plans import Action, Known, carry_out
+from headgate.standalone.controllers.replicasets import plan_replicaset
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+_KINDS = ("Deployment", "ReplicaSet", "Pod", "Service", "EndpointSlice")
+_BREATH = 200  # Services between two chances for other tasks
+_TIMED = 2.0  # seconds between looks at what only time changes: minReadySeconds, progress deadlines
+
+
+class Controllers:
+    """Deployments, ReplicaSets and EndpointSlices. One namespace is decided at a time; nothing crosses namespaces."""
+
+    def __init__(self, store: Store, recorder: EventRecorder, *, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._clock = clock
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        self._memo: dict[str, tuple[str, Any]] = {}
+        self._complaints: dict[str, str] = {}
+        self._refused: set[str] = set()  # namespaces of objects that the store refused to write
+        self._served: dict[str, tuple[str, ...]] = {}  # per Service, what its slices were last decided on
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            tasks.create_task(self._remind())
+            tasks.create_task(self._work())
+
+    async def reconcile(self, namespace: str) -> None:
+        """Look at one namespace once and write what differs from what should be."""
+        now = self._clock()
+        replicasets = await self._known("apps", "ReplicaSet", namespace, ReplicaSet)
+        pods = await self._known("", "Pod", namespace, Pod)
+        typed = [pod.typed for pod in pods]
+        for deployment in await self._known("apps", "Deployment", namespace, Deployment):
+            await self._decide(deployment.object, partial(plan_deployment, deployment, replicasets, typed, now=now))
+        for replicaset in await self._known("apps", "ReplicaSet", namespace, ReplicaSet):
+            await self._decide(replicaset.object, partial(plan_replicaset, replicaset, pods, now=now))
+        await self._endpoints(namespace)
+
+    async def _endpoints(self, namespace: str) -> None:
+        slices = managed_slices((await self._store.list("discovery.k8s.io", "EndpointSlice", namespace)).items)
+        pods = _by_label(await self._known("", "Pod", namespace, Pod))
+        for count, service in enumerate(await self._known("", "Service", namespace, Service)):
+            mine = slices.get(service.typed.metadata.name, [])
+            near = pods.get(next(iter(service.typed.spec.selected.items()), ("", "")), [])
+            seen = _versions([service.object, *(pod.object for pod in near), *mine])
+            if self._served.get(seen[0]) != seen:
+                plan = partial(plan_slices, service, [pod.typed for pod in near], mine)
+                if await self._decide(service.object, plan):
+                    self._served[seen[0]] = seen
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> bool:
+        """Decide and write for one object; its faults stop no other object. Return False when the store refused a write."""
+        metadata = about["metadata"]
+        try:
+            await carry_out(self._store, plan())
+            self._complaints.pop(metadata["uid"], None)
+        except (DecodeError, Invalid) as error:
+            await self._complain(about, str(error))
+        except Exception as error:  # a bug in one object must not stop the others
+            if reason := refusal(error):
+                self._refused.add(metadata["namespace"])
+                self._warn(about, str(reason))
+                return False
+            log.exception("%s %s", about["kind"], metadata["name"])
+        return True
+
+    def _warn(self, about: Object, reason: str) -> None:
+        """Log what the store refuses, once until that is another reason or it works again."""
+        if self._complaints.get(about["metadata"]["uid"]) != reason:
+            self._complaints[about["metadata"]["uid"]] = reason
+            log.warning("%s %s waits, and is tried again: %s", about["kind"], about["metadata"]["name"], reason)
+
+    async def _complain(self, about: Object, message: str) -> None:
+        uid = about["metadata"]["uid"]
+        if self._complaints.get(uid) != message:
+            self._complaints[uid] = message
+            await self._recorder.record(about, type="Warning", reason="Invalid", message=message)
+
+    async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[Known[T]]:
+        found = []
+        for obj in (await self._store.list(group, kind, namespace)).items:
+            try:
+                found.append(Known(obj, self._typed(obj, shape)))
+            except DecodeError as error:
+                await self._complain(obj, str(error))
+        return found
+
+    def _typed(self, obj: Object, shape: type[T]) -> T:
+        metadata = obj["metadata"]
+        version, typed = self._memo.get(metadata["uid"], ("", None))
+        if version != metadata["resourceVersion"] or not isinstance(typed, shape):
+            typed = read(obj, shape)
+            self._memo[metadata["uid"]] = (metadata["resourceVersion"], typed)
+        return typed
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            changed, self._changed = self._changed, set()
+            for namespace in sorted(changed):
+                await self.reconcile(namespace)
+            await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        while True:
+            since = self._store.revision
+            for kind in ("Service", "Pod"):
+                await self._mark_all("", kind)
+            await self._mark_all("apps", "Deployment")
+            await self._mark_all("apps", "ReplicaSet")
+            try:
+                async for change in self._store.watch(since):
+                    if change.key.kind in _KINDS:
+                        self._forget(change.type, change.object)
+                        self._mark([change.key.namespace])
+            except Gone:
+                continue
+
+    def _forget(self, type: str, obj: Object) -> None:
+        if type == "DELETED":
+            self._memo.pop(obj["metadata"]["uid"], None)
+            self._complaints.pop(obj["metadata"]["uid"], None)
+            self._served.pop(obj["metadata"]["uid"], None)
+
+    async def _remind(self) -> None:
+        while True:
+            await asyncio.sleep(_TIMED)
+            refused, self._refused = self._refused, set()
+            self._mark(refused)
+            for deployment in await self._known("apps", "Deployment", "", Deployment):
+                if not settled(deployment.typed):
+                    self._mark([deployment.typed.metadata.namespace])
+            for replicaset in await self._known("apps", "ReplicaSet", "", ReplicaSet):
+                status = replicaset.typed.status
+                if status.available_replicas < status.ready_replicas:
+                    self._mark([replicaset.typed.metadata.namespace])
+
+    async def _mark_all(self, group: str, kind: str) -> None:
+        self._mark(obj["metadata"]["namespace"] for obj in (await self._store.list(group, kind)).items)
+
+    def _mark(self, namespaces: Iterable[str]) -> None:
+        self._changed.update(namespaces)
+        if self._changed:
+            self._wake.set()
+
+
+def _by_label(pods: Iterable[Known[Pod]]) -> dict[tuple[str, str], list[Known[Pod]]]:
+    """Return the pods by each of their labels: what a selector may take is found by its first one."""
+    found: dict[tuple[str, str], list[Known[Pod]]] = {}
+    for pod in pods:
+        for label in pod.typed.metadata.labels.items():
+            found.setdefault(label, []).append(pod)
+    return found
+
+
+def _versions(objects: Sequence[Object]) -> tuple[str, ...]:
+    """Return the uid of the first object, and which version of what a decision was made on."""
+    versions = (f"{obj['metadata']['uid']} {obj['metadata']['resourceVersion']}" for obj in objects)
+    return (str(objects[0]["metadata"]["uid"]), *versions)

@@ -1,0 +1,109 @@
+"""A Deployment's status: the numbers and conditions that `kubectl rollout status` and `kubectl wait` read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.resources import times
+from headgate.resources.workloads import Condition, Deployment, ReplicaSet
+from headgate.standalone.controllers.rollout import bounds
+
+
+def deployment_status(
+    deployment: Deployment, replicasets: Sequence[ReplicaSet], current: ReplicaSet | None, *, now: float
+) -> dict[str, Any]:
+    """Return `status`. `replicasets` are all that the Deployment owns, `current` that of its template, if there is one."""
+    available = sum(one.status.available_replicas for one in replicasets)
+    wanted = deployment.spec.replicas
+    numbers = {
+        "replicas": sum(one.status.replicas for one in replicasets),
+        "updatedReplicas": current.status.replicas if current else 0,
+        "readyReplicas": sum(one.status.ready_replicas for one in replicasets),
+        "availableReplicas": available,
+        "unavailableReplicas": max(wanted - available, 0),
+    }
+    conditions = [_available(deployment, available), _progressing(deployment, current, numbers, now=now)]
+    return {
+        "observedGeneration": deployment.metadata.generation,
+        **{name: number for name, number in numbers.items() if number},
+        "conditions": [_written(one, deployment, moved=_moved(deployment, numbers), now=now) for one in conditions],
+    }
+
+
+def settled(deployment: Deployment) -> bool:
+    """Whether the last rollout is complete, so that time alone changes nothing."""
+    progressing = _condition(deployment, "Progressing")
+    return progressing is not None and progressing.reason in {"NewReplicaSetAvailable", "ProgressDeadlineExceeded"}
+
+
+def _available(deployment: Deployment, available: int) -> Condition:
+    _, least = bounds(deployment.spec.strategy, deployment.spec.replicas)
+    if deployment.spec.strategy.type == "Recreate":
+        least = deployment.spec.replicas
+    if available >= least:
+        message = "Deployment has minimum availability."
+        return Condition(type="Available", status="True", reason="MinimumReplicasAvailable", message=message)
+    message = "Deployment does not have minimum availability."
+    return Condition(type="Available", status="False", reason="MinimumReplicasUnavailable", message=message)
+
+
+def _progressing(
+    deployment: Deployment, current: ReplicaSet | None, numbers: dict[str, int], *, now: float
+) -> Condition:
+    name = f'ReplicaSet "{current.metadata.name}"' if current else "ReplicaSet"
+    if deployment.spec.paused:
+        message = "Deployment is paused"
+        return Condition(type="Progressing", status="Unknown", reason="DeploymentPaused", message=message)
+    if current and _complete(deployment, numbers):
+        message = f"{name} has successfully progressed."
+        return Condition(type="Progressing", status="True", reason="NewReplicaSetAvailable", message=message)
+    if _stuck(deployment, numbers, now=now):
+        message = f"{name} has timed out progressing."
+        return Condition(type="Progressing", status="False", reason="ProgressDeadlineExceeded", message=message)
+    message = f"{name} is progressing."
+    return Condition(type="Progressing", status="True", reason="ReplicaSetUpdated", message=message)
+
+
+def _complete(deployment: Deployment, numbers: dict[str, int]) -> bool:
+    wanted = deployment.spec.replicas
+    return numbers["updatedReplicas"] == numbers["replicas"] == numbers["availableReplicas"] == wanted
+
+
+def _stuck(deployment: Deployment, numbers: dict[str, int], *, now: float) -> bool:
+    """Whether nothing has moved for longer than the deadline."""
+    before = _condition(deployment, "Progressing")
+    if before is None or before.reason == "NewReplicaSetAvailable" or _moved(deployment, numbers):
+        return False
+    if before.reason == "ProgressDeadlineExceeded":
+        return True
+    return now - times.seconds(before.last_update_time) > deployment.spec.progress_deadline_seconds
+
+
+def _moved(deployment: Deployment, numbers: dict[str, int]) -> bool:
+    status = deployment.status
+    before = (status.updated_replicas, status.replicas, status.available_replicas)
+    return before != (numbers["updatedReplicas"], numbers["replicas"], numbers["availableReplicas"])
+
+
+def _condition(deployment: Deployment, type: str) -> Condition | None:
+    return next((condition for condition in deployment.status.conditions if condition.type == type), None)
+
+
+def _written(condition: Condition, deployment: Deployment, *, moved: bool, now: float) -> dict[str, str]:
+    """Return the condition as JSON; its times stay what they were when it says nothing new.
+
+    Progress is news: the deadline counts from the last time that a number moved.
+    """
+    before = _condition(deployment, condition.type)
+    stamp = times.timestamp(now)
+    said = (condition.status, condition.reason, condition.message)
+    same = before is not None and (before.status, before.reason, before.message) == said
+    same = same and not (moved and condition.type == "Progressing")
+    since = before.last_transition_time if before and before.status == condition.status else stamp
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastUpdateTime": before.last_update_time if before and same else stamp,
+        "lastTransitionTime": since,
+    }

@@ -1,0 +1,194 @@
+"""Deployment -> ReplicaSets, as Kubernetes' controller does it: one ReplicaSet a template, replaced step by step."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from headgate.admission.workload_rules import check_selector
+from headgate.manifests.applied import APPLIED_DIGEST, APPLIED_FROM
+from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
+from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
+from headgate.standalone.controllers.deployment_status import deployment_status
+from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+from headgate.standalone.controllers.rollout import Sizes, recreate, resize, roll
+
+HASH_LABEL = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+_NOT_COPIED = {REVISION, "kubectl.kubernetes.io/last-applied-configuration", APPLIED_FROM, APPLIED_DIGEST}
+_DESIRED = "deployment.kubernetes.io/desired-replicas"
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+_Owned: TypeAlias = Known[ReplicaSet]
+
+
+def plan_deployment(
+    known: Known[Deployment], replicasets: Sequence[Known[ReplicaSet]], pods: Sequence[Pod], *, now: float
+) -> list[Action]:
+    """Decide which ReplicaSets to adopt, make, scale and delete, and the status.
+
+    `replicasets` and `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
+    """
+    deployment, typed = known
+    if typed.metadata.deletion_timestamp:
+        return []
+    check_selector(typed)
+    orphans = [one for one in replicasets if _adoptable(typed, one.typed)]
+    if orphans:
+        return [_adopted(deployment, one) for one in orphans]
+    owned = _owned(typed, replicasets)
+    current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
+    if current is None and not typed.spec.paused:
+        return [*_begin(deployment, typed, owned, pods=pods), *_status(known, owned, current, now=now)]
+    old = [one for one in owned if one is not current]
+    actions = _steps(deployment, typed, current, old=old, pods=pods)
+    return [*actions, *_forget(typed, old), *_status(known, owned, current, now=now)]
+
+
+def template_hash(template: dict[str, Any]) -> str:
+    """Return the label value that tells the pods of one template from those of another."""
+    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
+    return "".join(_NAME_LETTERS[byte % len(_NAME_LETTERS)] for byte in digest[:10])
+
+
+def _adoptable(deployment: Deployment, replicaset: ReplicaSet) -> bool:
+    metadata = replicaset.metadata
+    free = not owner_uid(metadata) and not metadata.deletion_timestamp
+    return free and HASH_LABEL in metadata.labels and selects(deployment.spec.selector, metadata.labels)
+
+
+def _adopted(deployment: Object, one: _Owned) -> Update:
+    metadata = one.object["metadata"]
+    owners = [*(metadata.get("ownerReferences") or ()), reference(deployment)]
+    return Update({**one.object, "metadata": {**metadata, "ownerReferences": owners}})
+
+
+def _owned(deployment: Deployment, replicasets: Sequence[_Owned]) -> list[_Owned]:
+    mine = [
+        one
+        for one in replicasets
+        if owner_uid(one.typed.metadata) == deployment.metadata.uid and not one.typed.metadata.deletion_timestamp
+    ]
+    return sorted(mine, key=lambda one: (_revision(one), one.typed.metadata.name))
+
+
+def _revision(one: _Owned) -> int:
+    text = one.typed.metadata.annotations.get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _template(owner: Deployment | ReplicaSet) -> dict[str, Any]:
+    """Return the pod template without the label that a ReplicaSet adds."""
+    template = owner.spec.template
+    metadata = template.get("metadata") or {}
+    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != HASH_LABEL}
+    return {**template, "metadata": {**metadata, "labels": labels}}
+
+
+def _begin(deployment: Object, typed: Deployment, owned: Sequence[_Owned], *, pods: Sequence[Pod]) -> list[Action]:
+    """Make the ReplicaSet of a new template; with `Recreate`, only when every old pod has gone."""
+    if typed.spec.strategy.type == "Recreate" and owned:
+        return _scaled(owned, [0] * len(owned)) or (
+            [] if _any_pod(owned, pods) else [_new(deployment, typed, owned, 0)]
+        )
+    replicas = typed.spec.replicas if not owned else 0
+    return [_new(deployment, typed, owned, replicas)]
+
+
+def _new(deployment: Object, typed: Deployment, owned: Sequence[_Owned], replicas: int) -> Create:
+    digest = template_hash(_template(typed))
+    template = _template(typed)
+    labels = {**template["metadata"]["labels"], HASH_LABEL: digest}
+    selector = {**(deployment["spec"].get("selector") or {})}
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: digest}
+    revision = max((_revision(one) for one in owned), default=0) + 1
+    return Create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": f"{typed.metadata.name}-{digest}",
+                "namespace": typed.metadata.namespace,
+                "labels": labels,
+                "annotations": _annotations(typed, revision),
+                "ownerReferences": [reference(deployment)],
+            },
+            "spec": {
+                "replicas": replicas,
+                "minReadySeconds": typed.spec.min_ready_seconds,
+                "selector": selector,
+                "template": {**template, "metadata": {**template["metadata"], "labels": labels}},
+            },
+        }
+    )
+
+
+def _annotations(typed: Deployment, revision: int) -> dict[str, str]:
+    """Return what a ReplicaSet takes over from its Deployment: `kubectl rollout history` reads the change's cause."""
+    copied = {name: text for name, text in typed.metadata.annotations.items() if name not in _NOT_COPIED}
+    return {**copied, REVISION: str(revision), _DESIRED: str(typed.spec.replicas)}
+
+
+def _steps(
+    deployment: Object, typed: Deployment, current: _Owned | None, *, old: Sequence[_Owned], pods: Sequence[Pod]
+) -> list[Action]:
+    if current is None:  # paused, with a template that has no ReplicaSet yet: only the number may change
+        return _scaled(old, resize([one.typed.spec.replicas for one in old], typed.spec.replicas))
+    actions = _revise(deployment, typed, current, old)
+    if typed.spec.paused and old:
+        everyone = [*old, current]
+        return actions + _scaled(everyone, resize([one.typed.spec.replicas for one in everyone], typed.spec.replicas))
+    sizes = Sizes(
+        wanted=typed.spec.replicas,
+        new=current.typed.spec.replicas,
+        new_available=current.typed.status.available_replicas,
+        old=tuple(one.typed.spec.replicas for one in old),
+        old_available=tuple(one.typed.status.available_replicas for one in old),
+    )
+    if typed.spec.strategy.type == "Recreate":
+        new, rest = recreate(sizes, old_left=_any_pod(old, pods))
+    else:
+        new, rest = roll(sizes, typed.spec.strategy)
+    return actions + _scaled([current, *old], [new, *rest])
+
+
+def _revise(deployment: Object, typed: Deployment, current: _Owned, old: Sequence[_Owned]) -> list[Action]:
+    """Give the current ReplicaSet the highest revision, also after `kubectl rollout undo`, and note it above."""
+    highest = max((_revision(one) for one in old), default=0)
+    revision = _revision(current) if _revision(current) > highest else highest + 1
+    actions: list[Action] = []
+    annotations = {**typed.metadata.annotations, REVISION: str(revision)}
+    if annotations != typed.metadata.annotations:
+        actions.append(Update({**deployment, "metadata": {**deployment["metadata"], "annotations": annotations}}))
+    wanted = {**current.typed.metadata.annotations, **_annotations(typed, revision)}
+    if wanted != current.typed.metadata.annotations:
+        actions.append(Update({**current.object, "metadata": {**current.object["metadata"], "annotations": wanted}}))
+    return actions
+
+
+def _scaled(replicasets: Sequence[_Owned], sizes: Sequence[int]) -> list[Action]:
+    return [
+        Update({**one.object, "spec": {**one.object["spec"], "replicas": size}})
+        for one, size in zip(replicasets, sizes, strict=True)
+        if one.typed.spec.replicas != size
+    ]
+
+
+def _any_pod(replicasets: Sequence[_Owned], pods: Sequence[Pod]) -> bool:
+    uids = {one.typed.metadata.uid for one in replicasets}
+    return any(owner_uid(pod.metadata) in uids for pod in pods)
+
+
+def _forget(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
+    """Delete the oldest empty ReplicaSets beyond the history that is kept."""
+    empty = [one for one in old if not one.typed.spec.replicas and not one.typed.status.replicas]
+    surplus = len(empty) - typed.spec.revision_history_limit
+    return [Delete(key_of(one.object), one.typed.metadata.uid) for one in empty[: max(surplus, 0)]]
+
+
+def _status(known: Known[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float) -> list[Action]:
+    deployment = known.object
+    status = deployment_status(known.typed, [one.typed for one in owned], current.typed if current else None, now=now)
+    return [] if deployment.get("status") == status else [Update({**deployment, "status": status}, "status")]

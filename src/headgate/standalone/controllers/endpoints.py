@@ -1,0 +1,174 @@
+"""Service selectors and pod readiness -> EndpointSlices, as Kubernetes' controller makes them (R5, R37, R38).
+
+Only slices labelled as headgate's are touched: those written by hand, and Services without selector, are the user's.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.resources.core import Service, ServicePort
+from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
+from headgate.resources.workloads import Pod
+from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+
+SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+_HEADLESS = "service.kubernetes.io/headless"
+_MANAGER = "headgate"
+_LARGEST = 100  # endpoints of a slice, as in Kubernetes
+
+_Ports = tuple[tuple[str, int, str, str], ...]  # name, number, protocol, application protocol
+
+
+class _Group(NamedTuple):
+    """Pods on which a Service's ports are the same numbers."""
+
+    ports: _Ports
+    pods: list[Pod]
+
+
+def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
+    """Return the slices that this module wrote, by the name of their Service."""
+    found: dict[str, list[Object]] = {}
+    for one in slices:
+        if _label(one, MANAGED_BY) == _MANAGER:
+            found.setdefault(_label(one, SERVICE_NAME), []).append(one)
+    return found
+
+
+def plan_slices(known: Known[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
+    """Decide which slices of a Service to write.
+
+    `pods` are those of its namespace, in any order, `slices` its own `managed_slices`.
+    """
+    service, typed = known
+    if not typed.spec.selected or typed.metadata.deletion_timestamp:
+        return []
+    existing = {found["metadata"]["name"]: found for found in slices}
+    always = bool(service["spec"].get("publishNotReadyAddresses"))
+    actions: list[Action] = []
+    for group in _groups(typed, pods):
+        for name, members in _spread(service["metadata"]["name"], group, existing):
+            wanted = _slice(service, name, group.ports, [_endpoint(pod, always=always) for pod in members])
+            actions += _difference(wanted, existing.pop(name, None))
+    return [*actions, *(Delete(key_of(found), found["metadata"]["uid"]) for found in existing.values())]
+
+
+def _groups(service: Service, pods: Sequence[Pod]) -> list[_Group]:
+    selector = service.spec.selected.items()
+    groups: dict[_Ports, _Group] = {}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        if (
+            pod.status.pod_ip
+            and pod.status.phase not in {"Succeeded", "Failed"}
+            and selector <= pod.metadata.labels.items()
+        ):
+            ports = tuple(_resolved(service.spec.ports, pod))
+            groups.setdefault(ports, _Group(ports, [])).pods.append(pod)
+    return [groups[ports] for ports in sorted(groups)]
+
+
+def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int, str, str]]:
+    """Yield the ports that exist on this pod: a targetPort name is looked up among its containers' ports."""
+    for port in ports:
+        number = port.target_port or port.port
+        if isinstance(number, str):
+            number = _named_port(number, port.protocol, pod)
+        if number:
+            yield port.name, number, port.protocol, port.app_protocol
+
+
+def _named_port(name: str, protocol: str, pod: Pod) -> int:
+    for container in pod.spec.containers:
+        for port in container.ports or ():
+            if port.name == name and port.protocol == protocol:
+                return port.container_port
+    return 0
+
+
+def _spread(service: str, group: _Group, existing: Mapping[str, Object]) -> Iterator[tuple[str, list[Pod]]]:
+    """Yield the slices of a group; a pod stays in the slice that it is in, a new one goes where there is room."""
+    prefix = f"{service}-{hashlib.sha256(json.dumps(group.ports).encode()).hexdigest()[:5]}"
+    shelves: dict[int, list[Pod]] = {}
+    homes = {
+        uid: index
+        for index in range(len(group.pods) + len(existing))
+        for uid in _uids(existing.get(_numbered(prefix, index)))
+    }
+    for pod in group.pods:
+        if pod.metadata.uid in homes:
+            shelves.setdefault(homes[pod.metadata.uid], []).append(pod)
+    for pod in group.pods:
+        if pod.metadata.uid not in homes:
+            room = next(index for index in range(len(group.pods) + 1) if len(shelves.get(index, ())) < _LARGEST)
+            shelves.setdefault(room, []).append(pod)
+    for index, members in sorted(shelves.items()):
+        yield _numbered(prefix, index), sorted(members, key=lambda pod: pod.metadata.name)
+
+
+def _numbered(prefix: str, index: int) -> str:
+    return f"{prefix}-{index}" if index else prefix
+
+
+def _uids(found: Object | None) -> list[str]:
+    endpoints = (found or {}).get("endpoints") or ()
+    return [(endpoint.get("targetRef") or {}).get("uid", "") for endpoint in endpoints]
+
+
+def _endpoint(pod: Pod, *, always: bool) -> dict[str, Any]:
+    serving = pod.ready_since is not None
+    terminating = bool(pod.metadata.deletion_timestamp)
+    return {
+        "addresses": [pod.status.pod_ip],
+        "conditions": {
+            "ready": always or (serving and not terminating),
+            "serving": serving,
+            "terminating": terminating,
+        },
+        "nodeName": pod.spec.node_name,
+        "targetRef": {
+            "kind": "Pod",
+            "namespace": pod.metadata.namespace,
+            "name": pod.metadata.name,
+            "uid": pod.metadata.uid,
+        },
+    }
+
+
+def _slice(service: Object, name: str, ports: _Ports, endpoints: list[dict[str, Any]]) -> Object:
+    metadata = service["metadata"]
+    labels = {**(metadata.get("labels") or {}), SERVICE_NAME: metadata["name"], MANAGED_BY: _MANAGER}
+    if service["spec"].get("clusterIP") == "None":
+        labels[_HEADLESS] = ""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "ownerReferences": [reference(service)],
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [_port(*port) for port in ports],
+    }
+
+
+def _port(name: str, number: int, protocol: str, app_protocol: str) -> dict[str, Any]:
+    port = {"name": name, "port": number, "protocol": protocol}
+    return {**port, "appProtocol": app_protocol} if app_protocol else port
+
+
+def _difference(wanted: Object, old: Object | None) -> list[Action]:
+    if old is None:
+        return [Create(wanted)]
+    merged = {**wanted, "metadata": {**old["metadata"], **wanted["metadata"]}}
+    return [] if merged == old else [Update(merged)]
+
+
+def _label(obj: Object, name: str) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))

@@ -1,0 +1,118 @@
+"""What a cluster does for Gateways, on one machine: a class that is there from the start, and an address for each.
+
+The address is one of this machine's loopback addresses, told in `status.addresses`: the compiler reads it there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.errors import Conflict, DecodeError, Gone, NotFound
+from headgate.objects.ports import Store
+from headgate.resources.decode import read
+from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import api_version, key_of
+from headgate.standalone.addresses import Addresses, NoAddress
+
+CLASS_NAME = "headgate"
+_KINDS = frozenset({"GatewayClass", "Gateway"})
+
+
+async def ensure_class(store: Store) -> None:
+    """Create the GatewayClass `headgate` unless one of the name exists."""
+    try:
+        await store.get(Key(GROUP, "GatewayClass", "", CLASS_NAME))
+    except NotFound:
+        description = "Envoy on this machine, programmed by headgate."
+        await store.create(
+            {
+                "apiVersion": api_version(GROUP, "v1"),
+                "kind": "GatewayClass",
+                "metadata": {"name": CLASS_NAME},
+                "spec": {"controllerName": CONTROLLER, "description": description},
+            }
+        )
+
+
+class GatewayAddresses:
+    """Gives each Gateway of headgate's classes a loopback address of its own, and takes it back when it is gone."""
+
+    def __init__(self, store: Store, addresses: Addresses) -> None:
+        self._store = store
+        self._addresses = addresses
+        self._users: set[str] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            since = self._store.revision
+            await self.reconcile()
+            try:
+                async for change in self._store.watch(since):
+                    if change.key.group == GROUP and change.key.kind in _KINDS:
+                        await self.reconcile()
+            except Gone:
+                continue
+
+    async def reconcile(self) -> None:
+        """Look at all Gateways once; write the addresses that differ from what should be."""
+        classes = await self._classes()
+        present: set[str] = set()
+        for obj in (await self._store.list(GROUP, "Gateway")).items:
+            gateway = _typed(obj)
+            if gateway is not None and _is_ours(gateway.spec.gateway_class_name, classes):
+                user = str(key_of(obj))
+                present.add(user)
+                await self._tell(obj, self._address(user, gateway))
+        for user in self._users - present:
+            self._addresses.release(user)
+        self._users = present
+
+    async def _classes(self) -> Mapping[str, str]:
+        """Return the controllers of the classes, by name."""
+        objects = (await self._store.list(GROUP, "GatewayClass")).items
+        return {obj["metadata"]["name"]: _controller(obj) for obj in objects}
+
+    def _address(self, user: str, gateway: Gateway) -> str:
+        """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
+        asked = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
+        usable = [item for item in asked or [gateway.address] if self._addresses.covers(item, "services")]
+        free = [item for item in usable if self._addresses.user(item) in ("", user)]
+        try:
+            if free:
+                self._addresses.release(user)
+                return self._addresses.hold(user, free[0])
+            return "" if asked else self._addresses.take(user, "services")
+        except NoAddress:
+            return ""
+
+    async def _tell(self, obj: Object, address: str) -> None:
+        """Write `status.addresses` where it differs. One that changed meanwhile is looked at again with its change."""
+        status: Mapping[str, Any] = obj.get("status") or {}
+        given = [{"type": IP_ADDRESS, "value": address}] if address else []
+        if status.get("addresses", []) == given:
+            return
+        try:
+            await self._store.update({**obj, "status": {**status, "addresses": given}}, subresource="status")
+        except (Conflict, NotFound):
+            return
+
+
+def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
+    """Whether a class is headgate's: the first one is also when somebody deleted it."""
+    return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
+
+
+def _typed(obj: Object) -> Gateway | None:
+    """Return a Gateway; None for one that can't be read, which the compiler tells its user."""
+    try:
+        return read(obj, Gateway)
+    except DecodeError:
+        return None
+
+
+def _controller(obj: Object) -> str:
+    try:
+        return read(obj, GatewayClass).spec.controller_name
+    except DecodeError:
+        return ""

@@ -1,0 +1,74 @@
+"""What a controller decides: a list of writes. Deciding is pure; `carry_out` writes."""
+
+from collections.abc import Iterable
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from headgate.errors import AlreadyExists, Conflict, NotFound
+from headgate.objects.ports import Store
+from headgate.resources.meta import Key, Object
+
+T = TypeVar("T")
+
+
+class Known(NamedTuple, Generic[T]):
+    """An object whole, to be written back, and the fields that decisions need."""
+
+    object: Object
+    typed: T
+
+
+class Create(NamedTuple):
+    """Store a new object."""
+
+    object: Object
+
+
+class Update(NamedTuple):
+    """Replace an object, or only its status, if it is still the version that the decision was made on."""
+
+    object: Object
+    subresource: Literal["", "status"] = ""
+
+
+class Delete(NamedTuple):
+    """Delete an object, if it is still the same one."""
+
+    key: Key
+    uid: str
+
+
+Action: TypeAlias = Create | Update | Delete
+
+
+async def carry_out(store: Store, actions: Iterable[Action]) -> None:
+    """Write. What changed meanwhile is left alone: that change wakes the controller, which decides anew.
+
+    Raises Invalid when the store refuses an object.
+    """
+    for action in actions:
+        try:
+            await _write(store, action)
+        except (AlreadyExists, Conflict, NotFound):
+            continue
+
+
+async def _write(store: Store, action: Action) -> None:
+    match action:
+        case Create(obj):
+            await store.create(obj)
+        case Update(obj, subresource):
+            await store.update(obj, subresource=subresource)
+        case Delete(key, uid):
+            await store.delete(key, uid=uid)
+
+
+def reference(owner: Object) -> dict[str, object]:
+    """Return an ownerReference to the controller of a new object."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,120 @@
+"""ReplicaSet -> pods, as Kubernetes' controller does it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.admission.workload_rules import check_selector
+from headgate.resources import times
+from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
+from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
+from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def plan_replicaset(known: Known[ReplicaSet], pods: Sequence[Known[Pod]], *, now: float) -> list[Action]:
+    """Decide which pods to make, delete, adopt and release, and the status.
+
+    `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
+    """
+    replicaset, typed = known
+    if typed.metadata.deletion_timestamp:
+        return []
+    check_selector(typed)
+    mine = [pod for pod in pods if _owns(typed, pod.typed)]
+    active = [pod for pod in mine if pod.typed.active]
+    excess = len(active) - typed.spec.replicas
+    return [
+        *_claims(replicaset, typed, pods),
+        *(Create(new_pod(replicaset)) for _ in range(-excess)),
+        *(Delete(key_of(pod), pod["metadata"]["uid"]) for pod, _ in _first_to_go(active, now)[: max(excess, 0)]),
+        *(Delete(key_of(pod), status.metadata.uid) for pod, status in mine if _finished(status)),
+        *_status(replicaset, typed, [pod.typed for pod in active], now=now),
+    ]
+
+
+def available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
+    """Whether a pod has been ready for long enough to count."""
+    since = pod.ready_since
+    return pod.active and since is not None and now - since >= min_ready_seconds
+
+
+def new_pod(replicaset: Object) -> Object:
+    """Return the next pod of a ReplicaSet, to be named by the store."""
+    template = replicaset["spec"].get("template") or {}
+    metadata = template.get("metadata") or {}
+    kept: dict[str, Any] = {
+        name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **kept,
+            "generateName": f"{replicaset['metadata']['name']}-",
+            "namespace": replicaset["metadata"]["namespace"],
+            "ownerReferences": [reference(replicaset)],
+        },
+        "spec": template.get("spec") or {},
+    }
+
+
+def _owns(replicaset: ReplicaSet, pod: Pod) -> bool:
+    """Whether a pod is the ReplicaSet's, or is about to be because nobody else's it is."""
+    owner = owner_uid(pod.metadata)
+    mine = owner == replicaset.metadata.uid or (not owner and pod.active)
+    return mine and selects(replicaset.spec.selector, pod.metadata.labels)
+
+
+def _finished(pod: Pod) -> bool:
+    return not pod.active and not pod.metadata.deletion_timestamp
+
+
+def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[Known[Pod]]) -> list[Action]:
+    """Adopt what the selector takes and nobody owns; release what it no longer takes."""
+    actions: list[Action] = []
+    for obj, pod in pods:
+        owner, taken = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
+        references = obj["metadata"].get("ownerReferences") or []
+        if not owner and taken and pod.active:
+            actions.append(_with_owners(obj, [*references, reference(replicaset)]))
+        elif owner == typed.metadata.uid and not taken:
+            actions.append(_with_owners(obj, [item for item in references if item["uid"] != owner]))
+    return actions
+
+
+def _with_owners(obj: Object, references: Sequence[object]) -> Update:
+    return Update({**obj, "metadata": {**obj["metadata"], "ownerReferences": list(references)}})
+
+
+def _first_to_go(pods: Sequence[Known[Pod]], now: float) -> list[Known[Pod]]:
+    """Order as Kubernetes does: not placed, not running, not ready, cheap, ready for a short time, restarted, new."""
+
+    def order(known: Known[Pod]) -> tuple[Any, ...]:
+        pod = known.typed
+        cost = pod.metadata.annotations.get(_DELETION_COST, "0")
+        return (
+            bool(pod.spec.node_name),
+            pod.status.phase == "Running",
+            pod.ready_since is not None,
+            int(cost) if cost.lstrip("-").isdigit() else 0,
+            now - (pod.ready_since or now),
+            -max((status.restart_count for status in pod.status.container_statuses), default=0),
+            -times.seconds(pod.metadata.creation_timestamp),
+            pod.metadata.name,
+        )
+
+    return sorted(pods, key=order)
+
+
+def _status(replicaset: Object, typed: ReplicaSet, pods: Sequence[Pod], *, now: float) -> list[Action]:
+    template = ((typed.spec.template.get("metadata") or {}).get("labels") or {}).items()
+    status = {
+        "replicas": len(pods),
+        "fullyLabeledReplicas": sum(template <= pod.metadata.labels.items() for pod in pods),
+        "readyReplicas": sum(pod.ready_since is not None for pod in pods),
+        "availableReplicas": sum(available(pod, typed.spec.min_ready_seconds, now) for pod in pods),
+        "observedGeneration": typed.metadata.generation,
+    }
+    return [] if replicaset.get("status") == status else [Update({**replicaset, "status": status}, "status")]

@@ -1,0 +1,55 @@
+"""What headgate tells Prometheus, wired: the traffic's totals, its own health, and where they are read."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headgate.api.exposition import PATH, create_exposition, serve_exposition
+from headgate.latest import Latest
+from headgate.plane.machine import Machine
+from headgate.plane.places import Peek, Places
+from headgate.standalone.health import Health
+from headgate.standalone.instance import written
+from headgate.standalone.options import By
+from headgate.standalone.proxies.envoy import EnvoyState
+from headgate.telemetry.exposition import Family, traffic
+from headgate.telemetry.receiver import NOTES
+from headgate.telemetry.totals import Totals
+from headgate.telemetry.windows import Windows
+
+
+class Exposed(NamedTuple):
+    """Where numbers are read, and in which detail."""
+
+    listener: socket.socket
+    by: By = "workload"
+
+    @property
+    def url(self) -> str:
+        """What Prometheus is to scrape."""
+        return f"http://{written(self.listener)}{PATH}"
+
+
+def count(exposed: Exposed, windows: Windows, peek: Peek) -> Totals:
+    """Begin to count what is told; `peek` looks at an object."""
+    by_pod = exposed.by == "pod"
+    totals = Totals(Places(peek, by_pod=by_pod), by_pod=by_pod)
+    for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
+        totals.note(what, 0)
+    windows.count_in(totals)
+    return totals
+
+
+async def expose(exposed: Exposed, totals: Totals, machine: Machine, envoy: Latest[EnvoyState]) -> None:
+    """Tell it, until cancelled."""
+    health = Health(machine, envoy)
+
+    def numbers() -> Iterator[Family]:
+        yield from health.families()
+        yield from traffic(totals)
+
+    app = create_exposition(numbers, exposed.listener.getsockname()[0])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(health.run(), name="health")
+        tasks.create_task(serve_exposition(app, exposed.listener), name="exposition")

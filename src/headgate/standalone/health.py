@@ -1,0 +1,178 @@
+"""How the control plane itself is, as numbers for Prometheus: builds, proxies, certificates, the process."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from headgate import __version__
+from headgate.compiler.report import Compiled
+from headgate.errors import HeadgateError
+from headgate.identity.certificates import dates, read_certificates
+from headgate.latest import Latest
+from headgate.model.refs import PortRef
+from headgate.model.routing import Split
+from headgate.plane.machine import Machine
+from headgate.plane.timings import Timings
+from headgate.standalone.proxies.envoy import EnvoyState
+from headgate.telemetry.exposition import Family, Labels, Line
+
+_PROCESS = Path("/proc/self")
+_PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+_BEGAN = time.time()
+
+
+class Health:
+    """Looks at a machine and its gateway's Envoy; `run` measures how long it takes until proxies hold what is built."""
+
+    def __init__(self, machine: Machine, envoy: Latest[EnvoyState]) -> None:
+        self._machine = machine
+        self._envoy = envoy
+        self._pushes = Timings()
+
+    async def run(self) -> None:
+        """Measure, for ever."""
+        async for compiled in self._machine.loop.compiled.changes():
+            if compiled is not None and self._machine.fleet.connected():
+                began = time.monotonic()
+                await self._machine.in_force(compiled.revision)
+                self._pushes.add(time.monotonic() - began)
+
+    def families(self) -> Iterator[Family]:
+        """Yield all numbers, as they are now."""
+        yield Family("headgate_build_info", "gauge", "Which headgate this is.", [Line(1, (("version", __version__),))])
+        yield from self._builds()
+        yield from self._proxies()
+        yield from self._certificates()
+        yield from self._mesh()
+        yield from _process()
+
+    def _builds(self) -> Iterator[Family]:
+        loop, store = self._machine.loop, self._machine.store
+        compiled = loop.compiled.get()
+        text = "How long it took to compile all objects and to make every proxy's part."
+        yield Family("headgate_build_duration_seconds", "histogram", text, loop.builds.lines())
+        text = "How long it took from then on until every connected proxy held it, or had refused it."
+        yield Family("headgate_push_duration_seconds", "histogram", text, self._pushes.lines())
+        text = "Builds that failed because of a bug; the proxies keep the last one."
+        yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
+        text = "The newest revision of the objects, that which is read, and that which is built."
+        stages = {
+            "stored": store.revision,
+            "read": self._machine.feed.read.get(),
+            "built": compiled.revision if compiled else 0,
+        }
+        yield Family("headgate_revision", "gauge", text, _by("stage", stages))
+        text = "What there is to tell users about their objects, by reason."
+        reasons = Counter(finding.reason.value for finding in self._machine.findings())
+        yield Family("headgate_findings", "gauge", text, _by("reason", reasons))
+
+    def _proxies(self) -> Iterator[Family]:
+        fleet = self._machine.fleet
+        connected = fleet.connected()
+        settled = sum(proxy.settled() for proxy in connected)
+        states = {
+            "settled": settled,
+            "behind": len(connected) - settled,
+            "absent": len(fleet.proxies) - len(connected),
+        }
+        text = "Proxies that hold all that they should, that do not yet, and that have no stream."
+        yield Family("headgate_proxies", "gauge", text, _by("state", states))
+        text = "Resources that proxies refuse as they are now."
+        refusals = sum(1 for proxy in connected for _ in proxy.refusals())
+        yield Family("headgate_xds_resources_refused", "gauge", text, [Line(refusals)])
+        for what, text in (
+            ("streams", "Streams that proxies have opened."),
+            ("acks", "Responses that proxies took."),
+            ("nacks", "Responses that proxies refused."),
+            ("overdue", "Responses whose answer did not come in time."),
+        ):
+            yield Family(f"headgate_xds_{what}_total", "counter", text, [Line(fleet.counts[what])])
+        text = "How often the gateway's Envoy ended by itself and was started again."
+        yield Family("headgate_gateway_restarts_total", "counter", text, [Line(self._envoy.get().restarts)])
+
+    def _certificates(self) -> Iterator[Family]:
+        credentials = self._machine.loop.credentials
+        current = list(credentials.current.get().values())
+        yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
+        text = "Proxies that have no certificate, or an old one, because none could be issued."
+        yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
+        first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
+        text = "When the first of the proxies' certificates ends, seconds since the epoch."
+        yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(end) for end, _ in first])
+        text = "How long that certificate is valid in all; it should have been replaced at half of it."
+        yield Family("headgate_certificate_lifetime_seconds", "gauge", text, [Line(lifetime) for _, lifetime in first])
+        ends = [end for one in current[:1] if (end := _authority_expiry(one.roots))]
+        text = "When the first of the authorities that the mesh believes ends, seconds since the epoch."
+        yield Family("headgate_authority_expiry_timestamp_seconds", "gauge", text, map(Line, ends))
+
+    def _mesh(self) -> Iterator[Family]:
+        compiled = self._machine.loop.compiled.get()
+        workloads = compiled.mesh.workloads if compiled else ()
+        stages = Counter(workload.stage.value for workload in workloads)
+        text = "Pods with a proxy, by how far they are from plaintext to mutual TLS."
+        yield Family("headgate_mesh_pods", "gauge", text, _by("stage", stages))
+        text = "The share of requests that a backend should get by a split or a route, 0 to 1."
+        yield Family("headgate_backend_wanted_ratio", "gauge", text, _wanted(compiled))
+
+
+def _by(label: str, values: "dict[str, int] | Counter[str]") -> Iterable[Line]:
+    return [Line(value, ((label, name),)) for name, value in sorted(values.items())]
+
+
+def _wanted(compiled: Compiled | None) -> Iterator[Line]:
+    for table in compiled.mesh.tables if compiled else ():
+        for number, route in enumerate(table.routes):
+            if origin := route.origin:
+                name = f"{origin.kind}/{origin.namespace}/{origin.name}"
+                for backend, ratio in _ratios(route.split):
+                    yield Line(ratio, _share_labels(table.ref, backend, name, number))
+
+
+def _ratios(split: Split) -> Iterator[tuple[str, float]]:
+    """Yield the share of each backend; what is broken keeps its own, which fails."""
+    total = sum(target.weight for target in split.targets) + sum(one.weight for one in split.broken)
+    weights: Counter[str] = Counter()
+    for target in split.targets:
+        weights[target.ref.service] += target.weight
+    return ((backend, weight / total) for backend, weight in sorted(weights.items()) if total)
+
+
+def _share_labels(ref: PortRef, backend: str, route: str, rule: int) -> Labels:
+    namespace, _, service = ref.service.partition("/")
+    backend_namespace, _, backend_name = backend.partition("/")
+    return (
+        ("destination_service_name", service),
+        ("destination_service_namespace", namespace),
+        ("destination_port", str(ref.port)),
+        ("backend_name", backend_name),
+        ("backend_namespace", backend_namespace),
+        ("route", route),
+        ("rule", str(rule)),
+    )
+
+
+@lru_cache(10_000)
+def _validity(chain: str) -> tuple[float, float]:
+    return dates(read_certificates(chain, "a proxy's certificate")[0])
+
+
+@lru_cache(4)
+def _authority_expiry(roots: str) -> float | None:
+    try:
+        return min(dates(one)[1] for one in read_certificates(roots, "the mesh's authority"))
+    except HeadgateError:
+        return None
+
+
+def _process() -> Iterator[Family]:
+    resident = int((_PROCESS / "statm").read_text().split()[1]) * _PAGE
+    ticks = (_PROCESS / "stat").read_text().rpartition(")")[2].split()
+    processor = (int(ticks[11]) + int(ticks[12])) / _TICK
+    files = sum(1 for _ in (_PROCESS / "fd").iterdir())
+    yield Family("process_resident_memory_bytes", "gauge", "Memory that headgate uses.", [Line(resident)])
+    yield Family("process_cpu_seconds_total", "counter", "Processor time that headgate used.", [Line(processor)])
+    yield Family("process_open_fds", "gauge", "Open files of headgate.", [Line(files)])
+    yield Family("process_start_time_seconds", "gauge", "When headgate started.", [Line(_BEGAN)])

@@ -1,0 +1,205 @@
+"""The machine as a Node: what it has, and whether it takes new pods (`kubectl get nodes`, `cordon`, `drain`)."""
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import headgate
+from headgate.errors import Cause, Conflict, Gone, Invalid, NotFound
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Store
+from headgate.objects.rules import with_metadata
+from headgate.resources import times
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
+from headgate.standalone.addresses import POD_ADDRESSES
+
+NODE = "local"
+NODE_KEY = Key("", "Node", "", NODE)
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. To take new pods again: kubectl uncordon local"
+
+
+class Facts(NamedTuple):
+    """What a machine has, in bytes, and what runs on it."""
+
+    hostname: str
+    cpus: int
+    memory: int
+    storage: int
+    architecture: str
+    kernel: str
+    os_image: str
+    machine_id: str
+    boot_id: str
+
+
+def read_facts(state: Path) -> Facts:
+    """Look at this machine; `state` is where volumes and logs of pods are kept."""
+    disk = os.statvfs(state)
+    machine = platform.machine()
+    return Facts(
+        hostname=platform.node(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        storage=disk.f_blocks * disk.f_frsize,
+        architecture=_ARCHITECTURES.get(machine, machine),
+        kernel=platform.release(),
+        os_image=_os_image(),
+        machine_id=_line(Path("/etc/machine-id")),
+        boot_id=_line(Path("/proc/sys/kernel/random/boot_id")),
+    )
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        return platform.system()
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def new_node(facts: Facts) -> Object:
+    """Return the Node as it is created."""
+    labels = {
+        "kubernetes.io/hostname": NODE,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": facts.architecture,
+        "node-role.kubernetes.io/control-plane": "",
+    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}, "spec": {}}
+
+
+def node_status(facts: Facts, now: float) -> dict[str, Any]:
+    """Return the status of a Node that runs pods; `now` is in seconds."""
+    resources = {
+        "cpu": str(facts.cpus),
+        "memory": f"{facts.memory // 1024}Ki",
+        "ephemeral-storage": f"{facts.storage // 1024}Ki",
+        "pods": str(POD_ADDRESSES),
+    }
+    since = times.timestamp(now)
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "HeadgateReady",
+        "message": "headgate runs pods as processes of this machine",
+        "lastHeartbeatTime": since,
+        "lastTransitionTime": since,
+    }
+    return {
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [ready],
+        "addresses": [
+            {"type": "InternalIP", "address": "127.0.0.1"},
+            {"type": "Hostname", "address": facts.hostname},
+        ],
+        "nodeInfo": {
+            "architecture": facts.architecture,
+            "bootID": facts.boot_id,
+            "containerRuntimeVersion": f"headgate://{headgate.__version__}",
+            "kernelVersion": facts.kernel,
+            "kubeProxyVersion": headgate.KUBERNETES_VERSION,
+            "kubeletVersion": headgate.KUBERNETES_VERSION,
+            "machineID": facts.machine_id,
+            "operatingSystem": "linux",
+            "osImage": facts.os_image,
+            "systemUUID": facts.machine_id,
+        },
+    }
+
+
+def admit_nodes(new: Object, _old: Object | None) -> Object:
+    """Let only the Node of this machine into the store (type `store.base.Admit`). Raises Invalid."""
+    if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
+        raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE}"))
+    return new
+
+
+class MachineNode:
+    """Keeps the Node of this machine in the store, and holds new pods back while it is cordoned."""
+
+    def __init__(self, store: Store, recorder: EventRecorder, state: Path) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._state = state
+
+    async def ensure(self) -> None:
+        """Create the Node unless it exists, and write its status."""
+        facts = read_facts(self._state)
+        try:
+            node = await self._store.get(NODE_KEY)
+        except NotFound:
+            node = await self._store.create(new_node(facts))
+        try:
+            await self._store.update({**node, "status": node_status(facts, time.time())}, subresource="status")
+        except (Conflict, NotFound):  # a user changes it just now; the next change comes back here
+            return
+
+    async def run(self) -> None:
+        """Create the Node again whenever it is deleted, until cancelled."""
+        while True:
+            since = self._store.revision
+            try:
+                await self._store.get(NODE_KEY)
+                async for change in self._store.watch(since, kind="Node"):
+                    if change.type == "DELETED":
+                        await self.ensure()
+            except NotFound:
+                await self.ensure()
+            except Gone:
+                continue
+
+    async def is_cordoned(self) -> bool:
+        """Say whether the Node takes no new pods (`spec.unschedulable`)."""
+        try:
+            node = await self._store.get(NODE_KEY)
+        except NotFound:
+            return False
+        return bool((node.get("spec") or {}).get("unschedulable"))
+
+    async def hold_back(self, pod: Object) -> None:
+        """Say on a pod that it waits for the Node, and why."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": _UNSCHEDULABLE,
+            "lastTransitionTime": times.timestamp(time.time()),
+        }
+        status = {"phase": "Pending", "conditions": [condition], "qosClass": "BestEffort"}
+        latest = with_metadata(pod, resourceVersion=None)  # its status has one writer until it is placed
+        await self._store.update({**latest, "status": status}, subresource="status")
+        await self._recorder.record(pod, type="Warning", reason="FailedScheduling", message=_UNSCHEDULABLE)
+
+    async def placed(self, pod: Object) -> None:
+        """Wait until a pod that is held back may run. Raises NotFound when it is deleted first."""
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        while True:
+            since = self._store.revision
+            current = await self._store.get(key)
+            if current["metadata"]["uid"] != uid:
+                raise NotFound(f"{key} is another pod now")
+            if not await self.is_cordoned():
+                return
+            try:
+                async for change in self._store.watch(since):
+                    if change.key in (key, NODE_KEY):
+                        break
+            except Gone:
+                continue
+
+
+def is_bound(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod has its node already."""
+    return bool((pod.get("spec") or {}).get("nodeName"))

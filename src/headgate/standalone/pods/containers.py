@@ -1,0 +1,363 @@
+"""One container of a pod: started, probed, restarted with growing delays, and taken over after a crash of headgate."""
+
+import asyncio
+import contextlib
+import errno
+import re
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from headgate.private import write_private
+from headgate.resources.meta import Value
+from headgate.resources.process_identity import Identity
+from headgate.resources.workloads import Container
+from headgate.standalone.pods.environment import ConfigError
+from headgate.standalone.pods.health import Severity, watch_health
+from headgate.standalone.pods.logs import begin_log, says
+from headgate.standalone.pods.probes import Target, tcp_ports
+from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
+
+FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
+WELL_AFTER = 60.0  # seconds after which a run counts as well, and delays begin anew
+_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # as all languages' libraries have it
+_ANOTHER = "use another containerPort"
+_LOST = 255  # exit code of a process that ended while headgate was away
+
+
+class Ended(Value, frozen=True, kw_only=True):
+    """How a run ended; times in seconds since the epoch."""
+
+    exit_code: int
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    reason: str = "Error"
+    message: str = ""
+
+
+class ContainerState(Value, frozen=True, kw_only=True):
+    """What a container does now. It waits (for `reason`), runs (since `started_at`), or has `ended`."""
+
+    phase: Literal["waiting", "running", "terminated"] = "waiting"
+    reason: str = "ContainerCreating"
+    message: str = ""
+    pid: int = 0
+    started_at: float = 0.0
+    restarts: int = 0
+    ended: Ended | None = None  # the run that ended last
+    started: bool = False
+    ready: bool = False
+
+
+class Record(Value, frozen=True, kw_only=True):
+    """What the next headgate must know of a running container; one private file each."""
+
+    identity: Identity
+    address: str
+    restarts: int
+    started_at: float
+
+
+class Plan(NamedTuple):
+    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything.
+
+    `led` are ports of the pod that Services lead to and no container declares, and where a process is to listen for them.
+    """
+
+    container: Container
+    directory: Path
+    address: str
+    restart: str  # Always, OnFailure or Never
+    grace: float
+    advice: str = ""
+    led: Mapping[int, int] = MappingProxyType({})
+
+
+class Owner(Protocol):
+    """The pod, as its containers see it."""
+
+    async def prepare(self, container: Container) -> Launch:
+        """Return what to run now. Raises ConfigError."""
+
+    def changed(self) -> None:
+        """Take note that the state of a container is another one."""
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        """Tell the user."""
+
+
+def delay(failures: int) -> float:
+    """Return seconds to wait before the next start, after so many short runs on end."""
+    return min(FIRST_DELAY * 2.0 ** min(max(failures - 1, 0), 10), LONGEST_DELAY)
+
+
+def restarts(policy: str, exit_code: int) -> bool:
+    """Whether a container that ended with this code is started again."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def read_record(directory: Path) -> Record | None:
+    """Return what is known of a container's process; None when nothing is."""
+    try:
+        return msgspec.json.decode((directory / "run.json").read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+class ContainerRun:
+    """Keeps one container as its pod wants it, from `run` to `end`. `state` tells how it goes."""
+
+    def __init__(self, plan: Plan, owner: Owner) -> None:
+        self.state = ContainerState()
+        self.process: Process | None = None
+        self.adopted = False
+        self.plan = plan
+        self.owner = owner
+        self._failures = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None
+
+    async def recover(self, *, started: bool, ready: bool) -> None:
+        """Take over the process that an earlier headgate started, if it still runs at the same address.
+
+        What its probes said last holds until they say otherwise: a restart of headgate takes nobody out of service.
+        """
+        record = read_record(self.plan.directory)
+        if record is None:
+            return
+        process = adopt(record.identity)
+        if process and record.address != self.plan.address:
+            await process.end(self.plan.grace)
+            process = None
+        if process:
+            self.process, self.adopted = process, True
+            self._running(record, started=started, ready=ready)
+            return
+        ended = Ended(
+            exit_code=_LOST,
+            started_at=record.started_at,
+            finished_at=time.time(),
+            message="it ended while headgate was away",
+        )
+        self._set(ContainerState(reason="Restarting", restarts=record.restarts + 1, ended=ended))
+
+    async def run(self) -> int:
+        """Run until the container needs no restart; return its last exit code."""
+        if self.state.ended and not restarts(self.plan.restart, self.state.ended.exit_code):
+            self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
+            return self.state.ended.exit_code
+        while True:
+            process = self.process or await self._start()
+            if process:
+                code = await self._live(process)
+                if not restarts(self.plan.restart, code):
+                    return code
+            await self._wait()
+
+    async def end(self, grace: float) -> bool:
+        """End the process if there is one; whether it is gone."""
+        record = read_record(self.plan.directory)
+        process = self.process or (adopt(record.identity) if record else None)  # also one that was let go
+        gone = not process or await process.end(grace)
+        if gone:
+            self.process = None
+            self._record_path.unlink(missing_ok=True)
+            self._set(ContainerState(reason="Stopped", restarts=self.state.restarts, ended=self.state.ended))
+        return gone
+
+    def kill(self) -> None:
+        """End the process at once, also while `end` waits for it."""
+        if self.process:
+            self.process.signal(signal.SIGKILL)
+
+    def detach(self) -> None:
+        """Leave the process to the next headgate."""
+        if self.process:
+            self.process.detach()
+            self.process = None
+
+    @property
+    def _record_path(self) -> Path:
+        return self.plan.directory / "run.json"
+
+    async def _start(self) -> Process | None:
+        container, directory = self.plan.container, self.plan.directory
+        if not container.command:
+            await self._no_command()
+        try:
+            launch = await self.owner.prepare(container)
+            await self._check_ports()
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            process = spawn(launch, begin_log(directory))
+            record = self._recorded(process)
+        except ConfigError as error:
+            await self._refused("CreateContainerConfigError", str(error))
+            return None
+        except StartError as error:
+            await self._refused("RunContainerError", str(error))
+            return None
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            await self._refused("FailedBind" if taken else "CreateContainerError", str(error))
+            return None
+        self.process, self.adopted = process, False
+        self._running(record)
+        await self.owner.tell("Normal", "Started", f"Started container {container.name}")
+        return process
+
+    async def _no_command(self) -> None:
+        message = (
+            f"container {self.plan.container.name} has no command: local pods ignore the image, "
+            "write in spec.containers[].command what to run"
+        )
+        self._set(msgspec.structs.replace(self.state, reason="NoCommand", message=message))
+        await self.owner.tell("Warning", "NoCommand", message)
+        await asyncio.Event().wait()  # a pod's command never changes: nothing to try again
+
+    async def _refused(self, reason: str, message: str) -> None:
+        self._failures += 1
+        self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
+        await self.owner.tell("Warning", reason if reason == "FailedBind" else "Failed", message)
+
+    def _running(self, record: Record, *, started: bool = False, ready: bool = False) -> None:
+        self._set(
+            ContainerState(
+                phase="running",
+                reason="",
+                pid=record.identity.pid,
+                started_at=record.started_at,
+                restarts=record.restarts,
+                ended=self.state.ended,
+                started=started,
+                ready=ready,
+            )
+        )
+
+    async def _live(self, process: Process) -> int:
+        """Watch a process until it ends."""
+        probing = asyncio.create_task(self._health(process))
+        try:
+            code = await process.exited()
+        finally:
+            probing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await probing
+        self.process = None
+        self._record_path.unlink(missing_ok=True)
+        code = _LOST if code is None else code
+        now = time.time()
+        ended = Ended(
+            exit_code=code,
+            started_at=self.state.started_at,
+            finished_at=now,
+            reason="Error" if code else "Completed",
+            message=self._explained(code),
+        )
+        well = now - self.state.started_at >= WELL_AFTER
+        self._failures = 1 if well else self._failures + 1
+        count = self.state.restarts
+        self._set(ContainerState(phase="terminated", reason=ended.reason, restarts=count, ended=ended))
+        return code
+
+    async def _wait(self) -> None:
+        seconds = delay(self._failures)
+        name, before = self.plan.container.name, self.state
+        if before.phase == "terminated":
+            message = f"back-off {seconds:g}s restarting container {name}"
+            ended, count = before.ended, before.restarts + 1
+            self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count, ended=ended))
+            code, why = (ended.exit_code, ended.message) if ended else (0, "")
+            said = f"Back-off restarting container {name}: it ended with exit code {code}"
+            await self.owner.tell("Warning", "BackOff", f"{said}: {why}" if why else said)
+        await asyncio.sleep(seconds)
+
+    def _explained(self, code: int) -> str:
+        """Say why a process ended that took its sidecar's port for its own; empty for all else."""
+        if not (code and self.plan.advice and says(self.plan.directory, _IN_USE)):
+            return ""
+        return f"it says that an address is in use: {self.plan.advice}"
+
+    async def _check_ports(self) -> None:
+        """Refuse to start beside a stranger that listens on every address: it would get the pod's requests."""
+        for port in tcp_ports(self.plan.container):
+            try:
+                with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind((self.plan.address, port))
+            except PermissionError:
+                message = f"port {port} needs privilege to listen on: use a containerPort from 1024 on"
+                await self.owner.tell("Warning", "FailedBind", message)
+            except OSError as error:
+                remedy = "delete the pod, whose next one gets another port" if self.plan.advice else _ANOTHER
+                message = (
+                    f"port {port} of {self.plan.address} is taken, perhaps by a program that listens on 0.0.0.0:{port}: "
+                    f"stop it, or {remedy}"
+                )
+                raise OSError(error.errno, message) from error
+
+    async def _health(self, process: Process) -> None:
+        container = self.plan.container
+        try:
+            launch = await self.owner.prepare(container)
+        except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
+            launch = Launch(command=(), env={})
+        target = Target(container, self.plan.address, launch, self.plan.advice, self.plan.led)
+        await watch_health(target, _Patient(self, process))
+
+    def set_health(self, *, started: bool, ready: bool) -> None:
+        """Take note of what the probes say."""
+        self._set(msgspec.structs.replace(self.state, started=started, ready=ready))
+
+    def _set(self, state: ContainerState) -> None:
+        if state != self.state:
+            self.state = state
+            self.owner.changed()
+
+    def _recorded(self, process: Process) -> Record:
+        """Write down which process runs; one that can't be written down is killed. Raises OSError."""
+        record = Record(
+            identity=process.identity,
+            address=self.plan.address,
+            restarts=self.state.restarts,
+            started_at=time.time(),
+        )
+        try:
+            write_private(self._record_path, msgspec.json.encode(record))
+        except OSError:
+            process.signal(signal.SIGKILL)
+            raise
+        return record
+
+
+class _Patient:
+    """One run of a container, as its probes see it."""
+
+    def __init__(self, run: ContainerRun, process: Process) -> None:
+        self._run = run
+        self._process = process
+
+    @property
+    def started(self) -> bool:
+        return self._run.state.started
+
+    @property
+    def ready(self) -> bool:
+        return self._run.state.ready
+
+    def report(self, *, started: bool, ready: bool) -> None:
+        self._run.set_health(started=started, ready=ready)
+
+    async def unwell(self) -> None:
+        await self._process.end(self._run.plan.grace)
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        await self._run.owner.tell(type, reason, message)

@@ -1,0 +1,198 @@
+"""The environment, command line and paths of a container, from its pod. Pure."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from headgate.errors import HeadgateError
+from headgate.resources.meta import Object
+from headgate.resources.workloads import Container, EnvVar, KeyRef, Pod
+from headgate.standalone.node import NODE
+
+NO_PROXY = "localhost,127.0.0.1"
+"""What programs are told to ask for themselves, not through a proxy."""
+_VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+_KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+Sources = Mapping[tuple[str, str], Mapping[str, bytes]]
+"""Content of ConfigMaps and Secrets, by kind and name; one that does not exist is absent."""
+
+
+class ConfigError(HeadgateError):
+    """A container can't be configured: something that it names is missing. Told as CreateContainerConfigError."""
+
+
+class Mount(NamedTuple):
+    """A path in the container, and where its content is on this machine."""
+
+    path: str
+    real: str
+
+
+def content(obj: Object) -> dict[str, bytes]:
+    """Return the keys of a ConfigMap or Secret as bytes. Raises ConfigError for what is not base64."""
+    plain = {**(obj.get("data") or {}), **(obj.get("stringData") or {})}
+    if obj["kind"] == "ConfigMap":
+        return {key: str(text).encode() for key, text in plain.items()} | _decoded(obj, obj.get("binaryData") or {})
+    written = {key: str(text).encode() for key, text in (obj.get("stringData") or {}).items()}
+    return _decoded(obj, obj.get("data") or {}) | written
+
+
+def named_sources(pod: Pod) -> set[tuple[str, str]]:
+    """Return kind and name of every ConfigMap and Secret that a pod mentions."""
+    found: set[tuple[str, str]] = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for variable in container.env or ():
+            if variable.value_from and variable.value_from.config_map_key_ref:
+                found.add(("ConfigMap", variable.value_from.config_map_key_ref.name))
+            if variable.value_from and variable.value_from.secret_key_ref:
+                found.add(("Secret", variable.value_from.secret_key_ref.name))
+        for whole in container.env_from or ():
+            found.update({("ConfigMap", whole.config_map_ref.name)} if whole.config_map_ref else ())
+            found.update({("Secret", whole.secret_ref.name)} if whole.secret_ref else ())
+    for volume in pod.spec.volumes:
+        found.update({("ConfigMap", volume.config_map.name)} if volume.config_map else ())
+        found.update({("Secret", volume.secret.secret_name)} if volume.secret else ())
+    return found
+
+
+def given(pod: Pod, container: Container, address: str) -> dict[str, str]:
+    """Return what the local runtime tells every container: its ports, its pod's name and address."""
+    ports = container.ports or ()
+    variables = {port_variable(port.name): str(port.container_port) for port in ports if port.name}
+    if ports:
+        variables["PORT"] = str(ports[0].container_port)
+    return {
+        **variables,
+        "HOST": address,
+        "POD_IP": address,
+        "POD_NAME": pod.metadata.name,
+        "POD_NAMESPACE": pod.metadata.namespace,
+        "NODE_NAME": NODE,
+    }
+
+
+def port_variable(name: str) -> str:
+    """Return the variable that tells a process where to listen for its port of that name."""
+    return "PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def written(
+    pod: Pod, container: Container, *, address: str, sources: Sources, known: Mapping[str, str]
+) -> dict[str, str]:
+    """Return `envFrom` and `env` of a container, resolved; `$(NAME)` may name what is `known` or stands before it.
+
+    Raises ConfigError naming the missing object or key.
+    """
+    result = dict(_whole(container, sources))
+    for index, variable in enumerate(container.env or ()):
+        where = f"container {container.name}, env[{index}] ({variable.name})"
+        text = _value(pod, variable, address=address, sources=sources, where=where)
+        if text is not None:
+            result[variable.name] = expand(text, {**known, **result})
+    return result
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by its value as Kubernetes does: an unknown name stays, `$$` is a literal `$`."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = found.group(1)
+        return "$" if name is None else variables.get(name, found.group())
+
+    return _VARIABLE.sub(replace, text)
+
+
+def relocate(text: str, mounts: Sequence[Mount]) -> str:
+    """Replace a mount's path by where its content is, at the beginning of `text` or after its first `=`."""
+    head, equals, tail = text.partition("=")
+    if equals and not text.startswith("/"):
+        return head + equals + _relocated(tail, mounts)
+    return _relocated(text, mounts)
+
+
+def command_line(container: Container, variables: Mapping[str, str], mounts: Sequence[Mount]) -> tuple[str, ...]:
+    """Return the program and its arguments, expanded and relocated."""
+    words = (*(container.command or ()), *(container.args or ()))
+    return tuple(relocate(expand(word, variables), mounts) for word in words)
+
+
+def _relocated(path: str, mounts: Sequence[Mount]) -> str:
+    for mount in sorted(mounts, key=lambda mount: -len(mount.path)):  # a mount inside another one wins
+        prefix = mount.path.rstrip("/")
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return mount.real + path[len(prefix) :]
+    return path
+
+
+def _whole(container: Container, sources: Sources) -> Iterator[tuple[str, str]]:
+    for index, item in enumerate(container.env_from or ()):
+        for kind, reference in (("ConfigMap", item.config_map_ref), ("Secret", item.secret_ref)):
+            if reference is None:
+                continue
+            keys = sources.get((kind, reference.name))
+            if keys is None and not reference.optional:
+                where = f"container {container.name}, envFrom[{index}]"
+                raise ConfigError(f"{where}: there is no {kind} {reference.name!r}; create it or set optional: true")
+            for key, value in (keys or {}).items():
+                yield item.prefix + key, value.decode(errors="replace")
+
+
+def _value(pod: Pod, variable: EnvVar, *, address: str, sources: Sources, where: str) -> str | None:
+    source = variable.value_from
+    if source is None:
+        return variable.value
+    if source.field_ref:
+        return _field(pod, source.field_ref.field_path, address, where)
+    if source.config_map_key_ref:
+        return _key("ConfigMap", source.config_map_key_ref, sources, where)
+    if source.secret_key_ref:
+        return _key("Secret", source.secret_key_ref, sources, where)
+    raise ConfigError(
+        f"{where}: local pods know the sources fieldRef, configMapKeyRef and secretKeyRef; use one of them"
+    )
+
+
+def _key(kind: str, reference: KeyRef, sources: Sources, where: str) -> str | None:
+    keys = sources.get((kind, reference.name))
+    if keys is not None and reference.key in keys:
+        return keys[reference.key].decode(errors="replace")
+    if reference.optional:
+        return None
+    what = (
+        f"there is no {kind} {reference.name!r}"
+        if keys is None
+        else f"{kind} {reference.name!r} has no key {reference.key!r}"
+    )
+    raise ConfigError(f"{where}: {what}; add it or set optional: true")
+
+
+def _field(pod: Pod, path: str, address: str, where: str) -> str:
+    fields = {
+        "metadata.name": pod.metadata.name,
+        "metadata.namespace": pod.metadata.namespace,
+        "metadata.uid": pod.metadata.uid,
+        "spec.nodeName": NODE,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.podIP": address,
+        "status.podIPs": address,
+        "status.hostIP": "127.0.0.1",
+    }
+    if path in fields:
+        return fields[path]
+    if found := _KEYED.fullmatch(path):
+        keyed = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
+        return keyed.get(found[2], "")
+    raise ConfigError(
+        f"{where}: fieldPath {path!r} is not known; known are {', '.join(fields)}, metadata.labels['NAME']"
+    )
+
+
+def _decoded(obj: Object, data: Mapping[str, str]) -> dict[str, bytes]:
+    try:
+        return {key: base64.b64decode(text, validate=True) for key, text in data.items()}
+    except (binascii.Error, TypeError, ValueError) as error:
+        name = obj["metadata"]["name"]
+        raise ConfigError(f"{obj['kind']} {name!r} holds a value that is not base64: {error}; encode it") from error

@@ -1,0 +1,64 @@
+"""What a killed headgate left running: the processes on record in its state directory, found and ended.
+
+`headgate up` with the same state directory takes them over; this is for users who do not start it again.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headgate.standalone.pods.containers import read_record
+from headgate.standalone.pods.sidecars import DIRECTORY
+from headgate.standalone.processes import Process, adopt
+from headgate.standalone.proxies.envoy import RECORD, left_behind
+
+GRACE_S = 5.0  # between SIGTERM and SIGKILL, as for pods that nothing wants any more
+
+
+class Leftover(NamedTuple):
+    """A live process of an earlier headgate: what it is in words, and the file that it is on record in."""
+
+    name: str
+    process: Process
+    record: Path
+
+
+def containers(state: Path) -> Iterator[Leftover]:
+    """Yield the processes of containers that run."""
+    for pod in _pods(state):
+        for path in sorted(pod.glob("*/run.json")):
+            record = read_record(path.parent)
+            if record and (process := adopt(record.identity)):
+                yield Leftover(f"container {path.parent.name} of pod {_name(pod)}", process, path)
+
+
+def proxies(state: Path, gateway: str) -> Iterator[Leftover]:
+    """Yield the Envoys that run: sidecars, and the gateway, which has a directory of that name."""
+    known = [(pod / DIRECTORY, f"the sidecar of pod {_name(pod)}") for pod in _pods(state)]
+    for directory, name in (*known, (state / gateway, "the gateway")):
+        if process := left_behind(directory):
+            yield Leftover(name, process, directory / RECORD)
+
+
+async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
+    """End processes, all at once; return each with whether it is gone."""
+    every = list(found)
+    gone = await asyncio.gather(*(_end(item) for item in every))
+    return list(zip(every, gone, strict=True))
+
+
+async def _end(item: Leftover) -> bool:
+    gone = await item.process.end(GRACE_S)
+    if gone:
+        item.record.unlink(missing_ok=True)  # or the next start would count a crash
+    return gone
+
+
+def _pods(state: Path) -> list[Path]:
+    return sorted((state / "pods").glob("*_*_*"))
+
+
+def _name(pod: Path) -> str:
+    namespace, name, _ = pod.name.split("_")
+    return f"{namespace}/{name}"

@@ -1,0 +1,389 @@
+"""One pod: what a kubelet does for it, from the moment that it is placed here until its object is gone."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from headgate.admission.injection import EXPLICIT
+from headgate.errors import Conflict, DecodeError, NotFound
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Store
+from headgate.resources.core import Service
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Object
+from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
+from headgate.resources.process_identity import EXTERNAL, PROCESS, read_identity
+from headgate.resources.registry import key_of
+from headgate.resources.workloads import Container, Pod
+from headgate.standalone.node import NODE
+from headgate.standalone.pods import application_ports
+from headgate.standalone.pods.application_ports import ApplicationPorts, Numbers, variables
+from headgate.standalone.pods.containers import ContainerRun, ContainerState, Plan
+from headgate.standalone.pods.environment import (
+    Mount,
+    Sources,
+    command_line,
+    content,
+    given,
+    named_sources,
+    relocate,
+    written,
+)
+from headgate.standalone.pods.external import ExternalRun
+from headgate.standalone.pods.health import Severity
+from headgate.standalone.pods.logs import pod_directory
+from headgate.standalone.pods.sidecars import Sidecar, SidecarSite, proxy_variables
+from headgate.standalone.pods.status import SIDECAR_READY, Seen, pod_status
+from headgate.standalone.pods.volumes import materialise, mounts
+from headgate.standalone.processes import Launch, inherited
+
+FINALIZER = "headgate.dev/process"
+_VOLUMES = "_volumes"  # no container can have this name
+DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
+Unrouted = Callable[[str], Awaitable[None]]
+"""Returns when no proxy sends requests to an address any more."""
+
+
+class Site(NamedTuple):
+    """What all pods of a machine share. Without `sidecars` none has one, whatever is written on it."""
+
+    store: Store
+    recorder: EventRecorder
+    state: Path
+    unrouted: Unrouted
+    extra_env: Mapping[str, str]
+    ports: ApplicationPorts
+    sidecars: SidecarSite | None = None
+
+
+Run: TypeAlias = ContainerRun | ExternalRun
+
+
+class PodRun:
+    """Runs one pod. `see` gives it each newer object; `run` ends when the object is gone."""
+
+    def __init__(self, site: Site, pod: Object, address: str) -> None:
+        self.key = key_of(pod)
+        self.uid: str = pod["metadata"]["uid"]
+        self.address = address
+        self._site = site
+        self._pod = pod
+        self._typed = read(pod, Pod)
+        self._directory = pod_directory(site.state, self.key, self.uid)
+        self._leaving = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._dirty = asyncio.Event()
+        self._numbers: Numbers = {}
+        self.sidecar: Sidecar | None = None
+        if site.sidecars and self._annotation(SIDECAR) == EXPLICIT:
+            held = application_ports.read(self._typed.metadata)
+            self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed, held))
+            self.sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
+        self._external = self._annotation(PROCESS) == EXTERNAL
+        self._plan_runs()
+        self.see(pod)
+
+    def _plan_runs(self) -> None:
+        self._inits = [self._container(container) for container in self._typed.spec.init_containers]
+        self._containers: list[Run] = [self._run(container) for container in self._typed.spec.containers]
+
+    @property
+    def adopted(self) -> bool:
+        """Whether a process of an earlier headgate goes on in it."""
+        return any(one.adopted for one in self._everyone())
+
+    def see(self, pod: Object) -> None:
+        """Take note of a newer version of the object."""
+        if pod["metadata"].get("deletionTimestamp"):
+            self._leaving.set()
+        self._pod = pod
+        with contextlib.suppress(DecodeError):  # an edit that makes no sense changes nothing that runs
+            self._typed = read(pod, Pod)
+
+    def lose(self) -> None:
+        """Take note that the object is gone, without having asked first: what runs ends at once."""
+        self._gone.set()
+        self._leaving.set()
+
+    async def begin(self) -> None:
+        """Place the pod here, take over what still runs of it, and say so in its status."""
+        if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):  # else its processes know their ports
+            await self._take_led_ports()
+        await self._bind()
+        before = {status.name: status for status in self._typed.status.container_statuses}
+        if self.sidecar:
+            said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
+            await self.sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
+        for one in self._everyone():
+            said = before.get(one.plan.container.name)
+            await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
+        await self._write_status()
+
+    async def run(self) -> None:
+        """Run until the pod's object is gone. Cancelling leaves the processes running for the next headgate."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._typed.status.phase in {"Succeeded", "Failed"}:
+                await self._end_sidecar()
+                await self._leaving.wait()
+            else:
+                if self.sidecar:
+                    self.sidecar.begin(tasks)
+                await self._work()
+            await self._leave()
+
+    def detach(self) -> None:
+        """Stop watching the processes; they live on."""
+        for one in self._everyone():
+            one.detach()
+        if self.sidecar:
+            self.sidecar.detach()
+
+    async def end(self) -> list[str]:
+        """End all processes and keep the object; return what would not die, in words."""
+        grace = 0.0 if self._external else self._grace()  # that process is not ours to wait for
+        everyone = self._everyone()
+        results = await asyncio.gather(*(one.end(grace) for one in everyone))
+        await self._end_sidecar()
+        await self._write_status()
+        return [
+            f"pod {self.key.namespace}/{self.key.name}, container {one.plan.container.name}: "
+            f"process {one.state.pid} does not end even when killed"
+            for one, gone in zip(everyone, results, strict=True)
+            if not gone
+        ]
+
+    def running(self) -> list[str]:
+        """Name the processes of this pod that `end` still waits for."""
+        return [
+            f"pod {self.key.namespace}/{self.key.name} (container {one.plan.container.name}, process {one.state.pid})"
+            for one in self._everyone()
+            if isinstance(one, ContainerRun) and one.live
+        ]
+
+    def kill(self) -> None:
+        """End all processes at once, also while `end` waits for them."""
+        for one in self._everyone():
+            if isinstance(one, ContainerRun):
+                one.kill()
+
+    async def prepare(self, container: Container) -> Launch:
+        """Return what a container runs now, its volumes written. Raises ConfigError."""
+        sources = await self._sources()
+        volumes = materialise(self._typed, self._directory / _VOLUMES, sources)
+        found: list[Mount] = mounts(container, volumes)
+        base = {**inherited(os.environ), **self._site.extra_env, **self._told(container)}
+        own = written(self._typed, container, address=self.address, sources=sources, known=base)
+        env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
+        cwd = relocate(container.working_dir, found)
+        return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
+
+    def _told(self, container: Container) -> dict[str, str]:
+        """Return what the runtime tells a container; what its sidecar changes comes in between."""
+        own = variables(self._typed, container, self._numbers)
+        beside = own | proxy_variables(self.address) if self.sidecar else {}
+        return {**beside, **given(self._typed, container, self.address)}
+
+    def changed(self) -> None:
+        """Take note that a container's state is another one."""
+        self._dirty.set()
+
+    async def tell(self, type: Severity, reason: str, message: str) -> None:
+        """Write an Event about the pod, after the status that it explains."""
+        if self._dirty.is_set():
+            self._dirty.clear()
+            await self._write_status()
+        await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
+
+    def _run(self, container: Container) -> Run:
+        identity = read_identity(self._typed.metadata) if self._external else None
+        return ExternalRun(self._plan(container), self, identity) if identity else self._container(container)
+
+    def _container(self, container: Container) -> ContainerRun:
+        return ContainerRun(self._plan(container), self)
+
+    def _plan(self, container: Container) -> Plan:
+        policy = self._typed.spec.restart_policy
+        init = container in self._typed.spec.init_containers
+        restart = "OnFailure" if init and policy == "Always" else policy
+        runs = application_ports.behind(container, self._numbers)
+        advice = application_ports.advice(self._typed, runs, self._numbers)
+        led = application_ports.undeclared(self._typed, self._numbers) if container is self._listener() else {}
+        return Plan(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
+
+    def _listener(self) -> Container | None:
+        """Return the container that is to listen for undeclared ports: the first that declares none, else the first."""
+        containers = self._typed.spec.containers
+        return next((one for one in containers if not one.ports), containers[0] if containers else None)
+
+    def _annotation(self, name: str) -> str:
+        return self._typed.metadata.annotations.get(name, "")
+
+    def _everyone(self) -> list[Run]:
+        return [*self._inits, *self._containers]
+
+    def _grace(self) -> float:
+        return float(max(self._typed.spec.termination_grace_period_seconds, 0))
+
+    async def _work(self) -> None:
+        """Run the containers and write the status until the pod is to leave."""
+        async with asyncio.TaskGroup() as tasks:
+            reporting = tasks.create_task(self._report())
+            containers = tasks.create_task(self._run_containers())
+            await self._leaving.wait()
+            containers.cancel()
+            reporting.cancel()
+
+    async def _run_containers(self) -> None:
+        await self._run_to_the_end()
+        if self._external:
+            with contextlib.suppress(Conflict, NotFound):
+                await self._site.store.delete(self.key, uid=self.uid)
+        else:
+            await self._end_sidecar(patience=self._grace())
+
+    async def _run_to_the_end(self) -> None:
+        if not any(one.live for one in self._containers):
+            if self.sidecar:
+                await self.sidecar.up()
+                if not self._external and await self._take_led_ports():  # of Services that came meanwhile
+                    await self._bind()
+            for init in self._inits:
+                if await init.run():
+                    return
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._containers:
+                tasks.create_task(one.run())
+
+    async def _end_sidecar(self, *, patience: float = 0.0) -> None:
+        """End the sidecar, after its last report if it comes within `patience` seconds."""
+        if self.sidecar:
+            if patience > 0:
+                await self.sidecar.report(patience)
+            await self.sidecar.stop()
+
+    async def _report(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            await self._write_status()
+
+    async def _leave(self) -> None:
+        """End in the order that loses no request: out of the endpoints, out of the proxies, then the process."""
+        began = time.monotonic()
+        if not self._gone.is_set() and any(one.live for one in self._everyone()):
+            await self._write_status()
+            await self._until_unrouted(self._grace())
+        left = max(self._grace() - (time.monotonic() - began), 1.0)
+        await asyncio.gather(*(one.end(left) for one in self._everyone()))
+        # What the processes still had to say went through it, and is counted.
+        await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+        await self._release()
+
+    async def _until_unrouted(self, grace: float) -> None:
+        gone = asyncio.create_task(self._gone.wait())
+        drained = asyncio.create_task(self._drained())
+        done, waiting = await asyncio.wait({gone, drained}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _drained(self) -> None:
+        await self._site.unrouted(self.address)
+        await asyncio.sleep(DRAIN)
+
+    async def _sources(self) -> Sources:
+        found: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        for kind, name in named_sources(self._typed):
+            try:
+                found[kind, name] = content(await self._site.store.get(Key("", kind, self.key.namespace, name)))
+            except NotFound:
+                continue
+        return found
+
+    async def _bind(self) -> None:
+        """Write where the pod runs, and that its object must stay until its processes are gone."""
+        for _ in range(5):
+            pod = await self._fresh()
+            if pod is None or pod["metadata"].get("deletionTimestamp"):
+                return
+            bound = self._bound(pod)
+            if bound == pod:
+                return
+            try:
+                self.see(await self._site.store.update(bound))
+            except (Conflict, NotFound):
+                continue
+
+    async def _take_led_ports(self) -> bool:
+        """Let the sidecar take the ports that Services lead to now (D26); say whether there are more than before.
+
+        Call it while nothing of the pod runs: processes learn their ports when they start.
+        """
+        if not (self.sidecar and self._site.sidecars):
+            return False
+        found = (await self._site.store.list("", "Service", self.key.namespace)).items
+        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.sidecars.lowest_port)
+        ports = application_ports.captured(self._typed, (*self._numbers, *led))
+        if not set(ports) - set(self._numbers):
+            return False
+        self._numbers = self._site.ports.take(self.uid, ports)
+        self._plan_runs()
+        return True
+
+    def _bound(self, pod: Object) -> Object:
+        metadata = pod["metadata"]
+        finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
+        metadata = {**metadata, "finalizers": list(finalizers)}
+        if self._numbers:
+            text = application_ports.written(self._numbers)
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
+        return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE}}
+
+    async def _release(self) -> None:
+        """Let the object go."""
+        for _ in range(5):
+            pod = await self._fresh()
+            finalizers = (pod or {"metadata": {}})["metadata"].get("finalizers") or []
+            if pod is None or FINALIZER not in finalizers:
+                return
+            kept = [name for name in finalizers if name != FINALIZER]
+            try:
+                await self._site.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": kept}})
+            except (Conflict, NotFound):
+                continue
+
+    async def _write_status(self) -> None:
+        pod = await self._fresh()
+        if pod is None:
+            return
+        self.see(pod)
+        states: dict[str, ContainerState] = {one.plan.container.name: one.state for one in self._everyone()}
+        fault = self.sidecar.fault.get() if self.sidecar else None
+        status = pod_status(pod, self._typed, states, Seen(self.address, time.time(), fault))
+        try:
+            await self._site.store.update({**pod, "status": status}, subresource="status")
+        except Conflict:
+            self._dirty.set()
+        except NotFound:
+            return
+
+    async def _fresh(self) -> Object | None:
+        """Read the object; None when it is gone, or another one has its name."""
+        try:
+            pod = await self._site.store.get(self.key)
+        except NotFound:
+            return None
+        return pod if pod["metadata"]["uid"] == self.uid else None
+
+
+def _readable(services: Sequence[Object]) -> Iterator[Service]:
+    for service in services:
+        with contextlib.suppress(DecodeError):  # the compiler names it on the Service
+            yield read(service, Service)

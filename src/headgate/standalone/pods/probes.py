@@ -1,0 +1,172 @@
+"""Probes: asking a container whether it is well, as Kubernetes does (httpGet, tcpSocket, exec)."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.resources.workloads import Container, HttpGet, Probe
+from headgate.standalone.processes import Launch, start_fault
+
+_LONGEST_LINE = 4096  # bytes of an answer's first line
+
+
+class Target(NamedTuple):
+    """Whom to ask: the container, the address that it listens on, and how a command runs beside it.
+
+    `advice` is what the process must do because of its sidecar, when it can't be reached. `led` are undeclared ports that
+    Services lead to, and where a process is to listen for them.
+    """
+
+    container: Container
+    address: str
+    launch: Launch
+    advice: str = ""
+    led: Mapping[int, int] = MappingProxyType({})
+
+
+class Tally:
+    """Turns single results into a verdict that changes only after as many equal results on end as the probe asks."""
+
+    def __init__(self, probe: Probe, *, well: bool) -> None:
+        self.well = well
+        self._thresholds = {True: probe.success_threshold, False: probe.failure_threshold}
+        self._run = 0
+
+    def add(self, *, well: bool) -> bool:
+        """Count one result and return the verdict."""
+        self._run = 0 if well == self.well else self._run + 1
+        if self._run >= self._thresholds[well]:
+            self.well, self._run = well, 0
+        return self.well
+
+
+async def ask(probe: Probe, target: Target) -> str:
+    """Ask once. Return what is wrong, in words; empty when the container is well."""
+    try:
+        async with asyncio.timeout(max(probe.timeout_seconds, 1)):
+            return await _ask(probe, target)
+    except TimeoutError:
+        return f"no answer within {max(probe.timeout_seconds, 1)} s"
+    except OSError as error:
+        return str(error.strerror or error)
+    except ValueError as error:
+        return str(error)
+
+
+async def listens(address: str, port: int) -> bool:
+    """Whether something accepts TCP connections there."""
+    try:
+        async with asyncio.timeout(1):
+            _, writer = await asyncio.open_connection(address, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def tcp_ports(container: Container) -> list[int]:
+    """Return the TCP ports that a container declares."""
+    return [port.container_port for port in container.ports or () if port.protocol == "TCP"]
+
+
+async def _ask(probe: Probe, target: Target) -> str:
+    if probe.http_get:
+        return await _http(probe.http_get, target)
+    if probe.tcp_socket:
+        host = probe.tcp_socket.host or target.address
+        port = _port(probe.tcp_socket.port, target.container)
+        return "" if await listens(host, port) else f"nothing accepts connections on {host}:{port}"
+    if probe.exec:
+        return await _run(probe.exec.command, target.launch)
+    raise ValueError("local pods know the probes httpGet, tcpSocket and exec; use one of them")
+
+
+async def _http(get: HttpGet, target: Target) -> str:
+    host, port = get.host or target.address, _port(get.port, target.container)
+    reader, writer = await asyncio.open_connection(host, port, ssl=_unverified() if get.scheme == "HTTPS" else None)
+    try:
+        writer.write(_request(get, host, port))
+        await writer.drain()
+        line = await reader.readuntil(b"\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return "the answer is not HTTP"
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    return _verdict(line[:_LONGEST_LINE])
+
+
+def _verdict(line: bytes) -> str:
+    words = line.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        return "the answer is not HTTP"
+    status = int(words[1])
+    return "" if 200 <= status < 400 else f"HTTP status {status}"
+
+
+def _request(get: HttpGet, host: str, port: int) -> bytes:
+    given = {header.name.lower() for header in get.http_headers}
+    default = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/headgate", "Accept": "*/*", "Connection": "close"}
+    headers = [f"{name}: {value}" for name, value in default.items() if name.lower() not in given]
+    headers += [f"{header.name}: {header.value}" for header in get.http_headers]
+    path = get.path if get.path.startswith("/") else f"/{get.path}"
+    lines = [f"GET {path} HTTP/1.1", *headers]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("httpGet: path and headers must be single lines")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _unverified() -> ssl.SSLContext:
+    """Kubernetes does not verify a probe's certificate either: the probe asks for health, not for identity."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _port(port: int | str, container: Container) -> int:
+    if isinstance(port, int):
+        return port
+    if port.isdigit():
+        return int(port)
+    named: Iterable[int] = (found.container_port for found in container.ports or () if found.name == port)
+    number = next(iter(named), 0)
+    if not number:
+        raise ValueError(f"container {container.name} has no port named {port!r}; add it to ports")
+    return number
+
+
+async def _run(command: tuple[str, ...], launch: Launch) -> str:
+    if not command:
+        raise ValueError("exec: command is empty")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=launch.env,
+            cwd=Path(launch.cwd) if launch.cwd else None,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:  # too slow, or no longer wanted
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise
+    return "" if code == 0 else f"{command[0]} ended with exit code {code}"

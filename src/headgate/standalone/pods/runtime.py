@@ -1,0 +1,256 @@
+"""The local runtime: everything that a cluster does for Deployments, Pods and Services, on one machine.
+
+Processes survive headgate: when `run` is cancelled or headgate is killed they go on, and the next runtime with the
+same state directory takes them over. `stop` ends them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from headgate.admission.workload_rules import workload_causes
+from headgate.errors import DecodeError, Gone, NotFound, refusal
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Store
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Object
+from headgate.resources.workloads import Pod
+from headgate.standalone.addresses import Addresses, NoAddress
+from headgate.standalone.controllers.controllers import Controllers
+from headgate.standalone.node import NODE, MachineNode, is_bound
+from headgate.standalone.pods import application_ports
+from headgate.standalone.pods.application_ports import ApplicationPorts
+from headgate.standalone.pods.containers import Record, read_record
+from headgate.standalone.pods.logs import Logs, rotate_logs
+from headgate.standalone.pods.pod import PodRun, Site, Unrouted
+from headgate.standalone.pods.sidecars import DIRECTORY, SidecarSite, node_id
+from headgate.standalone.processes import adopt
+from headgate.standalone.proxies.admin import Admin
+from headgate.standalone.proxies.envoy import EnvoyState, left_behind
+
+log = logging.getLogger(__name__)
+COMPONENT = "headgate-local"
+_ROTATE = 10.0  # seconds between looks at the size of logs
+_AGAIN = 5.0  # seconds before a pod that met a bug is tried again
+_ORPHAN_GRACE = 5.0  # seconds for a process that nobody wants any more
+
+
+async def _nobody_routes(_address: str) -> None:
+    """Stand in for the proxies where there are none."""
+
+
+class LocalRuntime:
+    """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
+
+    def __init__(
+        self,
+        store: Store,
+        state_dir: Path,
+        addresses: Addresses,
+        *,
+        unrouted: Unrouted = _nobody_routes,
+        extra_env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`unrouted` returns when no proxy uses an address; `extra_env` is given to every container."""
+        recorder = EventRecorder(store, COMPONENT)
+        self.logs = Logs(state_dir)
+        self._store = store
+        self._state = state_dir
+        self._addresses = addresses
+        self._ports = ApplicationPorts()
+        self._site = Site(store, recorder, state_dir, unrouted, dict(extra_env or {}), self._ports)
+        self._controllers = Controllers(store, recorder)
+        self._node = MachineNode(store, recorder, state_dir)
+        self._runs: dict[str, PodRun] = {}
+        self._pods: dict[str, asyncio.Task[None]] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def give_sidecars(self, site: SidecarSite) -> None:
+        """Run the sidecars of the pods that are to have one. Call it before `run`."""
+        self._site = self._site._replace(sidecars=site)
+
+    def admins(self) -> Mapping[str, Admin]:
+        """Return the admin interface of each sidecar, by node id."""
+        return {node_id(run.key): run.sidecar.admin for run in self._runs.values() if run.sidecar}
+
+    def sidecars(self) -> Mapping[str, EnvoyState]:
+        """Return the state of each sidecar's process, by node id."""
+        return {node_id(run.key): run.sidecar.process.get() for run in self._runs.values() if run.sidecar}
+
+    def pods(self) -> Mapping[str, bool]:
+        """Return the pods by uid, each with whether a process of an earlier headgate goes on in it."""
+        return {uid: run.adopted for uid, run in self._runs.items()}
+
+    async def run(self) -> None:
+        """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""
+        self._work = asyncio.create_task(self._run(), name="local runtime")
+        try:
+            await asyncio.wait([self._work])
+        finally:
+            self._work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._work
+            if not self._stopping:
+                for run in self._runs.values():
+                    run.detach()
+
+    async def stop(self) -> list[str]:
+        """End everything that was started, all at once; return what would not die, in words."""
+        self._stopping = True
+        if self._work:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        results = await asyncio.gather(*(run.end() for run in self._runs.values()))
+        return [line for result in results for line in result]
+
+    def running(self) -> list[str]:
+        """Name the processes that run, by pod: those that `stop` still waits for."""
+        return sorted(name for run in self._runs.values() for name in run.running())
+
+    def kill(self) -> None:
+        """End all processes at once, also while `stop` waits for them."""
+        for run in self._runs.values():
+            run.kill()
+
+    async def _run(self) -> None:
+        (self._state / "pods").mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._node.ensure()
+        since = self._store.revision
+        pods = [pod for pod in (await self._store.list("", "Pod")).items if _mine(pod)]
+        await self._clean({pod["metadata"]["uid"] for pod in pods})
+        self._hold(pods)
+        async with asyncio.TaskGroup() as tasks:
+            # Statuses from before a restart are put right before the controllers believe them.
+            settled = [self._place(pod, tasks) for pod in pods]
+            await asyncio.gather(*(event.wait() for event in settled))
+            tasks.create_task(self._controllers.run())
+            tasks.create_task(self._rotate())
+            tasks.create_task(self._node.run())
+            tasks.create_task(self._watch(since, tasks))
+
+    async def _clean(self, wanted: set[str]) -> None:
+        """End what runs of pods that no longer exist, and remove their files."""
+        unwanted = [path for path in (self._state / "pods").iterdir() if path.name.rpartition("_")[2] not in wanted]
+        await asyncio.gather(*(self._remove(directory) for directory in unwanted))
+
+    async def _remove(self, directory: Path) -> None:
+        processes = [left_behind(directory / DIRECTORY), *(adopt(record.identity) for record in _records(directory))]
+        await asyncio.gather(*(process.end(_ORPHAN_GRACE) for process in processes if process))
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    def _hold(self, pods: list[Object]) -> None:
+        """Give pods the addresses and ports that they had; an address outside the range, or taken, gets another."""
+        for pod in pods:
+            with contextlib.suppress(DecodeError):  # told when the pod is tried
+                self._ports.hold(pod["metadata"]["uid"], application_ports.read(read(pod, Pod).metadata))
+            address = (pod.get("status") or {}).get("podIP", "")
+            if self._addresses.covers(address, "pods"):
+                with contextlib.suppress(NoAddress):
+                    self._addresses.hold(_user(pod), address)
+
+    def _place(self, pod: Object, tasks: asyncio.TaskGroup) -> asyncio.Event:
+        """Start a pod; return what is set when its status says what is true."""
+        settled = asyncio.Event()
+        uid = pod["metadata"]["uid"]
+        self._pods[uid] = tasks.create_task(self._keep(pod, settled), name=f"pod {pod['metadata']['name']}")
+        return settled
+
+    async def _keep(self, pod: Object, settled: asyncio.Event) -> None:
+        """Run a pod to its end; a bug in one never stops the others."""
+        uid = pod["metadata"]["uid"]
+        while not await self._attempt(pod, settled):
+            if uid in self._runs:
+                self._runs.pop(uid).detach()
+            await asyncio.sleep(_AGAIN)
+        self._runs.pop(uid, None)
+        self._pods.pop(uid, None)
+        self._addresses.release(_user(pod))
+        self._ports.release(uid)
+
+    async def _attempt(self, pod: Object, settled: asyncio.Event) -> bool:
+        uid = pod["metadata"]["uid"]
+        try:
+            if not is_bound(pod) and await self._node.is_cordoned():
+                await self._node.hold_back(pod)
+                settled.set()
+                await self._node.placed(pod)
+            address = self._addresses.take(_user(pod), "pods")
+            current = await self._store.get(_key(pod))
+            if current["metadata"]["uid"] != uid:
+                return True
+            if causes := tuple(workload_causes(current)):
+                raise DecodeError(*causes)  # noqa: TRY301 - told below as every other mistake of the user
+            run = self._runs[uid] = PodRun(self._site, current, address)
+            await run.begin()
+            settled.set()
+            await run.run()
+        except NotFound:
+            return True
+        except (DecodeError, NoAddress) as error:
+            await self._site.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
+            return False
+        except Exception as error:  # a bug in one pod must not stop the others
+            if (reason := refusal(error)) is None:
+                log.exception("pod %s", pod["metadata"]["name"])
+            else:
+                log.warning("pod %s is tried again in %g s: %s", pod["metadata"]["name"], _AGAIN, reason)
+            return False
+        else:
+            return True
+        finally:
+            settled.set()
+
+    async def _watch(self, since: int, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                async for change in self._store.watch(since):
+                    if change.key.kind == "Pod":
+                        self._see(change.type, change.object, tasks)
+            except Gone:
+                since = self._store.revision
+                await self._relist(tasks)
+
+    async def _relist(self, tasks: asyncio.TaskGroup) -> None:
+        pods = (await self._store.list("", "Pod")).items
+        for pod in pods:
+            self._see("MODIFIED", pod, tasks)
+        present = {pod["metadata"]["uid"] for pod in pods}
+        for uid, run in self._runs.items():
+            if uid not in present:
+                run.lose()
+
+    def _see(self, type: str, pod: Object, tasks: asyncio.TaskGroup) -> None:
+        uid = pod["metadata"]["uid"]
+        run = self._runs.get(uid)
+        if run and type == "DELETED":
+            run.lose()
+        elif run:
+            run.see(pod)
+        elif type != "DELETED" and uid not in self._pods and _mine(pod):
+            self._place(pod, tasks)
+
+    async def _rotate(self) -> None:
+        while True:
+            await asyncio.to_thread(rotate_logs, self._state)
+            await asyncio.sleep(_ROTATE)
+
+
+def _records(pod: Path) -> list[Record]:
+    found = (read_record(path.parent) for path in pod.glob("*/run.json"))
+    return [record for record in found if record]
+
+
+def _mine(pod: Object) -> bool:
+    return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE)
+
+
+def _user(pod: Object) -> str:
+    return f"Pod {pod['metadata']['uid']}"
+
+
+def _key(pod: Object) -> Key:
+    return Key("", "Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])

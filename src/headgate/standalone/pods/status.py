@@ -1,0 +1,145 @@
+"""A pod's status: phase, conditions and containers as Kubernetes writes them, from what its containers do. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.resources import times
+from headgate.resources.meta import Object
+from headgate.resources.workloads import Container, Pod
+from headgate.standalone.pods.containers import ContainerState, Ended
+
+States = Mapping[str, ContainerState]
+Fact = tuple[str, bool, tuple[str, str]]
+"""A condition: its type, whether it holds, and reason and message for when it does not."""
+SIDECAR_READY = "headgate.dev/SidecarReady"
+"""The condition of pods with a sidecar that says whether it serves."""
+
+
+class Seen(NamedTuple):
+    """What is known of a pod besides its containers.
+
+    `now` is in seconds; `sidecar` says why its sidecar does not serve, empty while it does, None without one.
+    """
+
+    address: str
+    now: float
+    sidecar: str | None = None
+
+
+def pod_status(pod: Object, typed: Pod, states: States, seen: Seen) -> dict[str, Any]:
+    """Return `status` of a pod. `states` holds its containers and init containers by name."""
+    before = pod.get("status") or {}
+    phase = pod_phase(typed, states)
+    return {
+        "phase": phase,
+        "conditions": _conditions(typed, states, phase=phase, seen=seen),
+        "hostIP": "127.0.0.1",
+        "podIP": seen.address,
+        "podIPs": [{"ip": seen.address}],
+        "startTime": before.get("startTime") or times.timestamp(seen.now),
+        **_containers("initContainerStatuses", typed.spec.init_containers, states),
+        **_containers("containerStatuses", typed.spec.containers, states),
+        "qosClass": "BestEffort",
+    }
+
+
+def pod_phase(pod: Pod, states: States) -> str:
+    """Return the phase: Pending until every container has started once, then what they make of it."""
+    mine = [states.get(container.name, ContainerState()) for container in pod.spec.containers]
+    inits = [states.get(container.name, ContainerState()) for container in pod.spec.init_containers]
+    if any(_failed(state, pod) for state in inits):
+        return "Failed"
+    if any(state.phase == "waiting" and state.ended is None for state in mine) or not mine:
+        return "Pending"
+    if any(state.phase != "terminated" for state in mine) or pod.spec.restart_policy == "Always":
+        return "Running"
+    if all(state.ended and state.ended.exit_code == 0 for state in mine):
+        return "Succeeded"
+    return "Failed" if pod.spec.restart_policy == "Never" else "Running"
+
+
+def _failed(state: ContainerState, pod: Pod) -> bool:
+    """Whether an init container has failed for good."""
+    ended = state.phase == "terminated" and state.ended is not None and state.ended.exit_code != 0
+    return ended and pod.spec.restart_policy == "Never"
+
+
+def _conditions(pod: Pod, states: States, *, phase: str, seen: Seen) -> list[dict[str, str]]:
+    since = {condition.type: condition for condition in pod.status.conditions}
+    result = []
+    for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):
+        status, old = str(holds), since.get(type)
+        changed = old.last_transition_time if old and old.status == status else times.timestamp(seen.now)
+        told = {} if holds else {"reason": reason, "message": message}
+        fact = {"type": type, "status": status, **told, "lastTransitionTime": changed}
+        result.append({name: text for name, text in fact.items() if text})
+    return result
+
+
+def _facts(pod: Pod, states: States, *, phase: str, sidecar: str | None) -> Iterator[Fact]:
+    unready = _names(pod.spec.containers, states, lambda state: not state.ready)
+    uninitialised = _names(pod.spec.init_containers, states, lambda state: not _completed(state))
+    finished = phase in {"Succeeded", "Failed"}
+    waiting = _fault("ContainersNotReady", "containers with unready status", unready)
+    if finished:
+        waiting = ("PodCompleted", "") if phase == "Succeeded" else ("PodFailed", "")
+    done = not uninitialised
+    yield "Initialized", done, _fault("ContainersNotInitialized", "containers with incomplete status", uninitialised)
+    serve = not unready and not finished
+    without = ("SidecarNotReady", f"the pod's sidecar does not serve: {sidecar}")
+    yield "Ready", serve and not sidecar, without if serve else waiting
+    yield "ContainersReady", serve, waiting
+    yield "PodScheduled", True, ("", "")
+    if sidecar is not None:
+        yield SIDECAR_READY, not sidecar, ("SidecarNotReady", sidecar)
+
+
+def _names(containers: Sequence[Container], states: States, wanted: Any) -> list[str]:
+    return [container.name for container in containers if wanted(states.get(container.name, ContainerState()))]
+
+
+def _fault(reason: str, message: str, names: Sequence[str]) -> tuple[str, str]:
+    return reason, f"{message}: [{' '.join(names)}]"
+
+
+def _completed(state: ContainerState) -> bool:
+    return state.phase == "terminated" and state.ended is not None and state.ended.exit_code == 0
+
+
+def _containers(field: str, containers: Sequence[Container], states: States) -> dict[str, Any]:
+    if not containers:
+        return {}
+    return {field: [_container(found, states.get(found.name, ContainerState())) for found in containers]}
+
+
+def _container(container: Container, state: ContainerState) -> dict[str, Any]:
+    last = state.ended if state.phase != "terminated" else None
+    return {
+        "name": container.name,
+        "image": "",
+        "imageID": "",
+        "containerID": f"process://{state.pid}" if state.pid else "",
+        "state": {state.phase: _now(state)},
+        "lastState": {"terminated": _ended(last)} if last else {},
+        "ready": state.ready or (state.phase == "terminated" and _completed(state)),
+        "started": state.started,
+        "restartCount": state.restarts,
+    }
+
+
+def _now(state: ContainerState) -> dict[str, Any]:
+    if state.phase == "running":
+        return {"startedAt": times.timestamp(state.started_at)}
+    if state.phase == "terminated" and state.ended:
+        return _ended(state.ended)
+    return {"reason": state.reason, "message": state.message} if state.message else {"reason": state.reason}
+
+
+def _ended(ended: Ended) -> dict[str, Any]:
+    found = {
+        "exitCode": ended.exit_code,
+        "reason": ended.reason,
+        "startedAt": times.timestamp(ended.started_at),
+        "finishedAt": times.timestamp(ended.finished_at),
+    }
+    return {**found, "message": ended.message} if ended.message else found

@@ -1,0 +1,127 @@
+"""What keeps pods from serving, as it happens: Warning Events about pods and pods that failed, with their last output.
+
+A trouble holds until its pod is ready or gone. Pods of one ReplicaSet usually share a trouble, so only the first counts.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from headgate.errors import Gone, NotFound
+from headgate.latest import Latest
+from headgate.objects.ports import Store
+from headgate.resources.meta import Key, Object, Value
+from headgate.resources.registry import POD, key_of
+
+SHOWN_LINES = 5
+LONGEST_LINE = 400  # characters
+_ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what could move a terminal's cursor
+
+
+class PodTrouble(Value, frozen=True, kw_only=True):
+    """Why a pod does not serve: an Event's reason and message, the exit code if a process ended, its last output."""
+
+    pod: Key
+    container: str
+    reason: str
+    message: str
+    exit_code: int | None = None
+    output: tuple[str, ...] = ()
+
+
+class Output(Protocol):
+    """Reads what a container wrote (`local.logs.Logs`)."""
+
+    def read(self, key: Key, container: str, *, tail: int | None = None) -> AsyncIterator[bytes]:
+        """Yield the last `tail` lines of the present run in pieces. Raises NotFound."""
+
+
+class PodTroubles:
+    """Follows the pods of a store while `run` runs; `current` are the troubles that hold, oldest first."""
+
+    def __init__(self, store: Store, output: Output) -> None:
+        self.current: Latest[tuple[PodTrouble, ...]] = Latest(())
+        self._store = store
+        self._output = output
+        self._held: dict[tuple[str, str, str], PodTrouble] = {}
+
+    async def run(self) -> None:
+        """Follow the store until cancelled."""
+        since = self._store.revision
+        while True:
+            try:
+                async for change in self._store.watch(since):
+                    if change.key.kind == "Event" and change.type != "DELETED":
+                        await self._hear(change.object)
+                    elif change.key.kind == "Pod":
+                        await self._see(change.object, gone=change.type == "DELETED")
+            except Gone:
+                since = self._store.revision
+
+    async def _hear(self, event: Object) -> None:
+        about = event.get("involvedObject") or {}
+        if event.get("type") != "Warning" or about.get("kind") != "Pod":
+            return
+        try:
+            pod = await self._store.get(POD.key(about.get("namespace", ""), about.get("name", "")))
+        except NotFound:
+            return
+        await self._hold(pod, str(event["reason"]), str(event["message"]))
+
+    async def _see(self, pod: Object, *, gone: bool) -> None:
+        key, status = key_of(pod), pod.get("status") or {}
+        if gone or pod["metadata"].get("deletionTimestamp") or _is_ready(status):
+            self._held = {about: trouble for about, trouble in self._held.items() if trouble.pod != key}
+            self._publish()
+        elif status.get("phase") == "Failed":
+            name, code = _ended(status)
+            await self._hold(pod, "Failed", f"container {name} ended with exit code {code} and is not started again")
+
+    async def _hold(self, pod: Object, reason: str, message: str) -> None:
+        about = _owner(pod), reason, message
+        if about in self._held or _is_ready(pod.get("status") or {}):
+            return
+        container, code = _ended(pod.get("status") or {})
+        self._held[about] = PodTrouble(
+            pod=key_of(pod),
+            container=container,
+            reason=reason,
+            message=message,
+            exit_code=code,
+            output=await self._last_lines(key_of(pod), container) if reason in _ABOUT_OUTPUT else (),
+        )
+        self._publish()
+
+    async def _last_lines(self, pod: Key, container: str) -> tuple[str, ...]:
+        try:
+            text = b"".join([piece async for piece in self._output.read(pod, container, tail=SHOWN_LINES)])
+        except (NotFound, OSError):
+            return ()
+        return tuple(_CONTROL.sub("", line)[:LONGEST_LINE] for line in text.decode(errors="replace").splitlines())
+
+    def _publish(self) -> None:
+        self.current.set(tuple(self._held.values()))
+
+
+def _owner(pod: Object) -> str:
+    owners: Sequence[Mapping[str, Any]] = pod["metadata"].get("ownerReferences") or ()
+    return str(next((owner["uid"] for owner in owners if owner.get("controller")), pod["metadata"]["uid"]))
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in status.get("conditions") or ())
+
+
+def _ended(status: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return the container that keeps a pod from being ready, and the exit code of its last run if it ended."""
+    statuses = [*_statuses(status, "initContainerStatuses"), *_statuses(status, "containerStatuses")]
+    for item in (one for one in statuses if not one.get("ready")):
+        for state in (item.get("state"), item.get("lastState")):
+            if (ended := (state or {}).get("terminated")) and ended["exitCode"]:
+                return item["name"], int(ended["exitCode"])
+    return next((item["name"] for item in reversed(statuses) if not item.get("ready")), ""), None
+
+
+def _statuses(status: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
+    yield from status.get(field) or ()

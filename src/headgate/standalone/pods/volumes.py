@@ -1,0 +1,85 @@
+"""Volumes as directories of this machine: ConfigMaps and Secrets as files, empty directories, paths of the host.
+
+A local process sees the machine's own file system, so a mount is not where its `mountPath` says. Instead, paths that
+begin with a mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from headgate.resources.workloads import ConfigMapVolume, Container, KeyPath, Pod, Volume
+from headgate.standalone.pods.environment import ConfigError, Mount, Sources
+
+_PRIVATE = 0o700
+
+
+def materialise(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
+    """Write the pod's volumes below `directory` and return where each is. Raises ConfigError.
+
+    ConfigMaps and Secrets are written anew; an emptyDir keeps its content until the pod is gone.
+    """
+    return {
+        volume.name: _materialise(volume, directory / str(index), sources)
+        for index, volume in enumerate(pod.spec.volumes)
+    }
+
+
+def mounts(container: Container, volumes: Mapping[str, Path]) -> list[Mount]:
+    """Return where a container's mounts are. Raises ConfigError for one of a volume that the pod does not have."""
+    found = []
+    for index, mount in enumerate(container.volume_mounts or ()):
+        where = f"container {container.name}, volumeMounts[{index}]"
+        if mount.name not in volumes:
+            raise ConfigError(f"{where}: the pod has no volume {mount.name!r}; add it to spec.volumes")
+        inside = _inside(mount.sub_path, f"{where}.subPath") if mount.sub_path else PurePosixPath()
+        found.append(Mount(mount.mount_path, str(volumes[mount.name] / inside)))
+    return found
+
+
+def _materialise(volume: Volume, directory: Path, sources: Sources) -> Path:
+    if volume.host_path:
+        return Path(volume.host_path.path)
+    directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    if volume.empty_dir is not None:
+        return directory
+    for path, body, mode in _files(volume, sources):
+        _write(directory / path, body, mode)
+    return directory
+
+
+def _files(volume: Volume, sources: Sources) -> Iterator[tuple[PurePosixPath, bytes, int]]:
+    where = f"volume {volume.name}"
+    wanted = volume.config_map or volume.secret
+    if wanted is None:
+        raise ConfigError(f"{where}: local pods know configMap, secret, emptyDir and hostPath volumes; use one of them")
+    kind, name = ("ConfigMap", wanted.name) if isinstance(wanted, ConfigMapVolume) else ("Secret", wanted.secret_name)
+    keys = sources.get((kind, name))
+    if keys is None and not wanted.optional:
+        raise ConfigError(f"{where}: there is no {kind} {name!r}; create it or set optional: true")
+    for item in wanted.items or _every(keys or {}):
+        if keys is not None and item.key in keys:
+            yield _inside(item.path, f"{where}, key {item.key!r}"), keys[item.key], wanted.default_mode
+        elif not wanted.optional:
+            raise ConfigError(f"{where}: {kind} {name!r} has no key {item.key!r}; add it or set optional: true")
+
+
+def _every(keys: Mapping[str, bytes]) -> Sequence[KeyPath]:
+    return [KeyPath(key=key, path=key) for key in keys]
+
+
+def _inside(text: str, where: str) -> PurePosixPath:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ConfigError(f"{where}: path {text!r} leads out of the volume; use a relative path without '..'")
+    return path
+
+
+def _write(path: Path, body: bytes, mode: int) -> None:
+    """Replace a file in one step, so that a program never reads half of it; only its owner may open it."""
+    path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600)
+    fresh.write_bytes(body)
+    fresh.chmod((mode & _PRIVATE) | 0o400)
+    fresh.replace(path)

@@ -1,0 +1,1 @@
+"""Envoy processes on one machine."""

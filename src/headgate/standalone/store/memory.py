@@ -1,0 +1,282 @@
+"""The embedded store: a Kubernetes API server's rules over objects in memory, made durable by a `Journal`.
+
+Every call is one transaction: it runs to its end without giving way to another task, so nobody sees half of it. What
+it changed is undone when a rule or the journal refuses it, and shown to watchers only when the journal has it.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NamedTuple, Protocol
+
+from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
+from headgate.objects import rules
+from headgate.objects.ports import Admit, Change, Kept, Listing
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import Kind, find, key_of
+from headgate.standalone.store.history import History
+from headgate.standalone.store.shelves import Shelves, owners
+
+SYSTEM_NAMESPACES = ("default", "kube-system")
+_NAME_ATTEMPTS = 20
+
+
+class Journal(Protocol):
+    """Durability for the store."""
+
+    def load(self) -> tuple[int, Sequence[Object]]:
+        """Return the newest revision and all objects as of it. Raises StoreError."""
+
+    def check(self) -> None:
+        """Write something that changes nothing. Raises Unavailable when the disk refuses."""
+
+    def append(self, changes: Sequence[Change]) -> None:
+        """Keep the changes of one call, all or none; when it returns they survive the process. Raises StoreError."""
+
+
+class _Step(NamedTuple):
+    change: Change
+    before: Object | None
+
+
+class MemoryStore:
+    """Implements `store.base.Store`. One event loop; a call never waits, so calls are atomic among tasks."""
+
+    def __init__(
+        self,
+        *,
+        admit: Admit | None = None,
+        kept: Kept | None = None,
+        journal: Journal | None = None,
+        history: int = 10_000,
+    ) -> None:
+        self._admit = admit
+        self._kept = kept
+        self._journal = journal
+        self._shelves = Shelves()
+        revision, objects = journal.load() if journal else (0, ())
+        for obj in objects:
+            self._shelves.put(key_of(obj), obj)
+        self._history = History(revision, history)
+        self._steps: list[_Step] = []
+        self._suspects: deque[Key] = deque()  # objects whose owners may be gone; looked at before the call ends
+        for name in SYSTEM_NAMESPACES:
+            if self._shelves.get(rules.namespace_key(name)) is None:
+                with self._transaction():
+                    self._add(rules.namespace(name), _kind("", "Namespace"))
+
+    @property
+    def revision(self) -> int:
+        """The number of the newest change."""
+        return self._history.revision
+
+    async def check(self) -> None:
+        """Return when a write would be kept. Raises Unavailable with the reason when none would."""
+        if self._journal:
+            self._journal.check()
+
+    async def get(self, key: Key) -> Object:
+        """Return an object. Raises NotFound."""
+        return self._existing(key)
+
+    def peek(self, key: Key) -> Object | None:
+        """Return an object, None when there is none: for hooks, which can't wait."""
+        return self._shelves.get(key)
+
+    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return all objects of a kind in a namespace: for hooks, which can't wait."""
+        return self._shelves.select(group, kind, namespace)
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind, of one namespace when it is given."""
+        return Listing(self._shelves.select(group, kind, namespace), self.revision)
+
+    async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+        """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist)."""
+        kind = rules.kind_of(obj)
+        wanted = self._named(rules.normalised(obj, kind), kind)
+        with self._transaction(dry_run=dry_run):
+            self._check_namespace(wanted["metadata"].get("namespace"))
+            wanted = self._admit(wanted, None) if self._admit else wanted
+            key = key_of(wanted)
+            if self._shelves.get(key) is not None:
+                raise AlreadyExists(f'{rules.qualified(kind)} "{key.name}" already exists')
+            stored = self._add(wanted, kind)
+            self._suspects.append(key)
+        return rules.with_metadata(stored, resourceVersion=None) if dry_run else stored
+
+    async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
+        """Replace an object (or only its status); equal content is no change. Raises Conflict, NotFound, Invalid."""
+        kind = rules.kind_of(obj)
+        new = rules.normalised(obj, kind)
+        key, metadata = key_of(new), new["metadata"]
+        old = self._existing(key)
+        rules.check_preconditions(
+            old, kind, uid=metadata.get("uid") or "", resource_version=metadata.get("resourceVersion") or ""
+        )
+        if subresource:
+            merged = rules.with_status(new, old, kind)
+        else:
+            new = self._admit(new, old) if self._admit else new
+            merged = rules.replaced(new, old, kind)
+        if merged == old:
+            return old
+        with self._transaction(dry_run=dry_run):
+            stored = self._put("MODIFIED", key, merged)
+            if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
+                stored = self._finish(key)
+            self._suspects.append(key)
+        return rules.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
+
+    async def delete(
+        self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Delete an object and what it owns (unless `orphan`). Raises NotFound, Conflict; Invalid for a system namespace."""
+        old = self._existing(key)
+        rules.check_preconditions(old, _kind(key.group, key.kind), uid=uid, resource_version=resource_version)
+        if key in map(rules.namespace_key, SYSTEM_NAMESPACES):
+            raise Invalid(Cause("metadata.name", f"namespace {key.name} is part of the system and can't be deleted"))
+        with self._transaction(dry_run=dry_run):
+            return self._doom(key, orphan=orphan)
+
+    async def watch(self, since: int, *, group: str = "", kind: str = "", namespace: str = "") -> AsyncIterator[Change]:
+        """Yield every change after revision `since`, for ever; without `kind`, of all kinds. Raises Gone."""
+        async for change in self._history.after(since):
+            key = change.key
+            if (not kind or (key.kind == kind and key.group == group)) and namespace in ("", key.namespace):
+                yield change
+
+    @contextmanager
+    def _transaction(self, *, dry_run: bool = False) -> Iterator[None]:
+        """Keep what the body changes, or undo it: when it raises, when the journal does, and on a dry run."""
+        kept = False
+        try:
+            yield
+            while self._suspects:
+                self._collect(self._suspects.popleft())
+            if not dry_run:
+                changes = [step.change for step in self._steps]
+                if self._journal and changes:
+                    self._journal.append(changes)
+                if self._kept:
+                    self._kept(changes)
+                self._history.append(changes)
+                kept = True
+        finally:
+            steps, self._steps = self._steps, []
+            self._suspects.clear()
+            if not kept:
+                self._undo(steps)
+
+    def _undo(self, steps: Sequence[_Step]) -> None:
+        for change, before in reversed(steps):
+            if before is None:
+                self._shelves.remove(change.key)
+            else:
+                self._shelves.put(change.key, before)
+
+    def _put(self, type: Literal["ADDED", "MODIFIED", "DELETED"], key: Key, obj: Object) -> Object:
+        """Make one change and give it the next revision."""
+        revision = self.revision + len(self._steps) + 1
+        stored = rules.with_metadata(obj, resourceVersion=str(revision))
+        self._steps.append(_Step(Change(type, key, stored, revision), self._shelves.get(key)))
+        if type == "DELETED":
+            self._shelves.remove(key)
+        else:
+            self._shelves.put(key, stored)
+        return stored
+
+    def _add(self, obj: Object, kind: Kind) -> Object:
+        stored = self._put("ADDED", key_of(obj), rules.born(obj, kind))
+        if kind.kind == "Namespace":
+            self._add(rules.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
+        return stored
+
+    def _existing(self, key: Key) -> Object:
+        obj = self._shelves.get(key)
+        if obj is None:
+            raise NotFound(f'{rules.qualified(_kind(key.group, key.kind))} "{key.name}" not found')
+        return obj
+
+    def _named(self, obj: Object, kind: Kind) -> Object:
+        for _ in range(_NAME_ATTEMPTS):
+            named = rules.normalised(rules.picked_name(obj), kind)  # again: `generateName` may give an unusable name
+            if named is obj or self._shelves.get(key_of(named)) is None:
+                break
+        return named
+
+    def _check_namespace(self, name: str | None) -> None:
+        if name is None:
+            return
+        obj = self._shelves.get(rules.namespace_key(name))
+        if obj is None:
+            raise NotFound(f'namespaces "{name}" not found: create it first (kubectl create namespace {name})')
+        if "deletionTimestamp" in obj["metadata"]:
+            raise Invalid(Cause("metadata.namespace", f"namespace {name} is being deleted; wait until it is gone"))
+
+    def _doom(self, key: Key, *, orphan: bool = False) -> Object:
+        """Delete an object, or mark it while somebody still has to finish with it."""
+        obj = self._existing(key)
+        if orphan:
+            for dependent in self._shelves.owned_by(obj["metadata"]["uid"]):
+                self._disown(dependent, obj)
+        if key.kind == "Namespace":
+            return self._doom_namespace(key, obj)
+        if obj["metadata"].get("finalizers"):
+            return self._mark(key, obj)
+        return self._remove(key)
+
+    def _doom_namespace(self, key: Key, obj: Object) -> Object:
+        for content in self._shelves.in_namespace(key.name):
+            self._doom(content)
+        if obj["metadata"].get("finalizers") or self._shelves.in_namespace(key.name):
+            return self._mark(key, obj)
+        return self._remove(key)
+
+    def _mark(self, key: Key, obj: Object) -> Object:
+        if "deletionTimestamp" in obj["metadata"]:
+            return obj
+        return self._put("MODIFIED", key, rules.doomed(obj))
+
+    def _finish(self, key: Key) -> Object:
+        """Remove an object whose last finalizer is gone; a namespace waits for its contents besides."""
+        if key.kind == "Namespace" and self._shelves.in_namespace(key.name):
+            return self._existing(key)
+        return self._remove(key)
+
+    def _remove(self, key: Key) -> Object:
+        gone = self._put("DELETED", key, self._existing(key))
+        self._suspects.extend(self._shelves.owned_by(gone["metadata"]["uid"]))
+        self._end_namespace(key.namespace)
+        return gone
+
+    def _end_namespace(self, name: str) -> None:
+        """Remove a namespace that only waited for its last object."""
+        key = rules.namespace_key(name)
+        obj = self._shelves.get(key) if name else None
+        if obj is None or "deletionTimestamp" not in obj["metadata"]:
+            return
+        if not obj["metadata"].get("finalizers") and not self._shelves.in_namespace(name):
+            self._remove(key)
+
+    def _collect(self, key: Key) -> None:
+        """Delete an object when every owner that it names is gone; else only forget those that are."""
+        obj = self._shelves.get(key)
+        if obj is None:
+            return
+        named = owners(obj)
+        gone = {uid for uid in named if not self._shelves.may_own(uid, key.namespace)}
+        if gone and gone == named:
+            self._doom(key)
+        elif gone:
+            self._put("MODIFIED", key, rules.without_owners(obj, gone))
+
+    def _disown(self, key: Key, owner: Object) -> None:
+        self._put("MODIFIED", key, rules.without_owners(self._existing(key), {owner["metadata"]["uid"]}))
+
+
+def _kind(group: str, name: str) -> Kind:
+    kind = find(group, name)
+    if kind is None:
+        raise NotFound(f'no kind "{name}" in group "{group}" is known here')
+    return kind

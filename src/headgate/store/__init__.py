@@ -1,1 +1,0 @@
-"""Where objects live: the embedded store, manifest files, and (later) a cluster's API server."""

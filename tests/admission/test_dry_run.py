@@ -1,0 +1,154 @@
+"""Dry runs against the API with everything that takes part in a write: admission, addresses, the compiler's advice."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+from tests.embedded_api import TOKEN, Answer, Client
+from tests.identity.world import Signs, Time
+from tests.sound_objects import path, sound
+
+from headgate.admission import defaults
+from headgate.admission.injection import admit_sidecars
+from headgate.admission.self_references import chain, deny_self_reference
+from headgate.admission.workload_rules import admit_workloads
+from headgate.envoy.view import Node
+from headgate.identity.credentials import Credentials
+from headgate.plane.advice import foreseen
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Loop
+from headgate.plane.machine import Machine
+from headgate.resources import decode
+from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
+from headgate.settings import Settings
+from headgate.standalone.addresses import Addresses
+from headgate.standalone.apiserver.app import create_app
+from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
+
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+ROUTES = ("HTTPRoute", "GRPCRoute", "TCPRoute")
+LABEL = {"metadata": {"labels": {"dry": "run"}}}
+SPLITS, SERVICES = path(TRAFFIC_SPLIT), path(SERVICE)
+
+
+class World(NamedTuple):
+    client: Client
+    addresses: Addresses
+
+    async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
+        """Send a dry run; it must succeed and leave no trace."""
+        before = self.client.store.revision
+        separator = "&" if "?" in url else "?"
+        answer = await self.client.call(method, f"{url}{separator}dryRun=All", body, **headers)
+        assert answer.code in {200, 201}, answer.body
+        assert self.client.store.revision == before, "a dry run is a change that watchers see"
+        return answer
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    addresses = Addresses(77)
+    hooks = [decode.admit, defaults.admit, admit_workloads, deny_self_reference(Settings()), admit_services(addresses)]
+
+    def admit(new: Any, old: Any) -> Any:  # one hook looks into the store
+        return chain(*hooks)(new, old)
+
+    store = MemoryStore(admit=admit, kept=follow_services(addresses))
+    hooks.insert(3, admit_sidecars("all", store))
+    feed, fleet = Feed(store), Fleet()
+    credentials = Credentials(Signs(Time()), Time().schedule())
+    loop = Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials)
+    machine = Machine(store, feed, loop, fleet)
+
+    async def advise(obj: Any, *, dry_run: bool) -> Any:
+        return await foreseen(obj, machine) if dry_run else ()
+
+    following = asyncio.create_task(feed.run())
+    yield World(Client(create_app(store, token=TOKEN, advise=advise), store), addresses)
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
+
+
+async def writes(world: World, kind: Kind) -> None:
+    """Try every verb on an object of a kind."""
+    url, obj = path(kind), sound(kind, "web")
+    created = await world.dry("POST", url, obj)
+    assert created.code == 201
+    assert created.body["metadata"]["uid"]
+    assert "resourceVersion" not in created.body["metadata"]
+    assert (await world.client.call("GET", f"{url}/web")).code == 404
+    applied = await world.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(obj).encode(), content_type=APPLY)
+    assert applied.code == 201
+
+    stored = (await world.client.call("POST", url, obj)).body
+    changed = {**stored, "metadata": {**stored["metadata"], "labels": {"dry": "run"}}}
+    label = {"apiVersion": kind.hub, "kind": kind.kind, **LABEL}
+    operations = [{"op": "add", "path": "/metadata/labels", "value": {"dry": "run"}}]
+    custom = "." in kind.group and not kind.group.endswith("discovery.k8s.io")
+    answers = [
+        await world.dry("PUT", f"{url}/web", changed),
+        await world.dry("PATCH", f"{url}/web", LABEL, content_type=MERGE),
+        await world.dry("PATCH", f"{url}/web", operations, content_type=JSON_PATCH),
+        await world.dry("PATCH", f"{url}/web?fieldManager=me", json.dumps(label).encode(), content_type=APPLY),
+    ]
+    if not custom:
+        answers.append(await world.dry("PATCH", f"{url}/web", LABEL, content_type=STRATEGIC))
+    assert [answer.body["metadata"]["labels"]["dry"] for answer in answers] == ["run"] * len(answers)
+    await world.dry("DELETE", f"{url}/web")
+    if kind.kind not in {"Namespace", "Service"}:
+        await world.dry("DELETE", url)
+    assert (await world.client.call("GET", f"{url}/web")).body == stored
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}.{kind.group}")
+async def test_every_verb_of_every_kind_answers_as_if_done_and_stores_nothing(world: World, kind: Kind) -> None:
+    await writes(world, kind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.status], ids=lambda kind: f"{kind.kind}.{kind.group}")
+async def test_a_status_is_not_stored_by_a_dry_run(world: World, kind: Kind) -> None:
+    stored = (await world.client.call("POST", path(kind), sound(kind, "web"))).body
+    status: Any = {"status": {"parents": []} if kind.kind in ROUTES else {"conditions": []}}
+    answer = await world.dry("PATCH", f"{path(kind)}/web/status", status, content_type=MERGE)
+    assert status["status"].items() <= answer.body["status"].items()
+    assert (await world.dry("PUT", f"{path(kind)}/web/status", {**stored, **status})).body["status"] == status["status"]
+
+
+async def test_a_scale_is_not_stored_by_a_dry_run(world: World) -> None:
+    kind = next(kind for kind in KINDS if kind.kind == "Deployment")
+    deployments = path(kind)
+    await world.client.call("POST", deployments, sound(kind, "web"))
+    scale = {"spec": {"replicas": 3}}
+    assert (await world.dry("PATCH", f"{deployments}/web/scale", scale, content_type=MERGE)).body["spec"] == scale[
+        "spec"
+    ]
+    assert (await world.dry("PUT", f"{deployments}/web/scale", scale)).body["spec"] == scale["spec"]
+
+
+async def test_a_dry_run_keeps_no_address(world: World) -> None:
+    answer = await world.dry("POST", SERVICES, sound(SERVICE, "web"))
+    address = answer.body["spec"]["clusterIP"]
+    assert world.addresses.covers(address, "services")
+    other = sound(SERVICE, "other")
+    other["spec"] = {**other["spec"], "clusterIP": address}
+    assert (await world.client.call("POST", SERVICES, other)).body["spec"]["clusterIP"] == address
+
+
+async def test_the_advice_is_about_the_object_as_it_would_be(world: World) -> None:
+    await world.client.call("POST", SERVICES, sound(SERVICE, "web"))
+    answer = await world.dry("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
+    assert any("web-v1" in warning for warning in answer.header("warning")), answer.headers
+    await world.client.call("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
+    backends = {"spec": {"backends": [{"service": "web-v3", "weight": 1}]}}
+    answer = await world.dry("PATCH", f"{SPLITS}/web", backends, content_type=MERGE)
+    assert any("web-v3" in warning for warning in answer.header("warning")), answer.headers
+    assert not any("web-v1" in warning for warning in answer.header("warning"))

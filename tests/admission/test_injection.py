@@ -1,0 +1,198 @@
+"""Which pods get a sidecar (R77): one decision, when a pod is created."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.admission.injection import Mode, admit_sidecars
+from headgate.errors import Invalid
+from headgate.resources.meta import Object
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.resources.process_identity import PROCESS, PROCESS_ID
+from headgate.standalone.store.memory import MemoryStore
+
+IDENTITY = "4711-88-7f6c-boot"
+
+
+def pod(
+    *, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None, port: int = 8080
+) -> dict[str, Any]:
+    container = {"name": "app", "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}]}
+    metadata = {"name": "web", "namespace": "shop", "labels": labels or {}, "annotations": annotations or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+def namespace(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}}
+
+
+def config(labels: Mapping[str, str], where: str = "shop") -> dict[str, Any]:
+    metadata = {"name": "strict", "namespace": where}
+    spec = {"selector": {"matchLabels": labels}}
+    return {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": metadata, "spec": spec}
+
+
+def admitted(
+    new: Object,
+    old: Object | None = None,
+    *,
+    mode: Mode = "all",
+    around: Mapping[str, str] = {},
+    configs: Sequence[Object] = (),
+) -> Object:
+    """Return what is stored when `shop` has the labels `around`, and these TLSConfigs are there."""
+    store = MemoryStore()
+    asyncio.run(_fill(store, [namespace(around), *configs]))
+    return admit_sidecars(mode, store)(new, old)
+
+
+async def _fill(store: MemoryStore, objects: Sequence[Object]) -> None:
+    for obj in objects:
+        await store.create(obj)
+
+
+def said(obj: Object, name: str = SIDECAR) -> str | None:
+    return obj["metadata"].get("annotations", {}).get(name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "annotated", "around", "expected"),
+    [
+        ("all", "", "", "", "explicit"),
+        ("labelled", "", "", "", None),
+        ("none", "true", "true", "true", None),
+        ("all", "false", "", "", None),
+        ("all", "", "false", "", None),
+        ("all", "", "", "false", None),
+        ("labelled", "true", "", "", "explicit"),
+        ("labelled", "", "true", "", "explicit"),
+        ("labelled", "", "", "true", "explicit"),
+        ("all", "true", "false", "false", "explicit"),
+        ("labelled", "false", "true", "true", None),
+        ("labelled", "", "false", "true", None),
+    ],
+)
+def test_the_pods_label_then_its_annotation_then_its_namespace_then_the_option(mode, own, annotated, around, expected):
+    labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
+    assert said(admitted(pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "annotated", "around", "expected"),
+    [
+        ("all", "", "", "", "explicit"),
+        ("labelled", "", "", "", "explicit"),
+        ("labelled", "", "", "false", "explicit"),
+        ("labelled", "false", "", "", None),
+        ("all", "", "false", "", None),
+        ("none", "", "", "", None),
+        ("none", "true", "", "", None),
+    ],
+)
+def test_a_tls_config_gives_the_pods_that_it_selects_a_sidecar(mode, own, annotated, around, expected):
+    """R77: unless the pod says no; --sidecars none is for a headgate without any."""
+    labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
+    made = pod(labels={"app": "web", "stage": "production", **labels}, annotations=annotations)
+    for selector in ({"app": "web"}, {"app": "web", "stage": "production"}, {}):
+        assert said(admitted(made, mode=mode, around=outer, configs=[config(selector)])) == expected
+
+
+def test_a_tls_config_is_for_pods_of_its_namespace_with_all_of_its_labels():
+    made = pod(labels={"app": "web"})
+    assert said(admitted(made, mode="labelled", configs=[config({"app": "web", "stage": "production"})])) is None
+    assert said(admitted(made, mode="labelled", configs=[config({"app": "web"}, "default")])) is None
+
+
+def test_the_pods_of_a_template_that_a_tls_config_selects_are_checked_as_such():
+    spec = pod(port=15001)["spec"]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    assert admitted(deployment(template), mode="labelled")
+    with pytest.raises(Invalid, match="15001"):
+        admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
+
+
+def test_a_copy_of_a_live_pod_gets_what_is_its_own():
+    copied = pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
+    assert admitted(copied)["metadata"]["annotations"] == {SIDECAR: "explicit", "team": "blue"}
+    assert admitted(copied, mode="none")["metadata"]["annotations"] == {"team": "blue"}
+
+
+def test_no_edit_of_a_pod_gives_or_takes_a_sidecar():
+    old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    replaced = admitted(pod(labels={INJECT: "false"}), old)
+    assert replaced["metadata"]["annotations"] == old["metadata"]["annotations"]
+    without = pod(annotations={"team": "blue"})
+    assert admitted(without, pod()) == without
+
+
+@pytest.mark.parametrize("name", [SIDECAR, APPLICATION_PORTS, EXCLUDED_PORTS, PROCESS, PROCESS_ID])
+def test_what_is_decided_can_not_be_written_over(name):
+    old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    changed = pod(annotations={**old["metadata"]["annotations"], name: "9090"})
+    with pytest.raises(Invalid, match="decided when a pod is created") as refused:
+        admitted(changed, old)
+    assert [cause.field for cause in refused.value.causes] == [f"metadata.annotations.{name}"]
+
+
+def test_the_runtime_may_say_once_where_the_process_listens():
+    old = pod(annotations={SIDECAR: "explicit"})
+    bound = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
+    assert admitted(bound, old) == bound
+
+
+def deployment(template: Any) -> dict[str, Any]:
+    metadata = {"name": "web", "namespace": "shop"}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template}}
+
+
+def test_the_sidecars_own_port_is_refused_where_the_user_wrote_it():
+    with pytest.raises(Invalid, match="15001 is the sidecar's own") as refused:
+        admitted(pod(port=15001))
+    assert refused.value.causes[0].field == "spec.containers[0].ports[0].containerPort"
+    with pytest.raises(Invalid, match="15001") as refused:
+        admitted(deployment({"spec": pod(port=15001)["spec"]}))
+    assert refused.value.causes[0].field == "spec.template.spec.containers[0].ports[0].containerPort"
+    assert said(admitted(pod(port=15001, labels={INJECT: "false"}))) is None
+
+
+def test_no_pod_with_a_sidecar_has_the_gateways_account():
+    """R70: it would be taken for everybody who comes through the gateway."""
+
+    def of(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+        made["metadata"]["namespace"] = namespace
+        return made
+
+    taken, system = pod(), "headgate-system"
+    taken["spec"]["serviceAccountName"] = "gateway"
+    for made, field in (
+        (taken, "spec.serviceAccountName"),
+        (deployment({"spec": taken["spec"]}), "spec.template.spec.serviceAccountName"),
+    ):
+        assert admitted(of("shop", made))
+        with pytest.raises(Invalid, match="is who the node's gateway is") as refused:
+            admitted(of(system, made))
+        assert refused.value.causes[0].field == field
+        assert admitted(of(system, made), mode="none")
+
+
+def test_a_template_is_not_changed():
+    obj = deployment({"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]})
+    assert admitted(obj) == obj
+
+
+def test_a_process_from_elsewhere_always_has_a_sidecar():
+    external = {PROCESS: "external", PROCESS_ID: IDENTITY}
+    assert said(admitted(pod(annotations={**external, INJECT: "false"}), mode="labelled")) == "explicit"
+    with pytest.raises(Invalid, match="this headgate runs with --sidecars none"):
+        admitted(pod(annotations=external), mode="none")
+    with pytest.raises(Invalid, match="must name a process"):
+        admitted(pod(annotations={PROCESS: "external", PROCESS_ID: "self"}))
+    with pytest.raises(Invalid, match="'foreign' is not known"):
+        admitted(pod(annotations={PROCESS: "foreign", PROCESS_ID: IDENTITY}))
+
+
+def test_other_kinds_go_through():
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}
+    assert admitted(config) is config

@@ -1,0 +1,54 @@
+import pytest
+from tests.standalone.conftest import make_deployment
+
+from headgate.admission.workload_rules import admit_workloads
+from headgate.errors import Invalid
+
+
+def pod(**spec):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
+
+
+def test_what_can_run_is_let_in():
+    for obj in (
+        make_deployment(),
+        pod(containers=[{"name": "a"}]),
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {}},
+    ):
+        assert admit_workloads(obj, None) is obj
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        ({"replicas": "two"}, "spec.replicas: must be a whole number, not text"),
+        ({"replicas": -1}, "spec.replicas: must be 0 or more"),
+        ({"selector": {"matchLabels": {"app": "other"}}}, "spec.selector: does not select the labels of spec.template"),
+        ({"strategy": {"type": "Blue"}}, "spec.strategy.type: 'Blue' is not known; write RollingUpdate or Recreate"),
+    ],
+)
+def test_a_deployment_that_can_not_work_is_refused(spec, cause):
+    with pytest.raises(Invalid) as caught:
+        admit_workloads(make_deployment(**spec), None)
+    assert str(caught.value).startswith(cause)
+
+
+def test_the_template_is_checked_with_its_place():
+    wrong = make_deployment()
+    wrong["spec"]["template"]["spec"] = {"containers": [{"name": "a", "command": "python3 x.py"}]}
+    with pytest.raises(Invalid, match=r"spec.template.spec.containers\[.*\].command: must be a list"):
+        admit_workloads(wrong, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({}, "spec.containers"),
+        ({"containers": [{"name": "../x"}]}, r"spec.containers\[0\].name"),
+        ({"containers": [{"name": "a"}, {"name": "a"}]}, r"spec.containers\[1\].name"),
+        ({"containers": [{"name": "a"}], "initContainers": [{"name": "volumes/x"}]}, r"spec.initContainers\[0\].name"),
+    ],
+)
+def test_names_of_containers_are_names(spec, field):
+    with pytest.raises(Invalid, match=f"^{field}: "):
+        admit_workloads(pod(**spec), None)

@@ -1,0 +1,77 @@
+"""A mesh that the tests of the inspect API ask: three proxies, one finding, one problem."""
+
+from typing import Any
+
+from headgate.compiler.requests import Asked, check
+from headgate.errors import NotFound
+from headgate.plane.questions import ConfigAsked
+from headgate.resources.inspect import (
+    About,
+    CertificateCounts,
+    Finding,
+    FindingCounts,
+    FindingList,
+    MeshState,
+    MeshStatus,
+    ObjectName,
+    Proxy,
+    ProxyConfig,
+    ProxyCounts,
+    ProxyStatus,
+    ResourceType,
+    Revisions,
+)
+
+
+def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
+    types = (
+        ResourceType(type="clusters", resources=3, held=held, version="a", held_version="a" if held == 3 else "b"),
+    )
+    return Proxy(
+        metadata=ObjectName(namespace=namespace, name=name),
+        node=f"sidecar/{namespace}/{name}",
+        status=ProxyStatus(state="InSync" if held == 3 else "Lagging", types=types),
+    )
+
+
+class Answers:
+    """A mesh with three proxies."""
+
+    def proxies(self) -> Any:
+        return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
+
+    def proxy(self, place: ObjectName) -> Any:
+        return next((item for item in self.proxies() if item.metadata == place), None)
+
+    async def config(self, asked: ConfigAsked) -> Any:
+        named = [item for item in self.proxies() if item.metadata == asked.proxy]
+        return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
+
+    async def explain(self, sent: Asked) -> Any:
+        check(sent)
+        raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
+
+    async def findings(self) -> FindingList:
+        about = About(group="", kind="Service", namespace="b", name="web")
+        one = Finding(
+            metadata=ObjectName(namespace="b", name="web.1"),
+            object=about,
+            severity="error",
+            reason="Invalid",
+            field="spec",
+            message="is wrong",
+        )
+        return FindingList(objects=3, items=(one,))
+
+    def status(self) -> MeshStatus:
+        state = MeshState(
+            healthy=False,
+            problems=("one",),
+            started="2026-01-01T00:00:00Z",
+            headgate="1",
+            revisions=Revisions(stored=3, compiled=2),
+            proxies=ProxyCounts(total=3, in_sync=2, lagging=1),
+            certificates=CertificateCounts(total=3),
+            findings=FindingCounts(errors=1),
+        )
+        return MeshStatus(metadata=ObjectName(name="mesh"), status=state)

@@ -1,0 +1,39 @@
+"""The certificate of the loopback server: OpenSSL accepts it, strictly, and only its owner can read the key."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+from headgate.api.certificate import certificate_in, self_signed
+
+
+async def test_openssl_trusts_it_for_loopback_names(tmp_path: Path) -> None:
+    certificate = certificate_in(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate.path, certificate.key_path)
+    client = ssl.create_default_context(cadata=certificate.pem.decode())
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=server)
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        for name in ("127.0.0.1", "localhost"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
+            assert await reader.read() == b"hello"
+            writer.close()
+
+
+def test_it_is_kept_and_private(tmp_path: Path) -> None:
+    first = certificate_in(tmp_path)
+    assert certificate_in(tmp_path) == first
+    assert first.key_path.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["api.crt", "api.key"]
+
+
+def test_each_one_has_its_own_key() -> None:
+    assert len({self_signed()[1] for _ in range(3)}) == 3

@@ -1,0 +1,125 @@
+"""The inspect API as HTTP: found by discovery, read-only, and honest about what it has not (D29)."""
+
+import json
+
+import pytest
+from tests.embedded_api import TOKEN, Client
+
+from headgate.standalone.apiserver.app import Computed, create_app
+from headgate.standalone.store.memory import MemoryStore
+
+from .inspected import Answers
+
+GROUP = "/apis/inspect.headgate.dev/v1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.fixture
+def asker() -> Client:
+    store = MemoryStore()
+    return Client(create_app(store, token=TOKEN, computed=Computed(questions=Answers())), store)
+
+
+async def names(client: Client, path: str) -> list[str]:
+    answer = await client.call("GET", f"{GROUP}/{path}")
+    assert (answer.code, answer.body["kind"]) == (200, "ProxyList")
+    return [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer.body["items"]]
+
+
+async def test_proxies_are_listed_by_namespace_and_read_by_name(asker: Client) -> None:
+    assert await names(asker, "proxies") == ["a/one", "b/one", "b/two"]
+    assert await names(asker, "namespaces/b/proxies") == ["b/one", "b/two"]
+    one = await asker.call("GET", f"{GROUP}/namespaces/b/proxies/two")
+    assert (one.body["kind"], one.body["apiVersion"]) == ("Proxy", "inspect.headgate.dev/v1")
+    assert one.body["status"]["types"][0] == {
+        "type": "clusters",
+        "resources": 3,
+        "held": 2,
+        "version": "a",
+        "heldVersion": "b",
+        "acknowledged": "",
+    }
+
+
+async def test_kubectl_gets_a_table(asker: Client) -> None:
+    found = (await asker.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
+    assert found["kind"] == "Table"
+    titles = [column["name"] for column in found["columnDefinitions"]]
+    rows = [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
+    assert [(row["Name"], row["State"], row["Clusters"]) for row in rows] == [
+        ("one", "InSync", "3"),
+        ("two", "Lagging", "2/3"),
+    ]
+    assert found["rows"][0]["object"]["metadata"] == {"name": "one", "namespace": "b"}
+
+
+async def cells(client: Client, path: str) -> dict[str, str]:
+    """Return the first row of a table, by titles."""
+    found = (await client.call("GET", f"{GROUP}/{path}", accept=TABLE)).body
+    return dict(zip((column["name"] for column in found["columnDefinitions"]), found["rows"][0]["cells"], strict=True))
+
+
+async def test_findings_and_the_meshs_status_have_tables_and_fields(asker: Client) -> None:
+    row = await cells(asker, "findings")
+    assert (row["Severity"], row["Object"], row["Message"]) == ("error", "Service/web", "spec: is wrong")
+    found = (await asker.call("GET", f"{GROUP}/namespaces/b/findings")).body
+    assert (found["kind"], found["objects"], found["items"][0]["object"]["name"]) == ("FindingList", 3, "web")
+    assert (await asker.call("GET", f"{GROUP}/namespaces/a/findings")).body["items"] == []
+    row = await cells(asker, "meshstatuses")
+    assert (row["Name"], row["Healthy"], row["Proxies"], row["Errors"]) == ("mesh", "no", "2/3", "1")
+    mesh = (await asker.call("GET", f"{GROUP}/meshstatuses/mesh")).body
+    assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "current": True, "failures": 0}
+
+
+async def test_an_explanation_takes_the_request_from_the_query(asker: Client) -> None:
+    query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
+    answer = await asker.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
+    assert answer.code == 404
+    assert answer.body["message"] == "b POST http://web/ pod/x gateway/g (('a', 'b'), ('c', 'd'))"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "namespaces/b/proxies/three", 404),
+        ("GET", "proxies/one", 404),
+        ("GET", "nothing", 404),
+        ("GET", "meshstatuses/other", 404),
+        ("GET", "namespaces/b/findings/web.1", 404),
+        ("GET", "namespaces/b/explanations", 400),
+        ("GET", "explanations?url=http://web/", 400),
+        ("GET", "namespaces/b/explanations?url=ftp://web/", 400),
+        ("GET", "namespaces/b/explanations?url=http://web/&from=web", 400),
+        ("GET", "namespaces/b/explanations?url=http://web/&header=a", 400),
+        ("GET", "namespaces/b/proxies/three/config", 404),
+        ("GET", "namespaces/b/proxies/two/config?type=clutsers", 400),
+        ("GET", "namespaces/b/proxies/two/nothing", 404),
+        ("GET", "namespaces//proxies", 404),
+        ("GET", "proxies?watch=1", 405),
+        ("GET", "proxies?labelSelector=a%3Db", 400),
+        ("POST", "namespaces/b/proxies", 405),
+        ("DELETE", "namespaces/b/proxies/two", 405),
+        ("PATCH", "namespaces/b/proxies/two", 405),
+    ],
+)
+async def test_what_it_does_not_answer(asker: Client, method: str, path: str, code: int) -> None:
+    answer = await asker.call(method, f"{GROUP}/{path}")
+    assert (answer.code, answer.body["kind"]) == (code, "Status")
+
+
+async def test_discovery_has_the_group_in_both_forms_with_verbs_to_read_only(asker: Client) -> None:
+    groups = (await asker.call("GET", "/apis")).body["groups"]
+    assert "inspect.headgate.dev" in {group["name"] for group in groups}
+    plain = (await asker.call("GET", GROUP)).body["resources"]
+    assert {row["name"] for row in plain} >= {"proxies"}
+    assert {verb for row in plain for verb in row["verbs"]} <= {"get", "list"}
+    aggregated = (await asker.call("GET", "/apis", accept=DISCOVERY)).body["items"]
+    found = next(item for item in aggregated if item["metadata"]["name"] == "inspect.headgate.dev")
+    assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}
+
+
+async def test_without_a_mesh_behind_it_the_api_says_so(client: Client) -> None:
+    answer = await client.call("GET", f"{GROUP}/proxies")
+    assert (answer.code, answer.body["reason"]) == (501, "NotImplemented")
+    assert "headgate up" in json.dumps(answer.body)

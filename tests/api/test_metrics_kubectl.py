@@ -1,0 +1,92 @@
+"""The metrics API with the real kubectl, the current one and an older one: it adds names, and takes none away."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.embedded_api import TOKEN, Served, kubectls
+
+from headgate.api.certificate import Certificate
+from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+
+from .metrics_world import FLOWS, Numbers, stored
+
+READ = [  # a command, and what it prints (a regular expression)
+    ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
+    ("get pods.traffic.metrics.k8s.io", r"web-5d-c4c4c +90.48% +3.5rps +10.5ms +10.5ms +10.5ms\n"),
+    ("get pods.v1beta1.mesh.metrics.k8s.io web-5d-c4c4c", r"web-5d-c4c4c +90.48%"),
+    ("get deployments.v1alpha1.metrics.smi-spec.io -o wide", r"REQUESTS +FAILURES +CONNECTIONS +CONN_FAILURES +DENIED +CONN_DENIED +MESHED\nshop .*\nweb +91.23% .* 114 +10 +0 +0 +0 +0 +0/2\n"),
+    ("get deployments.traffic.metrics.k8s.io -A", r"NAMESPACE +NAME .*\ndefault +shop "),
+    ("get namespaces.traffic.metrics.k8s.io", r"default +91.23%"),
+    ("get nodes.traffic.metrics.k8s.io", r"node-1 +91.23%"),
+    ("get deployment.traffic.metrics.k8s.io web", r"web +91.23%"),
+    ("get trafficsplit.metrics.smi-spec.io canary -o name", "canary"),
+    ("get trafficsplits.metrics.smi-spec.io canary", r"NAME +BACKEND +WEIGHT .*\ncanary +web-v1 +90 +90.00%.*\ncanary +web-v2 +10 "),
+    ("get pods.traffic.metrics.k8s.io -l app=web -o name", r"^trafficmetrics.traffic.metrics.k8s.io/web-5d-c4c4c\n.*-d5d5d\n$"),
+    ("get pods.traffic.metrics.k8s.io web-5d-c4c4c -o jsonpath={.metrics[3].value}", "^95$"),
+    ("get pods.traffic.metrics.k8s.io --sort-by=.metadata.name -o yaml", r"kind: TrafficMetrics\n"),
+    ("get --raw /apis/traffic.metrics.k8s.io/v1beta1/namespaces/default/pods/shop-5d-b2b2b/edges", '"direction":"to"'),
+    ("get --raw /apis/traffic.metrics.k8s.io/v1beta1/pods?t=1m", '"window":"1m0s"'),
+    ("get deployments.traffic.metrics.k8s.io -o name", r"^trafficmetrics.traffic.metrics.k8s.io/shop\n.*/web\n$"),
+    ("describe pods.traffic.metrics.k8s.io web-5d-c4c4c", r"(?s)Kind: +TrafficMetrics.*Metrics:"),
+    ("api-resources --api-group=traffic.metrics.k8s.io", r"nodes +traffic.metrics.k8s.io/v1beta1 +false +NodeTrafficMetrics"),
+    ("explain pods.metrics --api-version=traffic.metrics.k8s.io/v1beta1", "a quantity"),
+    # what meant something before means the same
+    ("get pods", r"NAME +READY +STATUS .*\nshop-5d-b2b2b "),
+    ("get pod web-5d-c4c4c -o jsonpath={.kind}", "^Pod$"),
+    ("get deployments", r"NAME +READY +UP-TO-DATE"),
+    ("get deploy,svc,rs,po -o name", r"(?s)^deployment.apps/shop\n.*service/web\n.*replicaset.apps/shop-5d\n.*pod/shop"),
+    ("get svc", r"NAME +TYPE +CLUSTER-IP"),
+    ("get namespaces", r"default +Active"),
+    ("get trafficsplits", r"NAME +SERVICE +BACKENDS"),
+    ("get trafficsplit canary -o jsonpath={.kind}", "^TrafficSplit$"),
+    ("get all -o name", r"(?s)^(?!.*metrics).*pod/shop"),
+    ("explain pods.spec", "containers"),
+]  # fmt: skip
+REFUSED = [
+    ("get pods.traffic.metrics.k8s.io -w", "MethodNotAllowed"),
+    ("get pods.traffic.metrics.k8s.io none", r'\(NotFound\): pods.traffic.metrics.k8s.io "none" not found'),
+    ("delete pods.traffic.metrics.k8s.io web-5d-c4c4c", r"MethodNotAllowed|not allow"),
+    ("top pods", "Metrics API not available"),  # as before: that is another API, of CPU and memory
+]
+
+
+@pytest.fixture(params=kubectls() or [None])
+async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[Served]:
+    if request.param is None:
+        pytest.skip("there is no kubectl: install the packages of the dev group")
+    store = await stored()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
+        app = create_app(store, token=TOKEN, computed=Computed(traffic=Numbers(FLOWS)))
+        serving = asyncio.create_task(serve(app, listener, certificate))
+        yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+async def test_reading(api: Served) -> None:
+    for command, expected in READ:
+        ran = await api.kubectl(*command.split(" "))
+        assert re.search(expected, re.sub(r"\x1b\[[\d;]*m", "", ran.out)), (command, ran)
+        assert ran.code == 0, (command, ran)
+
+
+async def test_refusals(api: Served) -> None:
+    for command, expected in REFUSED:
+        ran = await api.kubectl(*command.split(" "))
+        assert re.search(expected, ran.err), (command, ran)
+        assert ran.code == 1, (command, ran)
+
+
+async def test_items_are_what_kubectl_reads_as_objects(api: Served) -> None:
+    listed = json.loads(await api.ok("get", "pods.v1beta1.traffic.metrics.k8s.io", "-o", "json"))
+    assert {one["kind"] for one in listed["items"]} == {"TrafficMetrics"}
+    assert len(listed["items"]) == 3

@@ -1,0 +1,195 @@
+"""The parts of the Gateway API's compiler that are rules by themselves: hosts, precedence, fractions, methods."""
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from headgate.compiler.gateway_api.grpc_routes import path
+from headgate.compiler.gateway_api.hostnames import attached_hosts, covering, covers, intersection, owner
+from headgate.compiler.gateway_api.http_routes import to_match
+from headgate.compiler.gateway_api.mirrors import FINEST, nearest, proportion
+from headgate.compiler.gateway_api.precedence import Ranked, in_order
+from headgate.compiler.gateway_api.shares import LARGEST_TOTAL, fitting
+from headgate.model.matching import ANY, Header, Match, Path, Query, Text
+from headgate.model.routing import Route, Split
+from headgate.resources.meta import Key
+from headgate.resources.regexes import matches
+from headgate.resources.routes import (
+    BackendReference,
+    GRPCMethodMatch,
+    HTTPRouteMatch,
+    NameMatch,
+    PathMatch,
+    RequestMirror,
+)
+from headgate.resources.routes import Fraction as WrittenFraction
+
+HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
+
+
+@given(st.sampled_from(HOSTS), st.sampled_from(HOSTS), st.sampled_from([host for host in HOSTS if "*" not in host]))
+def test_an_intersection_is_the_names_that_both_stand_for(first, second, name):
+    both = covers(first, name) and covers(second, name)
+    common = intersection(first, second)
+    assert both == bool(common and covers(common, name))
+
+
+@pytest.mark.parametrize(
+    ("listener", "written", "hosts"),
+    [
+        ("*", (), ("*",)),
+        ("*", ("Shop.Example",), ("shop.example",)),
+        ("*.example", (), ("*.example",)),
+        ("*.example", ("shop.example", "example", "other.org", "a.b.example"), ("shop.example", "a.b.example")),
+        ("shop.example", ("*.example", "*"), ("shop.example",)),
+        ("shop.example", ("cart.example",), ()),
+    ],
+)
+def test_hosts_of_a_route_at_a_listener(listener, written, hosts):
+    """R59: a wildcard stands for one label or more, never for none."""
+    assert attached_hosts(listener, written) == hosts
+
+
+@given(st.sampled_from(HOSTS))
+def test_what_covers_a_host_is_found_the_most_specific_first(host):
+    found = list(covering(host))
+    assert {pattern for pattern in HOSTS if covers(pattern, host)} == set(found) & set(HOSTS)
+    assert all(covers(wider, narrower) for narrower, wider in pairwise(found))
+
+
+def test_the_most_specific_listener_takes_a_host():
+    listeners = ("*", "*.example", "shop.example", "*.shop.example")
+    assert owner(listeners, "shop.example") == "shop.example"
+    assert owner(listeners, "a.shop.example") == "*.shop.example"
+    assert owner(listeners, "cart.example") == "*.example"
+    assert owner(listeners, "example") == "*"
+    assert owner(("shop.example",), "cart.example") == ""
+
+
+def ranked(match, *, name="r", created="2026-01-01T00:00:00Z", rule=0):
+    route = Route(split=Split(targets=()), match=match, name=f"{name}/{rule}")
+    origin = Key("", "HTTPRoute", "default", name)
+    return Ranked(routes=(route,), wanted=match, origin=origin, created=created, rule=rule, match=0)
+
+
+def prefix(value):
+    return Match(path=Path(kind="prefix", value=value))
+
+
+HEADERS = (Header(name="a", text=Text(value="1")), Header(name="b", text=Text(value="2")))
+QUERIES = (Query(name="a", text=Text(value="1")), Query(name="b", text=Text(value="2")))
+BEST_FIRST = (
+    Match(path=Path(kind="exact", value="/a")),
+    prefix("/a/long/one"),
+    Match(path=Path(kind="prefix", value="/a/b"), methods=("GET",)),
+    Match(path=Path(kind="prefix", value="/a/b"), headers=HEADERS, query=QUERIES),
+    Match(path=Path(kind="prefix", value="/a/b"), headers=HEADERS[:1], query=QUERIES),
+    Match(path=Path(kind="prefix", value="/a/b"), query=QUERIES),
+    Match(path=Path(kind="prefix", value="/a/b"), query=QUERIES[:1]),
+    prefix("/a"),
+    Match(path=Path(kind="regex", value="/[a-z/]+")),
+    Match(methods=("GET",)),
+    Match(headers=HEADERS),
+    ANY,
+)
+
+
+@given(st.permutations(BEST_FIRST))
+def test_routes_are_tried_in_the_order_of_the_gateway_api(shuffled):
+    routes = in_order(ranked(match, rule=rule) for rule, match in enumerate(shuffled))
+    assert tuple(route.match for route in routes) == BEST_FIRST
+
+
+def test_equal_matches_are_decided_by_age_then_name_then_rule():
+    shuffled = (
+        ranked(ANY, name="b", created="2026-01-02T00:00:00Z"),
+        ranked(ANY, name="a", created="2026-01-02T00:00:00Z", rule=1),
+        ranked(ANY, name="a", created="2026-01-02T00:00:00Z"),
+        ranked(ANY, name="z", created="2026-01-01T00:00:00Z"),
+    )
+    assert [route.name for route in in_order(shuffled)] == ["z/0", "a/0", "a/1", "b/0"]
+
+
+def test_header_names_are_compared_in_lower_case_and_the_first_of_two_counts():
+    written = (NameMatch(name="X-Color", value="red"), NameMatch(name="x-color", value="blue"))
+    assert to_match(HTTPRouteMatch(headers=written)).headers == (Header(name="x-color", text=Text(value="red")),)
+
+
+def test_names_of_query_parameters_are_compared_as_they_are():
+    written = (NameMatch(name="q", value="1"), NameMatch(name="Q", value="2"), NameMatch(name="q", value="3"))
+    assert [(query.name, query.text.value) for query in to_match(HTTPRouteMatch(query_params=written)).query] == [
+        ("Q", "2"),
+        ("q", "1"),
+    ]
+
+
+@pytest.mark.parametrize(("written", "wanted"), [("/", None), ("/a", "/a"), ("/a/", "/a"), ("/a/b", "/a/b")])
+def test_a_slash_at_the_end_of_a_prefix_has_no_meaning(written, wanted):
+    found = to_match(HTTPRouteMatch(path=PathMatch(type="PathPrefix", value=written))).path
+    assert found == (Path(kind="prefix", value=wanted) if wanted else None)
+
+
+def mirror(**written):
+    return RequestMirror(backend_ref=BackendReference(name="copy", port=80), **written)
+
+
+@pytest.mark.parametrize(
+    ("written", "share"),
+    [
+        ({}, Fraction(1)),  # R50
+        ({"percent": 42}, Fraction(42, 100)),  # R45, R51
+        ({"percent": 0}, Fraction(0)),  # R47
+        ({"fraction": WrittenFraction(numerator=5, denominator=1000)}, Fraction(5, 1000)),  # R46
+        ({"fraction": WrittenFraction(numerator=5)}, Fraction(5, 100)),  # R48
+        ({"fraction": WrittenFraction(denominator=1000)}, Fraction(100, 1000)),
+        ({"fraction": WrittenFraction()}, Fraction(1)),
+        ({"fraction": WrittenFraction(numerator=0)}, Fraction(0)),
+        ({"percent": 100, "fraction": WrittenFraction(numerator=1, denominator=10)}, Fraction(1, 10)),  # R49
+    ],
+)
+def test_what_a_mirror_copies(written, share):
+    assert Fraction(*proportion(mirror(**written))) == share
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9))
+def test_a_rounded_fraction_is_the_nearest(numerator, denominator):
+    assume(numerator <= denominator)
+    assert abs(Fraction(nearest(numerator, denominator), FINEST) - Fraction(numerator, denominator)) <= Fraction(
+        1, 2 * FINEST
+    )
+
+
+@given(st.lists(st.integers(1, 2**40), min_size=1, max_size=40))
+def test_weights_fit_into_a_proxy_and_nobody_loses_all(weights):
+    found = fitting(weights)
+    assert sum(found) <= LARGEST_TOTAL
+    assert min(found) >= 1
+    assert sum(weights) > LARGEST_TOTAL or found == tuple(weights)
+
+
+@pytest.mark.parametrize(
+    ("written", "fits", "other"),
+    [
+        (GRPCMethodMatch(service="a.B", method="C"), "/a.B/C", "/a.B/CD"),
+        (GRPCMethodMatch(service="a.B"), "/a.B/Any", "/a.BC/Any"),
+        (GRPCMethodMatch(method="C"), "/any.Service/C", "/any.Service/D"),
+        (GRPCMethodMatch(type="RegularExpression", service="a[.].*", method="C|D"), "/a.B/D", "/b.B/D"),
+        (GRPCMethodMatch(type="RegularExpression", method="C."), "/a.B/CD", "/a.B/C"),
+    ],
+)
+def test_methods_of_grpc_are_paths(written, fits, other):
+    def decide(found, target):
+        if found.kind == "exact":
+            return found.value == target
+        return target.startswith(f"{found.value}/") if found.kind == "prefix" else matches(found.value, target)
+
+    found = path(written)
+    assert decide(found, fits)
+    assert not decide(found, other)
+
+
+def test_no_method_is_every_call():
+    assert path(GRPCMethodMatch()) is None

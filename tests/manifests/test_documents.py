@@ -1,0 +1,121 @@
+"""The text of a manifest becomes objects, or a mistake at its line and column."""
+
+import pytest
+
+from headgate.manifests.documents import Place, parse
+
+
+def test_yaml_is_read_as_kubernetes_reads_it():
+    text = "a: [1, 0x1f, 010, 1_000, -3]\nb: [1.5, yes, ~, 1:30, 2001-01-01, 500m, 089, 'x']\n1: on\n"
+    documents, flaws = parse(text)
+    assert not flaws
+    assert documents[0].object == {
+        "a": [1, 31, 8, 1000, -3],
+        "b": [1.5, True, None, "1:30", "2001-01-01", "500m", "089", "x"],
+        "1": True,
+    }
+
+
+def test_every_field_has_its_place():
+    text = "\n---\nkind: A\nspec:\n  backends:\n  - service: x\n    weight: 1\n  - {service: y, weight: 2}\n---\n\nkind: B\n"
+    (first, second), flaws = parse(text)
+    assert not flaws
+    assert (first.place.line, second.place.line) == (3, 11)
+    assert first.locate("spec.backends[0].weight") == Place(7, 5)
+    assert first.locate("spec.backends[1].weight") == Place(8, 18)
+    assert first.locate("spec.backends[1]") == Place(8, 5)
+    assert first.locate("spec.backends[0].port.name") == Place(6, 5)
+    assert first.locate("metadata.name") == first.place
+
+
+def test_documents_of_a_list_are_taken_apart():
+    text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n  spec:\n    x: 1\n- kind: List\n  items: [{kind: B}]\n- 5\n"
+    documents, flaws = parse(text)
+    assert [document.object["kind"] for document in documents] == ["A", "B"]
+    assert documents[0].locate("spec.x") == Place(6, 5)
+    assert [(flaw.place.line, flaw.message) for flaw in flaws] == [
+        (9, "is not an object; write apiVersion, kind and metadata")
+    ]
+
+
+def test_a_bare_name_is_the_early_form_of_metadata():  # R72
+    documents, _ = parse("apiVersion: v1beta1\nkind: TLSConfig\nname: tls\nspec: {}\n")
+    assert documents[0].object["metadata"] == {"name": "tls"}
+    assert "name" not in documents[0].object
+    assert documents[0].locate("metadata.name") == Place(3, 1)
+
+
+def test_anchors_and_merges_are_written_out():
+    documents, flaws = parse("a: &a {x: 1, y: 1}\nb: {<<: *a, y: 2}\nc: {<<: [{z: 3}, *a]}\nd: [*a]\n")
+    assert not flaws
+    assert documents[0].object["b"] == {"x": 1, "y": 2}
+    assert documents[0].object["c"] == {"x": 1, "y": 1, "z": 3}
+    assert documents[0].object["d"] == [{"x": 1, "y": 1}]
+
+
+def bomb(link):
+    lines = ["a0: &a0 {x: 1, y: 2}"]
+    lines += [f"a{level}: &a{level} " + link(f"*a{level - 1}") for level in range(1, 12)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("a: 1\nb: 2\na: 3\n", (3, 1), "key 'a' is written twice, first on line 1"),
+        ("a:\n\tb: 1\n", (2, 1), "is not YAML: a tab indents this line"),
+        ("a:\n  b:\n  \tc: 1\n", (3, 3), "is not YAML: a tab indents this line"),
+        ("a: {b: 1", (2, 1), "is not YAML"),
+        ("a: b: c", (1, 5), "is not YAML: mapping values are not allowed"),
+        ("a: \x01", (1, 1), "is not YAML: unacceptable character"),
+        ("a: .inf", (1, 4), "is not a number that an object can hold"),
+        ("a: !!binary aGk=", (1, 4), "has the tag"),
+        ("a: !include x.yaml", (1, 4), "has the tag !include"),
+        ("? [x]\n: 1", (1, 3), "is not a key"),
+        ("a: *b", (1, 4), "no anchor &b stands before *b"),
+        ("a: &a [*a]", (1, 8), "no anchor &a"),
+        ("a: {<<: 5}", (1, 9), "can't be merged"),
+        ("[" * 100_000, (1, 102), "is nested deeper than 100 levels"),
+        ("- " * 10_000, (1, 203), "is nested deeper than 100 levels"),
+        ("just text", (1, 1), "is not an object"),
+        ("%YAML 3.0\n---\na: 1", (1, 1), "is not YAML"),
+        (bomb(lambda alias: f"[{', '.join([alias] * 9)}]"), None, "stand for more than 10000 values"),
+        (bomb(lambda alias: f"{{<<: [{', '.join([alias] * 9)}]}}"), None, "stand for more than 10000 values"),
+    ],
+)
+def test_yaml_that_can_not_be_used_says_where_and_why(text, place, message):
+    documents, flaws = parse(text)
+    assert not documents
+    assert message in flaws[0].message
+    assert place is None or flaws[0].place == place
+
+
+def test_what_stands_before_the_mistake_is_kept():
+    documents, flaws = parse("kind: A\n---\nkind: [\n")
+    assert [document.object for document in documents] == [{"kind": "A"}]
+    assert flaws
+
+
+def test_json_has_places_too():
+    documents, flaws = parse('{\n\t"kind": "A",\n\t"spec": {"x": "\\ud83d\\ude00"}\n}', is_json=True)
+    assert not flaws
+    assert documents[0].object == {"kind": "A", "spec": {"x": "😀"}}
+    assert parse('{\n "kind": "A",\n "spec": {"x": 1}}', is_json=True)[0][0].locate("spec.x") == Place(3, 11)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ('{"a": 1,\n "b": }', 2, "is not JSON: Expecting value"),
+        ('{"a": 1, "a": 2}', 1, "key 'a' is written twice"),
+        ('{"a": NaN}', 1, "NaN is not a number"),
+        ("[" * 200_000, 1, "is not usable JSON"),
+        ('{"a": ' + "9" * 5000 + "}", 1, "is not usable JSON"),
+        ("5", 1, "is not an object"),
+    ],
+)
+def test_json_that_can_not_be_used_says_where_and_why(text, line, message):
+    documents, flaws = parse(text, is_json=True)
+    assert not documents
+    assert flaws[0].place.line == line
+    assert message in flaws[0].message

@@ -1,0 +1,233 @@
+"""A directory of manifests: what it says, where it is wrong, and that edits are noticed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import StoreError
+from headgate.manifests.files import read, watch
+from headgate.resources.meta import Key
+
+SPLIT = """\
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata:
+  name: {name}
+spec:
+  service: birds
+  backends:
+  - service: blue
+    weight: {weight}
+"""
+
+
+def split(name="birds", weight=1):
+    return SPLIT.format(name=name, weight=weight)
+
+
+def write(directory, **files):
+    """Write files; `__` in a name stands for `/`, and a last `_` part is the suffix."""
+    for name, text in files.items():
+        path = directory.joinpath(*name.rsplit("_", 1)[0].split("__")).with_suffix("." + name.rsplit("_", 1)[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def names(manifests):
+    return [manifest.key.name for manifest in manifests.objects]
+
+
+def said(manifests, directory):
+    """Return the problems as `file:line field: message`, with files relative to the directory."""
+    return [
+        f"{os.path.relpath(problem.file, directory)}:{problem.line} {problem.field}: {problem.message}"
+        for problem in manifests.problems
+    ]
+
+
+def test_all_manifests_below_a_directory_are_read_in_order(tmp_path):
+    write(
+        tmp_path,
+        b_yaml=split("b"),
+        a__z_yml=split("z"),
+        a__c_json='{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}',
+        notes_txt="not: [",
+    )
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "x.yaml").write_text("not: [")
+    (tmp_path / ".x.yaml").write_text("not: [")
+    manifests = read([tmp_path])
+    assert manifests.problems == ()
+    assert sorted(names(manifests)) == ["b", "c", "z"]
+    assert manifests.objects[0].key == Key("split.smi-spec.io", "TrafficSplit", "default", "b")
+
+
+def test_objects_are_in_the_hub_version_and_keep_what_was_written(tmp_path):
+    write(tmp_path, a_yaml="# first\n" + split(weight="500m").replace("v1alpha4", "v1alpha1"))
+    (manifest,) = read([tmp_path / "a.yaml"]).objects
+    assert manifest.object["apiVersion"] == "split.smi-spec.io/v1alpha4"
+    assert manifest.object["spec"]["backends"][0]["weight"] == 1
+    assert manifest.written["spec"]["backends"][0]["weight"] == "500m"
+    assert str(manifest.problem("spec.backends[0].weight", "is heavy")) == (
+        f"{tmp_path / 'a.yaml'}:10:5: spec.backends[0].weight: is heavy"
+    )
+
+
+def test_a_mistake_is_shown_at_its_line_and_the_others_go_on(tmp_path):
+    write(tmp_path, a_yaml=split("good") + "---\n" + split("bad", -1), b_yaml=split("other"))
+    manifests = read([tmp_path])
+    assert said(manifests, tmp_path) == ["a.yaml:19 spec.backends[0].weight: must be 0 or more, not -1"]
+    assert names(manifests) == ["good", "other"]
+    assert manifests.broken == {str(tmp_path / "a.yaml")}
+
+
+def test_each_bad_file_says_what_is_wrong_with_it(tmp_path):
+    write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split("d") + "  colour: red\n")
+    (tmp_path / "b.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    (tmp_path / "e.yaml").write_bytes(b"a: 1\0")
+    with (tmp_path / "f.yaml").open("wb") as file:
+        file.truncate(10_000_000)
+    os.mkfifo(tmp_path / "g.yaml")
+    (tmp_path / "h.yaml").symlink_to("h.yaml")
+    (tmp_path / "i.yaml").symlink_to("/etc/hostname")
+    write(tmp_path, j_yaml="apiVersion: v1\nkind: ConfigMap\nmetadata:\n  generateName: x-\n")
+    problems = said(read([tmp_path]), tmp_path)
+    assert [problem.split(" ")[0] for problem in problems] == [
+        "a.yaml:2", "b.yaml:1", "c.yaml:1", "d.yaml:10", "e.yaml:1",
+        "f.yaml:1", "g.yaml:1", "h.yaml:1", "i.yaml:1", "j.yaml:3",
+    ]  # fmt: skip
+    for problem, words in zip(
+        problems,
+        [
+            "is not YAML",
+            "is not text (byte 0 is no UTF-8)",
+            "kind: 'Toaster' is not a kind that headgate knows; known are ConfigMap",
+            "spec.colour: is not a field",
+            "is binary",
+            "has 10.0 MB; files up to 5 MB are read",
+            "is not a regular file",
+            "can't be read: Too many levels of symbolic links",
+            "is a symlink out of the directory",
+            "an object in a file needs a name",
+        ],
+        strict=True,
+    ):
+        assert words in problem
+
+
+def test_an_object_that_is_written_twice_names_both_places(tmp_path):
+    write(tmp_path, a_yaml=split("x"), b_yaml=split("ok") + "---\n" + split("x", 2))
+    manifests = read([tmp_path])
+    assert manifests.broken == {str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")}
+    assert [(Path(problem.file).name, problem.line) for problem in manifests.problems] == [
+        ("a.yaml", 4),
+        ("b.yaml", 14),
+    ]
+    assert f"also in {tmp_path / 'b.yaml'}:14: keep one" in manifests.problems[0].message
+    assert f"also in {tmp_path / 'a.yaml'}:4: keep one" in manifests.problems[1].message
+
+
+def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "..data" / "a.yaml").write_text(split())
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    (tmp_path / "b.yaml").symlink_to("a.yaml")
+    manifests = read([tmp_path])
+    assert (names(manifests), manifests.problems) == (["birds"], ())
+
+
+def test_an_empty_file_is_a_problem_and_one_of_comments_is_not(tmp_path):
+    write(tmp_path, a_yaml=" \n", b_yaml="# nothing yet\n---\n")
+    assert said(read([tmp_path]), tmp_path) == [
+        "a.yaml:1 : is empty: write an object into it, or delete the file to remove its objects"
+    ]
+
+
+def test_a_missing_path_is_a_problem(tmp_path):
+    (problem,) = read([tmp_path / "none"]).problems
+    assert "can't be read: No such file" in str(problem)
+
+
+async def test_edits_are_noticed_and_what_is_not_news_is_not_told(tmp_path):
+    write(tmp_path, a_yaml=split(weight=1))
+    readings = watch(tmp_path)
+    first = await anext(readings)
+    assert names(first) == ["birds"]
+    (tmp_path / ".headgate").mkdir()
+    (tmp_path / ".headgate" / "store.db").write_text("x")
+    os.utime(tmp_path / "a.yaml")
+    write(tmp_path, sub__b_yaml=split("b"))
+    assert names(await anext(readings)) == ["birds", "b"]
+    (tmp_path / "sub" / "b.yaml").unlink()
+    assert await anext(readings) == first
+    (tmp_path / "a.yaml").write_text("half: [")
+    assert (await anext(readings)).broken
+    await readings.aclose()
+
+
+async def test_an_edit_right_after_the_first_reading_is_not_missed(tmp_path):
+    write(tmp_path, a_yaml=split(weight=1))
+    readings = watch(tmp_path)
+    await anext(readings)
+    write(tmp_path, a_yaml=split(weight=2))
+    (manifest,) = (await anext(readings)).objects
+    assert manifest.object["spec"]["backends"][0]["weight"] == 2
+    await readings.aclose()
+
+
+async def test_a_directory_that_is_not_there_can_not_be_watched(tmp_path):
+    readings = watch(tmp_path / "none")
+    with pytest.raises(StoreError, match="can't be watched"):
+        [reading async for reading in readings]
+
+
+def test_a_name_that_is_no_utf8_is_a_problem_that_can_be_printed(tmp_path):
+    (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split())
+    found = read([tmp_path])
+    assert found.objects == ()
+    assert [problem.message for problem in found.problems] == ["has a name that is not UTF-8: rename it"]
+    assert found.problems[0].file.encode() == f"{tmp_path}/na\N{REPLACEMENT CHARACTER}me.yaml".encode()
+
+
+def test_an_object_without_a_version_is_read_as_the_newest_whose_shape_it_has(tmp_path):
+    """D27: the kinds that the specifications write so, and no others."""
+    bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"
+    flat = "kind: TrafficTarget\nmetadata: {name: flat}\ndestination: {kind: ServiceAccount, name: a, port: 80}\n"
+    write(
+        tmp_path,
+        a_yaml=bare,
+        b_yaml=bare.replace("name: birds", "name: quantities", 1).replace("weight: 1", "weight: 10m"),
+        c_yaml=config,
+        d_yaml=flat + "sources: [{kind: ServiceAccount, name: b}]\nspecs: [{kind: TCPRoute, name: t}]\n",
+        e_yaml="kind: List\nitems:\n- kind: Service\n  metadata: {name: web}\n  spec: {ports: [{port: 80}]}\n",
+        f_json='{"kind": "Deployment", "metadata": {"name": "web"}}',
+    )
+    manifests = read([tmp_path])
+    assert {manifest.key.name: manifest.written["apiVersion"] for manifest in manifests.objects} == {
+        "birds": "split.smi-spec.io/v1alpha4",
+        "quantities": "split.smi-spec.io/v1alpha1",
+        "old": "v1beta1",
+        "flat": "access.smi-spec.io/v1alpha1",
+        "web": "v1",
+    }
+    places = [(Path(item.file).name, item.line, item.field) for item in manifests.warnings]
+    assert places == [(f"{name}.yaml", 3 if name == "e" else 1, "apiVersion") for name in "abcde"]
+    assert (
+        "is read as split.smi-spec.io/v1alpha1, the newest version that has its shape" in manifests.warnings[1].message
+    )
+    (problem,) = said(manifests, tmp_path)
+    assert problem.startswith("f.json:1 apiVersion: is missing")
+
+
+def test_a_mistake_in_an_object_without_a_version_says_as_which_it_is_read(tmp_path):
+    bare = split(weight=-1).replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
+    write(tmp_path, a_yaml=bare)
+    manifests = read([tmp_path])
+    assert manifests.objects == manifests.warnings == ()
+    (problem,) = said(manifests, tmp_path)
+    assert problem == (
+        "a.yaml:8 spec.backends[0].weight: must be 0 or more, not -1 "
+        "(read as split.smi-spec.io/v1alpha4, because apiVersion is missing)"
+    )

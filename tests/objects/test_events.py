@@ -1,0 +1,87 @@
+import pytest
+
+from headgate.objects.events import LIFE, EventRecorder
+from headgate.resources.meta import Key, Object
+from headgate.standalone.store.memory import MemoryStore
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def recorder(store: MemoryStore, clock: Clock) -> EventRecorder:
+    return EventRecorder(store, "headgate-test", clock=clock)
+
+
+async def service(store: MemoryStore, name: str = "birds") -> Object:
+    return await store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {}})
+
+
+async def events(store: MemoryStore) -> list[Object]:
+    return list((await store.list("", "Event")).items)
+
+
+async def test_an_event_names_its_object_as_kubectl_describe_searches_it(store, recorder):
+    birds = await service(store)
+    await recorder.record(birds, type="Warning", reason="PortMismatch", message="traffic will not be split")
+    (event,) = await events(store)
+    assert event["involvedObject"]["uid"] == birds["metadata"]["uid"]
+    assert event["involvedObject"]["name"] == "birds"
+    assert event["involvedObject"]["apiVersion"] == "v1"
+    assert event["metadata"]["name"].startswith("birds.")
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "PortMismatch", 1)
+    assert event["source"] == {"component": "headgate-test"}
+
+
+async def test_the_same_news_is_counted_and_different_news_is_not(store, recorder, clock):
+    birds = await service(store)
+    await recorder.record(birds, type="Warning", reason="A", message="one")
+    clock.now += 5
+    await recorder.record(birds, type="Warning", reason="A", message="one")
+    await recorder.record(birds, type="Warning", reason="A", message="two")
+    counts = {event["message"]: event["count"] for event in await events(store)}
+    assert counts == {"one": 2, "two": 1}
+    one = next(event for event in await events(store) if event["message"] == "one")
+    assert one["firstTimestamp"] < one["lastTimestamp"]
+
+
+async def test_a_key_is_enough(store, recorder):
+    birds = await service(store)
+    await recorder.record(Key("", "Service", "default", "birds"), type="Normal", reason="A", message="one")
+    (event,) = await events(store)
+    assert event["involvedObject"]["uid"] == birds["metadata"]["uid"]
+
+
+async def test_an_object_made_anew_has_its_own_events(store, recorder):
+    await recorder.record(await service(store), type="Normal", reason="A", message="one")
+    await store.delete(Key("", "Service", "default", "birds"))
+    await recorder.record(await service(store), type="Normal", reason="A", message="one")
+    assert [event["count"] for event in await events(store)] == [1, 1]
+
+
+async def test_nothing_is_written_into_a_namespace_that_is_gone(store, recorder):
+    await recorder.record(Key("", "Service", "nowhere", "birds"), type="Normal", reason="A", message="one")
+    assert await events(store) == []
+
+
+async def test_old_events_go(store, recorder, clock):
+    birds = await service(store)
+    await recorder.record(birds, type="Normal", reason="A", message="old")
+    clock.now += LIFE + 1
+    await recorder.record(birds, type="Normal", reason="A", message="new")
+    assert [event["message"] for event in await events(store)] == ["new"]

@@ -1,0 +1,245 @@
+"""What Gateways, classes and routes say of themselves: conditions for each parent and listener, with times that stay."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import structs
+from tests.identity.world import Signs, Time
+from tests.xds.client import Client
+
+from headgate.compiler.report import (
+    Compiled,
+    GatewayOutcome,
+    ListenerOutcome,
+    ParentStatus,
+    Report,
+    Verdict,
+)
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
+from headgate.identity.credentials import Credentials
+from headgate.latest import Latest
+from headgate.model.refs import PortRef
+from headgate.model.routing import Certificate, GatewayPort, Mesh
+from headgate.model.secrets import PrivateText
+from headgate.plane.loop import Loop
+from headgate.plane.status.conditions import Present, Said
+from headgate.plane.status.gateway import class_status, gateway_status
+from headgate.plane.status.route import route_status
+from headgate.plane.status.writer import StatusWriter, refusals
+from headgate.resources.meta import Key
+from headgate.resources.registry import GATEWAY, SERVICE, key_of
+from headgate.settings import Settings
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet, Proxy
+
+CONTROLLER = "headgate.dev/gateway-controller"
+EDGE = Key(GATEWAY, "Gateway", "default", "edge")
+WEB = Key(GATEWAY, "HTTPRoute", "default", "web")
+ACCEPTED = Verdict(type="Accepted", status=True, reason="Accepted", message="fine")
+NAME = "gateway/default/edge/80"
+OF_TLS = f"{NAME}/tls/*.example"
+
+
+def route(*parents: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "web", "namespace": "default", "generation": 3},
+        "spec": {"parentRefs": list(parents or [{"name": "edge"}])},
+        **fields,
+    }
+
+
+def gateway(**fields: Any) -> dict[str, Any]:
+    listeners = [
+        {"name": "http", "port": 80, "protocol": "HTTP"},
+        {"name": "other", "port": 81, "protocol": "FTP"},
+    ]
+    return {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "default", "generation": 1},
+        "spec": {"gatewayClassName": "headgate", "listeners": listeners},
+        "status": {"addresses": [{"type": "IPAddress", "value": "127.77.0.1"}]},
+        **fields,
+    }
+
+
+def parent(index: int = 0, *verdicts: Verdict, **fields: Any) -> ParentStatus:
+    base = ParentStatus(about=WEB, index=index, parent=EDGE, verdicts=verdicts or (ACCEPTED,), gateway_ports=(80,))
+    return structs.replace(base, **fields)
+
+
+def said(*parents: ParentStatus, generation: int = 3) -> Said:
+    return Said(generation=generation, parents=parents)
+
+
+def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
+    """Return a proxy that is to hold a Gateway's listener, its routes and a cluster, and does, or refuses the routes."""
+    found, body = Proxy("gateway"), Encoded(b"x", "1")
+    routed = Encoded(b"x", "1", frozenset({"c"}))
+    found.config.set({ROUTES: {routes: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
+    if holds or refuses:
+        Client(found).take(refuse={(ROUTES, routes): refuses} if refuses else {})
+    return found
+
+
+def present(*proxies: Proxy, time: str = "2026-01-01T00:00:00Z") -> Present:
+    return Present(proxies, time)
+
+
+def conditions(entry: Any) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in entry["conditions"]}
+
+
+def test_a_route_has_an_entry_for_each_parent() -> None:
+    refused = Verdict(type="Accepted", status=False, reason="NoMatchingParent", message="no such listener")
+    obj = route({"name": "edge", "sectionName": "a"}, {"name": "web", "kind": "Service", "group": ""})
+    status = route_status(obj, said(parent(0, refused), parent(1)), present(proxy()))
+    assert status
+    first, second = status["parents"]
+    assert first["parentRef"] == {"group": GATEWAY, "kind": "Gateway", "name": "edge", "sectionName": "a"}
+    assert first["controllerName"] == CONTROLLER
+    assert conditions(first) == {"Accepted": ("False", "NoMatchingParent"), "Programmed": ("False", "Invalid")}
+    assert second["parentRef"] == {"group": "", "kind": "Service", "name": "web"}
+    assert conditions(second) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
+    assert {item["observedGeneration"] for item in second["conditions"]} == {3}
+
+
+@pytest.mark.parametrize(
+    ("proxies", "expected"),
+    [
+        ([proxy()], ("True", "Programmed")),
+        ([proxy(holds=False)], ("False", "Pending")),
+        ([proxy(refuses="bad route")], ("False", "EnvoyRejected")),
+        ([proxy(routes=OF_TLS)], ("True", "Programmed")),
+        ([proxy(holds=False, routes=OF_TLS)], ("False", "Pending")),
+        ([proxy(refuses="bad route", routes=OF_TLS)], ("False", "EnvoyRejected")),
+        ([], ("False", "NoProxies")),
+    ],
+)
+def test_programmed_says_what_the_proxies_do_with_it(proxies, expected) -> None:
+    for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_ports": (80,)}):
+        status = route_status(route(), said(parent(**place)), present(*proxies))
+        assert status
+        assert conditions(status["parents"][0])["Programmed"] == expected
+
+
+def test_a_route_that_decides_for_no_port_is_not_programmed() -> None:
+    status = route_status(route(), said(parent(gateway_ports=())), present(proxy()))
+    assert status
+    assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
+
+
+def test_entries_of_other_controllers_stay() -> None:
+    foreign = {"parentRef": {"name": "theirs"}, "controllerName": "example.com/other", "conditions": []}
+    ours = {"parentRef": {"name": "gone"}, "controllerName": CONTROLLER, "conditions": []}
+    status = route_status(route(status={"parents": [ours, foreign]}), said(parent()), present(proxy()))
+    assert status
+    assert [entry["controllerName"] for entry in status["parents"]] == ["example.com/other", CONTROLLER]
+    assert status["parents"][0] == foreign
+    left = route_status(route(status={"parents": [ours, foreign]}), said(), present(proxy()))
+    assert left == {"parents": [foreign]}
+
+
+def test_a_condition_keeps_its_time_while_it_is_the_same() -> None:
+    first = route_status(route(), said(parent()), present(proxy(holds=False), time="2026-01-01T00:00:00Z"))
+    second = route_status(route(status=first), said(parent()), present(proxy(), time="2026-02-02T00:00:00Z"))
+    assert second
+    times = {item["type"]: item["lastTransitionTime"] for item in second["parents"][0]["conditions"]}
+    assert times == {"Accepted": "2026-01-01T00:00:00Z", "Programmed": "2026-02-02T00:00:00Z"}
+
+
+def test_a_route_that_changed_since_it_was_compiled_is_left_alone() -> None:
+    assert route_status(route(), said(parent(), generation=2), present(proxy())) is None
+    assert route_status(route(), said(), present(proxy())) is None
+
+
+def outcome(*verdicts: Verdict) -> GatewayOutcome:
+    unserved = Verdict(type="Programmed", status=False, reason="Invalid", message="not served")
+    refused = Verdict(type="Accepted", status=False, reason="UnsupportedProtocol", message="FTP")
+    listeners = (
+        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), verdicts=(ACCEPTED,)),
+        ListenerOutcome(name="other", attached=0, kinds=(), verdicts=(refused, unserved)),
+    )
+    return GatewayOutcome(about=EDGE, address="127.77.0.1", ports=(80,), listeners=listeners, verdicts=verdicts)
+
+
+def test_a_gateway_tells_of_each_listener() -> None:
+    status = gateway_status(gateway(), Said(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
+    assert status
+    assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
+    assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
+    first, second = status["listeners"]
+    assert (first["name"], first["attachedRoutes"]) == ("http", 2)
+    assert first["supportedKinds"] == [{"group": GATEWAY, "kind": "HTTPRoute"}]
+    assert conditions(first)["Programmed"] == ("True", "Programmed")
+    assert conditions(second) == {"Accepted": ("False", "UnsupportedProtocol"), "Programmed": ("False", "Invalid")}
+
+
+def test_a_gateway_without_an_address_is_not_programmed() -> None:
+    nowhere = Verdict(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
+    status = gateway_status(gateway(), Said(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
+    assert status
+    assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
+
+
+def test_gateways_and_classes_of_others_are_left_alone() -> None:
+    assert gateway_status(gateway(), Said(generation=1), present(proxy())) is None
+    theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}
+    assert class_status(theirs, Said(generation=1), present()) is None
+
+
+async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
+    async with asyncio.timeout(5):
+        while not (found := (await store.get(key)).get("status")):
+            async for change in store.watch(store.revision):
+                if change.key == key:
+                    break
+    return dict(found)
+
+
+async def test_the_writer_tells_all_kinds() -> None:
+    store, fleet = MemoryStore(), Fleet()
+    ours = {"apiVersion": f"{GATEWAY}/v1", "kind": "GatewayClass", "spec": {"controllerName": CONTROLLER}}
+    made = [await store.create(obj) for obj in (route(), gateway(), {**ours, "metadata": {"name": "headgate"}})]
+    keys = [key_of(obj) for obj in made]
+    compiled = Compiled(
+        revision=store.revision,
+        mesh=Mesh(domain="cluster.local"),
+        report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
+    )
+    credentials = Credentials(Signs(Time()), Time().schedule())
+    loop = Loop(Latest(None), fleet, [], Settings(), credentials)
+    loop.compiled.set(compiled)
+    work = asyncio.create_task(StatusWriter(store, loop, fleet, Latest({})).run())
+    first, second, third = [await written(store, key) for key in keys]
+    assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
+    assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")
+    assert conditions(third) == {"Accepted": ("True", "Accepted")}
+    work.cancel()
+
+
+async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
+    fleet = Fleet()
+    held = fleet.expect("gateway")
+    rule = "gateway/default/edge/80/HTTPRoute/default/web/0"
+    body = Encoded(b"x", "1")
+    held.config.set({ROUTES: {NAME: body}, CLUSTER: {rule: body, "split/default/web/80/default/v1": body}})
+    refused = (ROUTES, NAME), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
+    Client(held).take(refuse=dict.fromkeys(refused, "bad"))
+    compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
+    assert {item.about for item in refusals(compiled, fleet)} == {EDGE, WEB, SERVICE.key("default", "web")}
+
+
+async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() -> None:
+    fleet = Fleet()
+    held = fleet.expect("gateway")
+    held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})
+    Client(held).take(refuse={(SECRET, "secret/certs/wild"): "Failed to load certificate chain from <inline>"})
+    wild = Certificate(secret="certs/wild", chain="no chain", key=PrivateText("no key"))
+    port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
+    mesh = Mesh(domain="cluster.local", gateways=(port,))
+    compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))
+    assert [item.about for item in refusals(compiled, fleet)] == [EDGE]

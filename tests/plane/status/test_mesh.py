@@ -1,0 +1,142 @@
+"""What TLSConfigs and TrafficTargets say of themselves: how far their pods are (R74, R77)."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.xds.client import Client
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Compiled, Finding, Report, Selected
+from headgate.envoy.config import LISTENER, Encoded
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.issuers import LIFETIME, Wanted
+from headgate.identity.keys import FileKeys
+from headgate.model.routing import Mesh
+from headgate.model.workloads import Stage, Workload
+from headgate.plane.status.conditions import Present, Said
+from headgate.plane.status.mesh import mesh_status, names_in
+from headgate.plane.status.writer import said_of
+from headgate.resources.meta import Key
+from headgate.resources.registry import MESH
+from headgate.xds.fleet import Fleet
+
+KEY = Key(MESH, "TLSConfig", "default", "strict")
+OBJ = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": "strict", "generation": 2}}
+PODS = Selected(about=KEY, workloads=("default/a", "default/b"))
+INBOUND = "inbound/8080"
+
+
+def fleet(**held: str) -> Fleet:
+    """Sidecars of default/a and default/b that are to hold version 2 of their listener, and hold what is given."""
+    found = Fleet()
+    for name, version in held.items():
+        proxy = found.expect(f"sidecar/default/{name}")
+        proxy.config.set({LISTENER: {INBOUND: Encoded(b"", version)}})
+        Client(proxy).take()
+        proxy.config.set({LISTENER: {INBOUND: Encoded(b"", "2")}})
+    return found
+
+
+def programmed(said: Said, proxies: Fleet, *awaited: str) -> tuple[str, str, str]:
+    status = mesh_status(OBJ, said, Present(proxies.connected(), "now", awaited))
+    assert status is not None
+    (found,) = [item for item in status["conditions"] if item["type"] == "Programmed"]
+    return found["status"], found["reason"], found["message"]
+
+
+def said(*findings: Finding, **fields: Any) -> Said:
+    return Said(generation=2, findings=findings, **{"selected": PODS, **fields})
+
+
+def finding(reason: Reason, message: str) -> Finding:
+    return Finding(about=KEY, reason=reason, field="spec.selector", message=message)
+
+
+def test_it_is_programmed_when_each_of_its_pods_holds_what_it_is_to_take() -> None:
+    assert programmed(said(), fleet(a="2", b="2")) == ("True", "Programmed", "strict on 2 of 2 pods")
+    assert programmed(said(), fleet(a="2", b="1"))[1:] == (
+        "Pending",
+        "strict on 1 of 2 pods; waiting for sidecar/default/b",
+    )
+    assert programmed(said(), fleet(a="2"))[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
+
+
+def test_a_refusal_is_told_in_the_proxys_words() -> None:
+    proxies = fleet(a="2", b="1")
+    Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
+    assert programmed(said(), proxies)[1:] == (
+        "EnvoyRejected",
+        "strict on 1 of 2 pods; sidecar/default/b refused it: address in use",
+    )
+
+
+def test_it_is_not_while_pods_are_on_their_way_and_says_whom_that_waits_for() -> None:
+    """A step to the next stage waits for every proxy, not only for those of the pods."""
+    status, reason, message = programmed(said(underway=("default/b",)), fleet(a="2", b="2"), "sidecar/default/caller")
+    assert (status, reason) == ("False", "Pending")
+    assert message.startswith("strict on 1 of 2 pods; not in the wanted TLS mode yet: pod default/b")
+    assert message.endswith("waiting for sidecar/default/caller")
+
+
+def test_a_pod_that_has_not_been_told_what_to_hold_lags() -> None:
+    proxies = fleet(a="2", b="2")
+    proxies.proxies["sidecar/default/b"].config.set(None)  # it has no certificate yet
+    assert programmed(said(), proxies)[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
+
+
+def test_a_traffic_target_counts_the_proxies_that_ask_who_calls() -> None:
+    """R70: enforced at the pods that are called."""
+    target = {**OBJ, "kind": "TrafficTarget"}
+    status = mesh_status(target, said(), Present(fleet(a="2", b="1").connected(), "now"))
+    assert status is not None
+    assert status["proxies"] == {"programmed": 1, "total": 2}
+    assert status["conditions"][-1]["message"] == "1 of 2 proxies hold it; waiting for sidecar/default/b"
+
+
+def test_it_is_not_while_a_certificate_lacks_names() -> None:
+    """R75."""
+    found = programmed(said(unnamed=("default/a",)), fleet(a="2", b="2"))
+    assert found[1:] == (
+        "Pending",
+        "strict on 1 of 2 pods; waiting for a certificate with all names: pod default/a",
+    )
+
+
+async def test_the_names_of_a_certificate_are_read_off_it(tmp_path: Path) -> None:
+    """R75: by what a real authority signs."""
+    issuer = EmbeddedIssuer(FileKeys(tmp_path), "cluster.local", clock=time.time)
+    identity = "spiffe://cluster.local/ns/default/sa/web"
+    for subjects in ((), ("foo", "bar")):
+        credential = await issuer.issue(Wanted(identity=identity, subjects=subjects), LIFETIME)
+        assert names_in(credential.chain) == set(subjects)
+
+
+def test_it_is_not_where_a_pod_has_no_sidecar() -> None:
+    message = "nothing enforces it at pod default/c"
+    selected = Selected(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
+    found = said(finding(Reason.NOT_ENFORCED, message), selected=selected)
+    assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)
+    status = mesh_status(OBJ, found, Present(fleet(a="2").connected(), "now"))
+    assert status is not None
+    assert status["pods"] == {"total": 2, "sidecars": 1}
+
+
+def test_one_that_is_not_valid_programs_nothing_whatever_its_generation() -> None:
+    found = Said(generation=0, findings=(finding(Reason.INVALID, "spec.selector: must be a map"),))
+    assert programmed(found, fleet())[:2] == ("False", "Invalid")
+
+
+def test_an_older_generation_is_no_answer() -> None:
+    assert mesh_status(OBJ, Said(generation=1, selected=PODS), Present([], "now")) is None
+
+
+def test_who_is_underway_is_read_off_the_stages() -> None:
+    identity = "spiffe://cluster.local/ns/default/sa/web"
+    workloads = [
+        Workload(name=name, address="127.0.0.9", identity=identity, stage=stage, target=Stage.STRICT)
+        for name, stage in (("default/a", Stage.STRICT), ("default/b", Stage.PERMISSIVE))
+    ]
+    mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
+    compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))
+    assert said_of(compiled, ())[KEY].underway == ("default/b",)

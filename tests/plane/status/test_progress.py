@@ -1,0 +1,159 @@
+"""Whom an object waits for: the proxies that are to hold what it becomes, as they are rendered (R19, D21)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from tests.compiler.pods import compiled, obj, pod, service, target
+from tests.xds.client import Client, outdate
+
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET, TypeUrl
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.names import GatewayRef, Place
+from headgate.envoy.view import Node, project, sidecar
+from headgate.model.identities import Credential
+from headgate.model.refs import PortRef
+from headgate.model.secrets import PrivateText
+from headgate.plane.status.conditions import few, programmed, progress_at
+from headgate.plane.status.writer import refusals
+from headgate.resources.registry import POD
+from headgate.xds.fleet import Fleet
+
+CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
+WEB, RAW = PortRef("default/web", 8080), PortRef("default/raw", 9000)
+SPLIT = obj("TrafficSplit", "raw", spec={"service": "raw", "backends": [{"service": "one", "weight": 1}]})
+RAW_PORT = {"port": 9000, "app": "tcp"}
+SERVER, CLIENT = "sidecar/default/server", "sidecar/default/client"
+
+
+def objects(kind: str = "transparent", *, headless: bool = False) -> Iterable[Any]:
+    ports = {"annotations": {"headgate.dev/application-ports": "8080=20000,9000=20001"}} if kind == "explicit" else {}
+    for number, (name, more) in enumerate({"web": {}, "raw": RAW_PORT, "one": RAW_PORT}.items()):
+        for item in service(name, ("server", "10.1.0.1"), **more):
+            if item["kind"] == "Service" and not headless:
+                item["spec"]["clusterIP"] = f"10.0.0.{number + 1}"
+            yield item
+    yield pod("server", "10.1.0.1", sidecar=kind, **ports)
+    yield pod("client", "10.1.0.2", sidecar=kind, account="client")
+
+
+def connected(*found: object, **settings: str) -> Fleet:
+    """Return the gateway and the sidecars of some objects; each asks for what a real proxy asks for, and holds it."""
+    mesh = compiled(*found, **settings).mesh
+    fleet, memo = Fleet(), Memo()
+    for node in (GATEWAY, *map(sidecar, mesh.workloads)):
+        proxy = fleet.expect(node.id)
+        proxy.config.set(encode(project(mesh, node, CREDENTIAL), memo))
+        Client(proxy).take()
+    return fleet
+
+
+def told(fleet: Fleet, *places: Place) -> tuple[bool, str]:
+    found = programmed(progress_at(places, fleet.connected()), accepted=True)
+    return found.status, found.message
+
+
+def lose(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
+    """Give a proxy a new version of a resource, which it does not answer."""
+    outdate(fleet.proxies[node], type_url, name)
+
+
+@pytest.mark.parametrize("kind", ["transparent", "explicit"])
+@pytest.mark.parametrize("place", [WEB, RAW])
+def test_every_proxy_that_may_call_a_service_counts(kind: str, place: PortRef) -> None:
+    """R20: shares are each client's own, so each client's proxy must hold them."""
+    assert told(connected(*objects(kind), SPLIT), place) == (True, "3 of 3 proxies hold it")
+
+
+def test_who_lags_is_named() -> None:
+    fleet = connected(*objects())
+    lose(fleet, CLIENT, ROUTES, "outbound/default/web/8080")
+    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    lose(fleet, SERVER, CLUSTER, "outbound/default/web/8080")
+    assert told(fleet, WEB) == (False, f"1 of 3 proxies hold it; waiting for {CLIENT}, {SERVER}")
+
+
+def test_a_redirected_connections_shares_are_its_listeners() -> None:
+    """R34: its routes are nobody's there."""
+    fleet = connected(*objects(), SPLIT)
+    lose(fleet, CLIENT, LISTENER, "outbound/default/raw/9000")
+    assert told(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+
+
+def test_where_clients_choose_a_pod_its_listener_has_the_shares() -> None:
+    """R37: a Service without an address."""
+    own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]  # who has the same endpoint
+    fleet = connected(*own)
+    assert told(fleet, RAW) == (True, "3 of 3 proxies hold it")
+    lose(fleet, CLIENT, LISTENER, "pod/default/raw/9000/10.1.0.1/9000")
+    assert told(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+
+
+def test_a_proxy_whose_view_leaves_a_service_out_is_not_counted() -> None:
+    """D21: closed to everybody who is not named, Services are only told to those who are."""
+    access = target("raw", "web", "client", rules=[{"kind": "TCPRoute", "name": "t"}])
+    route = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
+    fleet = connected(*objects("explicit"), access, route, access="deny")
+    assert told(fleet, RAW) == (True, "2 of 2 proxies hold it")
+    config = fleet.proxies[SERVER].config.get()
+    assert config
+    assert "outbound/default/raw/9000" not in config[ROUTES]
+
+
+def test_one_that_still_holds_what_is_to_go_lags() -> None:
+    fleet = connected(*objects())
+    config = fleet.proxies[CLIENT].config
+    wanted = config.get()
+    assert wanted
+    gone = "outbound/default/web/8080"
+    config.set({kind: {name: item for name, item in found.items() if name != gone} for kind, found in wanted.items()})
+    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    Client(fleet.proxies[CLIENT]).take()
+    assert told(fleet, WEB) == (True, "2 of 2 proxies hold it")
+
+
+def test_one_that_has_not_been_told_anything_lags_but_not_for_gateways() -> None:
+    fleet = connected(*objects())
+    fleet.proxies[CLIENT].config.set(None)
+    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert told(fleet, GatewayRef("default/edge", 80)) == (False, "there is no proxy that is to hold it")
+
+
+def test_one_that_is_away_is_not_waited_for() -> None:
+    fleet = connected(*objects())
+    fleet.proxies[CLIENT].session = None
+    assert told(fleet, WEB) == (True, "2 of 2 proxies hold it")
+
+
+def test_of_many_a_few_are_named() -> None:
+    assert few(["a", "b"]) == "a, b"
+    assert few([str(number) for number in range(42)]) == "0, 1, 2, 3, 4 and 37 more"
+
+
+def refuse(fleet: Fleet, type_url: TypeUrl, name: str, *nodes: str) -> None:
+    for node in nodes:
+        outdate(fleet.proxies[node], type_url, name)
+        Client(fleet.proxies[node]).take(refuse={(type_url, name): "bad"})
+
+
+def test_a_refusal_of_several_proxies_is_told_once() -> None:
+    found = list(objects())
+    fleet = connected(*found)
+    refuse(fleet, ROUTES, "outbound/default/web/8080", SERVER, CLIENT)
+    (finding,) = refusals(compiled(*found), fleet)
+    assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
+    assert told(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"
+
+
+@pytest.mark.parametrize(
+    ("type_url", "name"),
+    [(LISTENER, "inbound"), (ROUTES, "inbound/8080/http"), (SECRET, "identity"), (SECRET, "roots")],
+)
+def test_what_is_a_sidecars_own_is_blamed_on_its_pod(type_url: TypeUrl, name: str) -> None:
+    found = list(objects())
+    fleet = connected(*found)
+    refuse(fleet, type_url, name, SERVER)
+    (finding,) = refusals(compiled(*found), fleet)
+    assert finding.about == POD.key("default", "server")
+    assert finding.message == f"the proxy {SERVER} refused {name}: bad"

@@ -1,0 +1,121 @@
+"""What a tap records, and what it shows (D29)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.envoy.tap import WHOLE
+from headgate.envoy.telemetry import PodPort
+from headgate.model.routing import Mesh
+from headgate.model.workloads import Workload
+from headgate.plane.tap.events import REDACTED, event, redacted_path
+from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
+from headgate.plane.tap.targets import Pods, Present, Routed
+from headgate.telemetry.owners import Ref, Thing, World
+from headgate.telemetry.tapped import Record
+
+SA = "spiffe://cluster.local/ns/default/sa/"
+POD, DEPLOYMENT, SERVICE = (
+    Ref(kind, "default", name) for kind, name in (("Pod", "web-1"), ("Deployment", "web"), ("Service", "web"))
+)
+WORLD = World(
+    [
+        Thing(ref=POD, owner=DEPLOYMENT, labels={"app": "web"}),
+        Thing(ref=SERVICE, selector={"app": "web"}),
+        Thing(ref=DEPLOYMENT),
+    ]
+)
+SERVED = Record(node="sidecar/default/web-1", time=1.0, port=8080, peer=f"{SA}buyer", rule="default/buyers/group/look")
+SENT = Record(
+    node="sidecar/default/buyer-1",
+    time=1.0,
+    cluster="outbound/default/web/80",
+    server=PodPort("default/web-1", 8080, True),
+)
+ELSEWHERE = Record(
+    node="sidecar/default/buyer-1", time=1.0, cluster="outbound/default/db/80", server=PodPort("default/db-1", 1, True)
+)
+
+
+def test_a_deployment_shows_what_its_pods_take_and_what_is_sent_to_them() -> None:
+    target = Pods(target=DEPLOYMENT, world=WORLD)
+    assert [target.wants(record) for record in (SERVED, SENT, ELSEWHERE)] == [True, True, False]
+
+
+def test_a_service_shows_calls_by_its_name_even_without_a_server() -> None:
+    target = Pods(target=SERVICE, world=WORLD)
+    unanswered = Record(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
+    assert [target.wants(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
+
+
+def test_a_split_shows_the_requests_that_its_route_was_chosen_for() -> None:
+    target = Routed(kind="TrafficSplit", name="default/web")
+    chosen = Record(node="gateway", time=1.0, route="TrafficSplit default/web")
+    assert [target.wants(record) for record in (chosen, SENT)] == [True, False]
+
+
+def test_a_gateway_shows_the_requests_that_came_in_there() -> None:
+    target = Routed(kind="Gateway", name="default/edge")
+    entered = Record(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
+    assert [target.wants(record) for record in (entered, SENT)] == [True, False]
+
+
+def test_only_the_pods_their_callers_and_gateways_record() -> None:
+    workloads = tuple(
+        Workload(name=f"default/{name}-1", address="", identity=f"{SA}{name}", uid=name, capture="explicit")
+        for name in ("web", "buyer", "other")
+    )
+    mesh = Mesh(domain="cluster.local", workloads=workloads)
+    target = Pods(target=DEPLOYMENT, world=WORLD)
+    before = target.proxies(Present(mesh, ("gateway",), frozenset()))
+    assert set(before) == {"gateway", "sidecar/default/web-1"}
+    after = target.proxies(Present(mesh, ("gateway",), frozenset({f"{SA}buyer"})))
+    assert set(after) == {"gateway", "sidecar/default/web-1", "sidecar/default/buyer-1"}
+
+
+@given(rates=st.lists(st.integers(0, 1_000_000), min_size=1, max_size=20))
+def test_the_share_follows_the_rate_and_never_ends(rates: list[int]) -> None:
+    """A busy proxy records about the limit; an idle one records everything again."""
+    share = WHOLE
+    for rate in rates:
+        share = next_share(share, rate * share // WHOLE)
+        assert 1 <= share <= WHOLE
+    steady = rates[-1]
+    for _ in range(60):
+        share = next_share(share, steady * share // WHOLE)
+    assert steady * share // WHOLE <= PROXY_LIMIT
+    for _ in range(21):
+        share = next_share(share, 0)
+    assert share == WHOLE
+
+
+def test_what_a_proxy_did_not_record_is_estimated() -> None:
+    assert missed_requests(WHOLE, 10) == 0
+    assert missed_requests(WHOLE // 10, 20) == 180
+
+
+def test_values_are_redacted_unless_they_are_asked_for() -> None:
+    record = Record(node="gateway", time=0.0, path="/a?token=s3cret&x", headers=(("cookie", "s3cret"),))
+    hidden, shown = (event(record, values=values).request for values in (False, True))
+    assert (hidden.path, hidden.headers) == (f"/a?token={REDACTED}&x", {"cookie": REDACTED})
+    assert (shown.path, shown.headers) == (record.path, {"cookie": "s3cret"})
+    assert "s3cret" not in repr(hidden)
+
+
+@given(path=st.text())
+def test_a_path_without_a_query_stays(path: str) -> None:
+    before, _, _ = path.partition("?")
+    assert redacted_path(before) == before
+    assert redacted_path(path).partition("?")[0] == before
+
+
+def test_the_servers_side_names_the_rule_and_the_clients_side_the_route() -> None:
+    served = event(SERVED, values=False)
+    assert served.side == "server"
+    assert served.access is not None
+    assert (served.access.allowed, served.access.object, served.access.rule) == (
+        True,
+        "TrafficTarget default/buyers",
+        "group/look",
+    )
+    sent = event(SENT, values=False)
+    assert (sent.side, sent.access, sent.route, sent.secured) == ("client", None, None, True)

@@ -1,0 +1,74 @@
+"""Plaintext callers: those that nobody else has counted, by the best name that there is (R96)."""
+
+import pytest
+
+from headgate.compiler.report import Compiled, Report
+from headgate.latest import Latest
+from headgate.model.refs import PortRef
+from headgate.model.routing import Endpoint, Endpoints, Mesh
+from headgate.model.workloads import Stage, Workload
+from headgate.plane.callers import Callers
+from headgate.telemetry.flows import GATEWAY, Peer
+
+WEB = "sidecar/default/web-0"
+SHARED = "spiffe://a/ns/default/sa/web"
+
+
+def callers(stage=Stage.PERMISSIVE, capture="transparent"):
+    def workload(name, address, identity=""):
+        return Workload(
+            name=name,
+            address=address,
+            identity=identity or f"spiffe://a/ns/default/sa/{name}",
+            capture=capture,
+            stage=stage,
+            target=stage,
+        )
+
+    place = Endpoint(address="10.0.0.7", port=80, workload="default/legacy")
+    mesh = Mesh(
+        domain="cluster.local",
+        workloads=(
+            workload("default/client", "10.0.0.2", "spiffe://a/ns/default/sa/client"),
+            workload("default/web-0", "10.0.0.3", SHARED),
+            workload("default/web-1", "10.0.0.4", SHARED),
+        ),
+        endpoints=(Endpoints(ref=PortRef("default/legacy", 80), ready=(place,)),),
+    )
+    return Callers(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_pod_with_a_proxy_has_counted_itself(stage):
+    assert callers(stage)(WEB, "10.0.0.2", "") is None
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_the_others_are_pods_or_addresses(stage):
+    assert callers(stage)(WEB, "10.0.0.7", "") == Peer(pod="default/legacy")
+    assert callers(stage)(WEB, "192.0.2.1", "") == Peer(outside="192.0.2.1")
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_on_one_machine_all_have_one_address_so_only_those_count_that_can_be_no_proxy(stage):
+    """A proxy that calls with mutual TLS is not among those who come in plaintext."""
+    found = callers(stage, "explicit")(WEB, "127.0.0.1", "")
+    assert found == (Peer(outside="127.0.0.1") if stage.is_sent_tls else None)
+
+
+def test_before_anything_is_compiled_an_address_is_all_there_is():
+    assert Callers(Latest(None))(WEB, "10.0.0.2", "") == Peer(outside="10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("identity", "caller"),
+    [
+        ("spiffe://a/ns/default/sa/client", Peer(pod="default/client")),
+        (SHARED, Peer(outside=SHARED)),
+        ("spiffe://b/ns/default/sa/client", Peer(outside="spiffe://b/ns/default/sa/client")),
+        ("spiffe://a/ns/headgate-system/sa/gateway", GATEWAY),
+    ],
+)
+def test_a_caller_that_proved_an_identity_is_the_one_pod_that_has_it_or_the_identity(identity, caller):
+    """R70: on one machine all proxies call from one address."""
+    assert callers(capture="explicit")(WEB, "127.0.0.1", identity) == caller

@@ -1,0 +1,90 @@
+"""What a snapshot is news for: a pod that only runs causes no build."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.latest import Latest
+from headgate.plane.feed import Feed
+from headgate.resources import decode
+from headgate.resources.meta import Object
+from headgate.resources.pods import Pod
+from headgate.resources.registry import POD
+from headgate.standalone.store.memory import MemoryStore
+
+KEY = POD.key("default", "web")
+WEB: Object = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+    "spec": {"serviceAccountName": "web", "containers": [{"name": "web", "ports": [{"containerPort": 8080}]}]},
+}
+RUNNING = {"phase": "Running", "podIP": "127.0.0.9"}
+
+
+async def settled(cell: Latest[int], revision: int) -> None:
+    async for read in cell.changes():
+        if read >= revision:
+            return
+
+
+class Followed:
+    """A store that a feed follows."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(admit=decode.admit)
+        self.feed = Feed(self.store)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the newest picture, with everything in it that is stored now."""
+        async with asyncio.timeout(10):
+            await settled(self.feed.read, self.store.revision)
+        snapshot = self.feed.snapshot.get()
+        assert snapshot
+        return snapshot
+
+    async def set_status(self, **status: Any) -> Snapshot:
+        await self.store.update({**await self.store.get(KEY), "status": status}, subresource="status")
+        return await self.snapshot()
+
+
+@pytest.fixture
+async def followed() -> AsyncIterator[Followed]:
+    followed = Followed()
+    await followed.store.create(WEB)
+    task = asyncio.create_task(followed.feed.run())
+    yield followed
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_what_changes_while_a_pod_only_runs_is_no_news(followed: Followed) -> None:
+    first = await followed.set_status(**RUNNING)
+    statuses = [{"name": "web", "ready": True, "restartCount": 3, "state": {"running": {}}}]
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    assert await followed.set_status(**RUNNING, containerStatuses=statuses, conditions=conditions) is first
+    assert await followed.set_status(**RUNNING, containerStatuses=[{**statuses[0], "ready": False}]) is first
+
+
+@pytest.mark.parametrize("status", [{**RUNNING, "podIP": "127.0.0.10"}, {**RUNNING, "phase": "Failed"}])
+async def test_another_address_and_the_end_of_a_pod_are_news(followed: Followed, status: dict[str, Any]) -> None:
+    first = await followed.set_status(**RUNNING)
+    second = await followed.set_status(**status)
+    assert second is not first
+    pod = second.objects[KEY]
+    assert isinstance(pod, Pod)
+    assert (pod.status.pod_ip, pod.status.phase) == (status["podIP"], status["phase"])
+
+
+async def test_a_pod_is_known_by_its_labels_account_and_ports(followed: Followed) -> None:
+    pod = (await followed.snapshot()).objects[KEY]
+    assert isinstance(pod, Pod)
+    assert pod.metadata.labels == {"app": "web"}
+    assert pod.spec.service_account_name == "web"
+    assert pod.spec.containers[0].ports
+    assert pod.spec.containers[0].ports[0].container_port == 8080

@@ -1,0 +1,87 @@
+"""What the loop gives to whom (R70): never one pod's to another, whatever their names are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.compiler.pods import pod
+from tests.identity.world import Signs, Time
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.identity.credentials import Credentials
+from headgate.latest import Latest, until
+from headgate.plane.feed import snapshot_of
+from headgate.plane.loop import Loop
+from headgate.resources.meta import Key
+from headgate.settings import Settings
+from headgate.xds.fleet import Ending, Fleet, Proxy
+from headgate.xds.session import Session
+
+SIDECAR = "sidecar/default/web"
+
+
+class World:
+    """A loop that runs, with one pod."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.credentials = Credentials(Signs(Time()), Time().schedule())
+        self.snapshot: Latest[Snapshot | None] = Latest(None)
+        self.loop = Loop(self.snapshot, self.fleet, [], Settings(), self.credentials)
+
+    def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
+        """Let there be one pod of that uid, at once instead of the one before."""
+        found = pod("web", address, account=account, sidecar="explicit")
+        found["metadata"]["uid"] = uid
+        self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
+
+    async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
+        """Return the pod's proxy when it is another one, and there is something for it."""
+        await until(lambda: self._is_told(besides), self.loop.compiled, self.credentials.current, self.fleet.news)
+        while self.fleet.proxies[SIDECAR].config.get() is None:
+            await self.fleet.proxies[SIDECAR].config.change().wait()
+        return self.fleet.proxies[SIDECAR]
+
+    def _is_told(self, besides: Proxy | None) -> bool:
+        return SIDECAR in self.fleet.proxies and self.fleet.proxies[SIDECAR] is not besides
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    found = World()
+    tasks = [asyncio.create_task(found.credentials.run()), asyncio.create_task(found.loop.run())]
+    yield found
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("account", ["web", "admin"])
+async def test_another_pod_of_the_same_name_proves_who_it_is_anew_and_has_a_key_of_its_own(
+    world: World, account: str
+) -> None:
+    """Deleted and made again between two builds: the stream of the pod before must not get what is the new one's."""
+    world.place("1", account="web")
+    before = await world.proxy()
+    key = world.credentials.current.get()[SIDECAR].key
+    endings: list[Ending] = []
+    before.attach(Session(), endings.append)
+    world.place("2", account=account)
+    after = await world.proxy(besides=before)
+    assert endings == [Ending.FORGOTTEN]
+    assert before.config.get() is None
+    assert after.session is None
+    given = world.loop.proven(SIDECAR)
+    assert given
+    assert given.key != key
+
+
+async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) -> None:
+    world.place("1", account="web")
+    before = await world.proxy()
+    told = before.config.get()
+    before.attach(Session(), lambda _ending: pytest.fail("its stream was ended"))
+    world.place("1", account="web", address="10.1.0.2")
+    while before.config.get() is told:
+        await before.config.change().wait()
+    assert world.fleet.proxies[SIDECAR] is before

@@ -1,0 +1,101 @@
+"""When a mesh is healthy, and what is named when it is not: what decides the exit code of `headgate status`."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.plane.mesh_state import LATE_S, Observed, mesh_state
+from headgate.resources.inspect import (
+    Certificate,
+    ObjectName,
+    Proxy,
+    ProxyProcess,
+    ProxyStatus,
+    Refusal,
+    Revisions,
+)
+from headgate.resources.meta import Key
+from headgate.resources.times import timestamp
+
+NOW = 1_800_000_000.0
+VALID = Certificate(identity="spiffe://x/ns/a/sa/b", not_before=timestamp(NOW - 60), not_after=timestamp(NOW + 60))
+
+
+def proxy(state: Any = "InSync", **status: Any) -> Proxy:
+    found = ProxyStatus(state=state, **{"serves": True, "certificate": VALID, "message": "why"} | status)
+    return Proxy(metadata=ObjectName(namespace="a", name="web"), node="sidecar/a/web", status=found)
+
+
+def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -> Any:
+    about = Key("", "Service", "a", "web")
+    findings = [Finding(about=about, reason=reason, field="", message="m") for reason in reasons]
+    world = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings, None)
+    return mesh_state(world, started=NOW - 10, now=NOW)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        proxy(),
+        proxy("Lagging", waiting=timestamp(NOW - LATE_S + 1)),  # a change is on its way
+        proxy("Lagging", waiting=""),
+        proxy("Disconnected", serves=False),  # its pod is just being created
+        proxy(process=ProxyProcess(pid=3, restarts=2, failure="it ended")),  # it runs again
+        proxy(certificate=None),
+    ],
+)
+def test_what_is_no_problem(found: Proxy) -> None:
+    assert (state(found).healthy, state(found).problems) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (
+            proxy("Refused", refusals=(Refusal(type="routes", resource="r", message="m"),)),
+            "sidecar/a/web refused 1 resource: why",
+        ),
+        (proxy("Lagging", waiting=timestamp(NOW - LATE_S - 1)), "sidecar/a/web lags: why"),
+        (proxy("Disconnected"), "sidecar/a/web is disconnected: why"),
+        (proxy(process=ProxyProcess(failure="it ended")), "sidecar/a/web does not run: it ended"),
+        (proxy(certificate=Certificate(fault="no key")), "sidecar/a/web gets no certificate: no key"),
+        (
+            proxy(certificate=structs.replace(VALID, not_after=timestamp(NOW - 1))),
+            f"sidecar/a/web has a certificate that expired at {timestamp(NOW - 1)}",
+        ),
+    ],
+)
+def test_what_is_a_problem_of_a_proxy(found: Proxy, problem: str) -> None:
+    assert (state(found).healthy, state(found).problems) == (False, (problem,))
+
+
+def test_errors_are_a_problem_and_warnings_are_none() -> None:
+    found = state(reasons=(Reason.BACKEND_NOT_FOUND, Reason.BACKEND_NOT_FOUND))
+    assert (found.healthy, found.findings.warnings) == (True, 2)
+    found = state(reasons=(Reason.INVALID, Reason.BACKEND_NOT_FOUND))
+    assert (found.findings.errors, found.problems) == (1, ("1 error in objects: `headgate check` shows them",))
+
+
+def test_a_build_that_a_bug_stopped_is_a_problem() -> None:
+    found = state(stored=7, failures=2, current=False)
+    assert found.problems == ("revision 7 can't be built because of a bug in headgate: its log says more",)
+    assert state(failures=2).healthy  # a later build was a good one
+
+
+def test_proxies_and_certificates_are_counted() -> None:
+    old = structs.replace(VALID, not_before=timestamp(NOW - 900), not_after=timestamp(NOW + 9))
+    found = state(
+        proxy(process=ProxyProcess(pid=1, restarts=3)),
+        proxy("Lagging", process=ProxyProcess(pid=2, adopted=True)),
+        proxy("Refused", certificate=old),
+        proxy("Disconnected", certificate=Certificate(fault="no key")),
+    )
+    counts = found.proxies
+    assert (counts.total, counts.in_sync, counts.lagging, counts.refused, counts.disconnected) == (4, 1, 1, 1, 1)
+    assert (counts.restarted, counts.adopted) == (1, 1)
+    certificates = found.certificates
+    assert (certificates.total, certificates.faults) == (3, 1)
+    assert (certificates.oldest, certificates.first_expiry) == (timestamp(NOW - 900), timestamp(NOW + 9))

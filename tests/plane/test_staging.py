@@ -1,0 +1,168 @@
+"""A workload changes between plaintext and mutual TLS one step at a time, each held by all before the next (R74, R77)."""
+
+import pytest
+from tests.xds.client import Client
+
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
+from headgate.model.workloads import Stage, Workload
+from headgate.plane.staging import Staging
+from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.session import Request, Session
+
+IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
+
+
+def workload(stage: Stage, target: Stage | None = None) -> Workload:
+    return Workload(name="default/web", address="10.0.0.1", identity=IDENTITY, stage=stage, target=target or stage)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    for name in ("gateway", "sidecar/default/web"):
+        connect(fleet.expect(name))
+    return fleet
+
+
+def connect(proxy: Proxy) -> None:
+    """Let a proxy hold all that it is to hold: nothing."""
+    proxy.config.set({})
+    Client(proxy).take()
+
+
+def lag(proxy: Proxy) -> None:
+    """Let a proxy have asked for a cluster that it does not hold."""
+    proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
+
+
+def step(staging: Staging, target: Stage) -> Stage:
+    """Build once: the stage that it is built with is what proxies are given."""
+    stage = staging.next().get("default/web", target)
+    staging.note([workload(stage, target)])
+    return stage
+
+
+def test_a_new_workload_begins_where_it_is_wanted(fleet):
+    staging = Staging(fleet)
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+    assert not staging.is_due
+
+
+def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
+    taken = [step(staging, Stage.STRICT) for _ in range(4)]
+    assert taken == [Stage.READY, Stage.PERMISSIVE, Stage.STRICT, Stage.STRICT]
+    assert not staging.is_due
+
+
+def test_and_back(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.STRICT, Stage.PLAIN)])
+    assert [step(staging, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+
+
+def test_what_could_not_be_built_is_no_step(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
+    assert staging.next() == staging.next() == {"default/web": Stage.READY}
+
+
+def test_no_step_while_a_proxy_lags(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    lag(fleet.proxies["gateway"])
+    assert staging.waiting() == ("gateway",)
+    assert not staging.is_due
+    assert step(staging, Stage.STRICT) is Stage.PERMISSIVE
+    fleet.proxies["gateway"].config.set({})
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    fleet.proxies["sidecar/default/web"].session = None
+    assert staging.waiting() == ("sidecar/default/web",)
+    assert step(staging, Stage.STRICT) is Stage.PERMISSIVE
+
+
+def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    fleet.expect("sidecar/default/new")
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+def test_a_workload_that_comes_back_begins_anew(fleet):
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN)])
+    staging.note([])
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+# --- after a restart
+
+
+def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
+    """It asks for one type after the other; the last one to come back decides when the next step is due."""
+    staging, proxy = Staging(fleet), fleet.proxies["sidecar/default/web"]
+    config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
+    session = Session()
+    session.offer(config)
+    proxy.config.set(config)
+    proxy.attach(session, lambda _: None)
+    brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
+    for kind, digest in brought.items():
+        session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
+        assert staging.waiting() == ("sidecar/default/web",)
+    while responses := session.advance():
+        assert staging.waiting() == ("sidecar/default/web",)
+        for response in responses:
+            session.receive(Request(response.type_url, nonce=response.nonce))
+    assert staging.waiting() == ()
+
+
+def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
+    """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
+    before = Staging(fleet)
+    before.keep_in(tmp_path / "stages.json")
+    before.note([workload(Stage.STRICT)])
+    fleet = Fleet()
+    after = Staging(fleet)
+    after.keep_in(tmp_path / "stages.json")
+    assert not after.is_due
+    assert step(after, Stage.PLAIN) is Stage.STRICT
+    assert step(after, Stage.PLAIN) is Stage.STRICT
+    assert after.waiting() == ("sidecar/default/web",)
+    connect(fleet.expect("sidecar/default/web"))
+    assert [step(after, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+
+
+def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
+    before = Staging(fleet)
+    before.keep_in(tmp_path / "stages.json")
+    before.note([workload(Stage.PLAIN)])
+    before.forget()
+    before.note([workload(Stage.STRICT)])
+    after = Staging(Fleet())
+    after.keep_in(tmp_path / "stages.json")
+    assert step(after, Stage.STRICT) is Stage.STRICT
+
+
+@pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
+def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, caplog, content):
+    file = tmp_path / "stages.json"
+    file.write_bytes(content)
+    staging = Staging(fleet)
+    staging.keep_in(file)
+    assert str(file) in caplog.text
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
+    staging = Staging(fleet)
+    staging.keep_in(tmp_path / "gone" / "stages.json")
+    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
+    assert step(staging, Stage.STRICT) is Stage.READY
+    assert "can't be kept" in caplog.text

@@ -1,0 +1,424 @@
+"""The protocol itself, byte for byte where clients other than kubectl rely on it."""
+
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from tests.embedded_api import TOKEN, Client
+
+from headgate.resources import decode
+from headgate.standalone.apiserver.app import create_app
+from headgate.standalone.store.memory import MemoryStore
+
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+MAPS = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+MERGE = "application/merge-patch+json"
+
+
+def split(name: str = "website", *weights: Any) -> dict[str, Any]:
+    backends = [{"service": f"website-v{i}", "weight": w} for i, w in enumerate(weights or (90, 10), 1)]
+    return {"metadata": {"name": name}, "spec": {"service": "website", "backends": backends}}
+
+
+def config(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}}
+
+
+async def test_only_the_holder_of_the_token_gets_an_answer(client: Client) -> None:
+    assert (await client.call("GET", "/api")).code == 200
+    for wrong in ("", "Bearer", f"Bearer {TOKEN}x", TOKEN):
+        answer = await client.call("GET", "/api", authorization=wrong)
+        assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
+        assert TOKEN not in json.dumps(answer.body)
+    assert (await client.call("GET", "/readyz", authorization="")).body == b"ok"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:80", "localhost.evil.example", ""])
+async def test_a_foreign_host_name_is_refused(client: Client, host: str) -> None:
+    answer = await client.call("GET", "/api", host=host)
+    assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.9:6443", "[::1]:6443"])
+async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
+    assert (await client.call("GET", "/api", host=host)).code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "headers", "code", "reason"),
+    [
+        ("GET", "/apis/nobody.example/v1", {}, 404, "NotFound"),
+        ("GET", "/apis/apps/v9", {}, 404, "NotFound"),
+        ("GET", "/api/v1/endpoints", {}, 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/default/configmaps/none", {}, 404, "NotFound"),
+        ("GET", "/api/v1/configmaps/none", {}, 404, "NotFound"),
+        ("GET", "/favicon.ico", {}, 404, "NotFound"),
+        ("PUT", MAPS, {}, 405, "MethodNotAllowed"),
+        ("POST", f"{MAPS}/x", {}, 405, "MethodNotAllowed"),
+        ("POST", "/api/v1/configmaps", {}, 405, "MethodNotAllowed"),
+        ("DELETE", "/api/v1/namespaces", {}, 405, "MethodNotAllowed"),
+        ("OPTIONS", MAPS, {}, 405, "MethodNotAllowed"),
+        ("POST", "/version", {}, 405, "MethodNotAllowed"),
+        ("GET", MAPS, {"accept": "text/html"}, 406, "NotAcceptable"),
+        ("GET", MAPS, {"accept": "application/json;as=Table;v=v9;g=meta.k8s.io"}, 406, "NotAcceptable"),
+        ("POST", MAPS, {"content_type": "text/plain"}, 415, "UnsupportedMediaType"),
+        (
+            "PATCH",
+            f"{SPLITS}/x",
+            {"content_type": "application/strategic-merge-patch+json"},
+            415,
+            "UnsupportedMediaType",
+        ),
+        ("GET", f"{MAPS}?limit=many", {}, 400, "BadRequest"),
+        ("GET", f"{MAPS}?resourceVersion=1&resourceVersionMatch=Exact", {}, 410, "Expired"),
+        ("GET", f"{MAPS}?resourceVersion=9999", {}, 504, "Timeout"),
+        ("GET", f"{MAPS}?continue=x", {}, 400, "BadRequest"),
+        ("GET", f"{MAPS}?labelSelector=a==b==c", {}, 400, "BadRequest"),
+        ("GET", f"{MAPS}?fieldSelector=data.a=b", {}, 400, "BadRequest"),
+        ("POST", f"{MAPS}?dryRun=Some", {}, 400, "BadRequest"),
+        ("POST", f"{MAPS}?fieldValidation=Maybe", {}, 400, "BadRequest"),
+        ("POST", f"{MAPS.removesuffix('configmaps')}pods/x/binding", {}, 501, "NotImplemented"),
+    ],
+)
+async def test_what_can_not_be_answered_is_a_status(
+    client: Client, method: str, url: str, headers: dict[str, str], *, code: int, reason: str
+) -> None:
+    answer = await client.call(method, url, {} if method != "GET" else None, **headers)
+    assert (answer.code, answer.body["kind"], answer.body["reason"]) == (code, "Status", reason)
+    assert answer.body["code"] == code
+    assert answer.body["message"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\x00", b'"text"', b'{"metadata": []}', b"[" * 100_000])
+async def test_a_body_that_is_no_object_is_refused(client: Client, body: bytes) -> None:
+    answer = await client.call("POST", MAPS, body)
+    assert answer.code in (400, 422)
+    assert answer.body["status"] == "Failure"
+
+
+async def test_a_body_above_three_megabytes_is_refused(client: Client) -> None:
+    answer = await client.call("POST", MAPS, b" " * (3 * 1024 * 1024 + 1))
+    assert (answer.code, answer.body["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_each_wrong_field_is_a_cause_with_its_path(client: Client) -> None:
+    """R6: weights are whole numbers; the answer names the field."""
+    answer = await client.call("POST", SPLITS, split("website", 10.5, -1))
+    assert answer.code == 422
+    causes = {cause["field"]: cause["message"] for cause in answer.body["details"]["causes"]}
+    assert set(causes) == {"spec.backends[0].weight", "spec.backends[1].weight"}
+    assert "whole number" in causes["spec.backends[0].weight"]
+    assert answer.body["details"]["kind"] == "TrafficSplit"
+    assert answer.body["details"]["name"] == "website"
+
+
+async def test_types_of_core_kinds_are_checked_by_their_schema(client: Client) -> None:
+    answer = await client.call("POST", MAPS, {"metadata": {"name": "x"}, "data": {"port": 80}})
+    assert answer.code == 422
+    assert answer.body["details"]["causes"][0]["field"] == "data.port"
+
+
+async def test_unknown_fields_are_an_error_a_warning_or_nothing(client: Client) -> None:
+    obj = split()
+    obj["spec"]["weights"] = []
+    strict = await client.call("POST", f"{SPLITS}?fieldValidation=Strict", obj)
+    assert strict.code == 400
+    assert 'unknown field "spec.weights"' in strict.body["message"]
+    warned = await client.call("POST", f"{SPLITS}?fieldValidation=Warn", obj)
+    assert warned.code == 201
+    assert warned.header("warning") == ['299 - "unknown field \\"spec.weights\\""']
+    assert "weights" not in warned.body["spec"]
+    ignored = await client.call("PUT", f"{SPLITS}/website?fieldValidation=Ignore", obj)
+    assert (ignored.code, ignored.header("warning")) == (200, [])
+
+
+async def test_a_write_over_a_newer_version_is_a_conflict(client: Client) -> None:
+    first = (await client.call("POST", SPLITS, split())).body
+    second = await client.call("PUT", f"{SPLITS}/website", {**first, "spec": split("x", 1, 2)["spec"]})
+    assert second.code == 200
+    assert second.body["metadata"]["generation"] == 2
+    late = await client.call("PUT", f"{SPLITS}/website", first)
+    assert (late.code, late.body["reason"]) == (409, "Conflict")
+    stale = {"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}, "spec": {"service": "y"}}
+    patched = await client.call("PATCH", f"{SPLITS}/website", stale, content_type=MERGE)
+    assert patched.code == 409
+    gone = await client.call("DELETE", f"{SPLITS}/website", {"preconditions": {"uid": "other"}})
+    assert gone.code == 409
+
+
+async def test_names_on_the_path_and_in_the_object_must_agree(client: Client) -> None:
+    await client.call("POST", SPLITS, split())
+    for body in (split("other"), {**split(), "kind": "Service"}, {**split(), "apiVersion": "v1"}):
+        assert (await client.call("PUT", f"{SPLITS}/website", body)).code == 400
+    elsewhere = split()
+    elsewhere["metadata"]["namespace"] = "kube-system"
+    assert (await client.call("POST", SPLITS, elsewhere)).code == 400
+    assert (await client.call("POST", SPLITS, split())).body["reason"] == "AlreadyExists"
+
+
+async def test_a_dry_run_changes_nothing(client: Client) -> None:
+    assert (await client.call("POST", f"{SPLITS}?dryRun=All", split())).code == 201
+    assert (await client.call("GET", f"{SPLITS}/website")).code == 404
+    await client.call("POST", SPLITS, split())
+    assert (await client.call("DELETE", f"{SPLITS}/website?dryRun=All")).code == 200
+    assert (await client.call("DELETE", f"{SPLITS}/website", {"dryRun": ["All"]})).code == 200
+    assert (await client.call("GET", f"{SPLITS}/website")).code == 200
+
+
+async def test_the_status_has_its_own_path(client: Client) -> None:
+    created = (await client.call("POST", SPLITS, {**split(), "status": {"proxies": {"total": 9}}})).body
+    assert "status" not in created
+    answer = await client.call("PUT", f"{SPLITS}/website/status", {**split(), "status": {"proxies": {"total": 2}}})
+    assert answer.body["status"] == {"proxies": {"total": 2}}
+    patched = await client.call(
+        "PATCH", f"{SPLITS}/website/status", {"status": {"proxies": {"programmed": 1}}}, content_type=MERGE
+    )
+    assert patched.body["status"]["proxies"] == {"total": 2, "programmed": 1}
+    assert patched.body["metadata"]["generation"] == 1
+    assert (await client.call("DELETE", f"{SPLITS}/website/status")).code == 405
+    assert (await client.call("GET", f"{MAPS}/x/status")).code == 404
+
+
+async def test_a_whole_split_with_its_status_can_be_written_back(client: Client) -> None:
+    """What the control plane writes is in the schema: a manifest read with `-o yaml` is not refused."""
+    condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
+    share = {"service": "website-v1", "weight": 0, "percent": "0%", "endpoints": 0, "reason": "PortMismatch"}
+    status = {
+        "observedGeneration": 1,
+        "conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "proxies": {"programmed": 1, "total": 1},
+        "ports": [{"port": 8080, "backends": [share]}],
+    }
+    await client.call("POST", SPLITS, split())
+    whole = await client.call("PUT", f"{SPLITS}/website/status?fieldValidation=Strict", {**split(), "status": status})
+    assert whole.body["status"] == status
+    assert (await client.call("PUT", f"{SPLITS}/website?fieldValidation=Strict", whole.body)).code == 200
+
+
+async def test_every_version_shows_the_same_split(client: Client) -> None:
+    """R9, D24: a quantity of the oldest version is a whole weight in the newest, and comes back as it was written."""
+    old = "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits"
+    bare = "/api/v1beta1/namespaces/default/trafficsplits"
+    written = await client.call("POST", bare, split("website", "500m", 1))
+    assert (written.code, written.body["apiVersion"]) == (201, "v1beta1")
+    newest = (await client.call("GET", f"{SPLITS}/website")).body
+    assert [backend["weight"] for backend in newest["spec"]["backends"]] == [1, 2]
+    oldest = (await client.call("GET", f"{old}/website")).body
+    assert [backend["weight"] for backend in oldest["spec"]["backends"]] == ["500m", 1]
+    listed = (await client.call("GET", old)).body
+    assert listed["items"] == [oldest]
+
+
+async def test_pages_give_every_object_once(client: Client) -> None:
+    for index in range(7):
+        await client.call("POST", MAPS, config(f"c{index}"))
+    names, url, revisions = [], f"{MAPS}?limit=3", set()
+    while url:
+        page = (await client.call("GET", url)).body
+        names += [item["metadata"]["name"] for item in page["items"]]
+        revisions.add(page["metadata"]["resourceVersion"])
+        await client.call("POST", MAPS, config(f"a{len(names)}"))  # before the place where the next page begins
+        token = page["metadata"].get("continue")
+        url = f"{MAPS}?limit=3&continue={token}" if token else ""
+    assert names == [f"c{index}" for index in range(7)]
+    assert len(revisions) == 1  # a watch from there shows what came in between
+
+
+async def test_a_table_and_bare_metadata_are_given_when_asked_for(client: Client) -> None:
+    await client.call("POST", SPLITS, split())
+    table = (await client.call("GET", SPLITS, accept=f"{TABLE},application/json")).body
+    assert [column["name"] for column in table["columnDefinitions"]][:3] == ["Name", "Service", "Backends"]
+    assert table["rows"][0]["cells"][:3] == ["website", "website", "website-v1:90,website-v2:10"]
+    assert table["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    form = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    metadata = (await client.call("GET", SPLITS, accept=form)).body
+    assert metadata["kind"] == "PartialObjectMetadataList"
+    assert set(metadata["items"][0]) == {"kind", "apiVersion", "metadata"}
+
+
+async def test_a_watch_shows_each_change_from_its_revision_on(client: Client) -> None:
+    await client.call("POST", MAPS, config("before"))
+    start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]
+    async with aclosing(client.watch(f"{MAPS}?watch=true&resourceVersion={start}")) as events:
+        await client.call("POST", MAPS, config("one"))
+        await client.call("POST", SPLITS, split())
+        await client.call("PATCH", f"{MAPS}/one", {"data": {"a": "c"}}, content_type=MERGE)
+        await client.call("DELETE", f"{MAPS}/one")
+        seen = [await anext(events) for _ in range(3)]
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in seen] == [
+        ("ADDED", "one"),
+        ("MODIFIED", "one"),
+        ("DELETED", "one"),
+    ]
+
+
+async def test_a_selective_watch_shows_what_enters_and_leaves_the_selection(client: Client) -> None:
+    await client.call("POST", MAPS, config("blue", color="blue"))
+    await client.call("POST", MAPS, config("red", color="red"))
+    async with aclosing(client.watch(f"{MAPS}?watch=1&labelSelector=color=red")) as events:
+        seen = [await anext(events)]
+        for name, color in (("blue", "green"), ("blue", "red"), ("red", "blue"), ("red", "green"), ("blue", "black")):
+            labels = {"metadata": {"labels": {"color": color}}}
+            await client.call("PATCH", f"{MAPS}/{name}", labels, content_type=MERGE)
+        seen += [await anext(events) for _ in range(3)]
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in seen] == [
+        ("ADDED", "red"),
+        ("ADDED", "blue"),
+        ("DELETED", "red"),
+        ("DELETED", "blue"),
+    ]
+
+
+async def test_a_watch_of_one_object_tells_of_no_other(client: Client) -> None:
+    """What changed between the list and the watch was never in the selection, and is not reported as deleted."""
+    await client.call("POST", MAPS, config("one"))
+    await client.call("POST", MAPS, config("two"))
+    start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]
+    await client.call("PUT", f"{MAPS}/two", config("two", color="red"))
+    await client.call("PUT", f"{MAPS}/one", config("one", color="red"))
+    async with aclosing(
+        client.watch(f"{MAPS}?watch=true&resourceVersion={start}&fieldSelector=metadata.name%3Done")
+    ) as events:
+        event = await anext(events)
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("MODIFIED", "one")
+
+
+async def test_a_watch_without_revision_begins_with_what_exists(client: Client) -> None:
+    await client.call("POST", MAPS, config("one"))
+    async with aclosing(client.watch(f"{MAPS}?watch=true&fieldSelector=metadata.name=one")) as events:
+        assert (await anext(events))["type"] == "ADDED"
+
+
+async def test_initial_events_end_with_a_bookmark(client: Client) -> None:
+    await client.call("POST", MAPS, config("one"))
+    url = f"{MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+    async with aclosing(client.watch(url)) as events:
+        assert (await anext(events))["type"] == "ADDED"
+        mark = await anext(events)
+    assert mark["type"] == "BOOKMARK"
+    assert mark["object"]["kind"] == "ConfigMap"
+    assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert int(mark["object"]["metadata"]["resourceVersion"]) == client.store.revision
+
+
+async def test_bookmarks_tell_the_revision_of_other_kinds_changes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.standalone.apiserver.watches.BOOKMARK_SECONDS", 0.01)
+    start = client.store.revision
+    url = f"{MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={start}"
+    await client.call("POST", SPLITS, split())
+    async with aclosing(client.watch(url)) as events:
+        async for event in events:
+            assert event["type"] == "BOOKMARK"
+            if event["object"]["metadata"]["resourceVersion"] == str(client.store.revision):
+                break
+
+
+async def test_a_watch_from_a_forgotten_revision_ends_with_410() -> None:
+    store = MemoryStore(admit=decode.admit, history=4)
+    client = Client(create_app(store, token=TOKEN), store)
+    start = store.revision
+    for index in range(6):
+        await client.call("POST", MAPS, config(f"c{index}"))
+    events = [event async for event in client.watch(f"{MAPS}?watch=true&resourceVersion={start - 1}")]
+    assert [event["type"] for event in events] == ["ERROR"]
+    assert (events[0]["object"]["code"], events[0]["object"]["reason"]) == (410, "Expired")
+
+
+async def test_a_watch_ends_when_its_time_is_over_or_the_server_closes(client: Client) -> None:
+    url = f"{MAPS}?watch=true&resourceVersion={client.store.revision}"
+    client.app.state.closing.set()
+    assert [event async for event in client.watch(url)] == []
+
+
+async def test_only_the_first_table_of_a_watch_describes_the_columns(client: Client) -> None:
+    for name in ("one", "two"):
+        await client.call("POST", MAPS, config(name))
+    async with aclosing(client.watch(f"{MAPS}?watch=true", accept=TABLE)) as events:
+        tables = [(await anext(events))["object"] for _ in range(2)]
+    assert tables[0]["columnDefinitions"]
+    assert tables[1]["columnDefinitions"] is None
+
+
+async def test_finalizers_keep_a_deleted_object(client: Client) -> None:
+    held = config("held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await client.call("POST", MAPS, held)
+    deleted = await client.call("DELETE", f"{MAPS}/held")
+    assert deleted.body["metadata"]["deletionTimestamp"]
+    await client.call("PATCH", f"{MAPS}/held", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    assert (await client.call("GET", f"{MAPS}/held")).code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: [",
+        b"- a",
+        b"",
+        b"\xff",
+        b"a: 1\n---\nb: 2\n",
+        b"a: !!python/object:os.system x",
+        b"a: &a [0]\n" + b"".join(b"%c: &%c [%s]\n" % (i + 1, i + 1, b",".join([b"*%c" % i] * 9)) for i in b"abcdefg"),
+    ],
+)
+async def test_yaml_that_is_no_single_plain_object_is_refused(client: Client, body: bytes) -> None:
+    url = f"{MAPS}/x?fieldManager=me"
+    answer = await client.call("PATCH", url, body, content_type="application/apply-patch+yaml")
+    assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
+
+
+async def test_secrets_and_workloads_get_their_defaults(client: Client) -> None:
+    secret = {"metadata": {"name": "s"}, "stringData": {"a": "b"}}
+    stored = (await client.call("POST", "/api/v1/namespaces/default/secrets", secret)).body
+    assert (stored["type"], stored["data"]) == ("Opaque", {"a": "Yg=="})
+    assert "stringData" not in stored
+    pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pods}
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    web = (await client.call("POST", deployments, {"metadata": {"name": "web"}, "spec": spec})).body
+    assert web["spec"]["replicas"] == 1
+    assert web["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert web["spec"]["template"]["spec"]["restartPolicy"] == "Always"
+
+
+async def test_scale_is_read_and_written_as_an_object_of_its_own(client: Client) -> None:
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pods}
+    await client.call("POST", deployments, {"metadata": {"name": "web"}, "spec": spec})
+    scale = (await client.call("GET", f"{deployments}/web/scale")).body
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 1}, "a=b")
+    scaled = await client.call("PUT", f"{deployments}/web/scale", {**scale, "spec": {"replicas": 3}})
+    assert scaled.body["spec"] == {"replicas": 3}
+    stale = await client.call("PUT", f"{deployments}/web/scale", {**scale, "spec": {"replicas": 4}})
+    assert stale.code == 409
+    bad = await client.call("PATCH", f"{deployments}/web/scale", {"spec": {"replicas": -1}}, content_type=MERGE)
+    assert bad.body["details"]["causes"][0]["field"] == "spec.replicas"
+
+
+async def test_five_thousand_objects_are_listed_at_once(client: Client) -> None:
+    for index in range(5000):
+        await client.store.create({"apiVersion": "v1", "kind": "ConfigMap", **config(f"c{index}")})
+    assert len((await client.call("GET", MAPS)).body["items"]) == 5000
+
+
+async def test_discovery_is_given_whole_and_in_parts(client: Client) -> None:
+    form = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    whole = await client.call("GET", "/apis", accept=form)
+    assert whole.header("content-type") == ["application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"]
+    groups = {group["metadata"]["name"]: group["versions"] for group in whole.body["items"]}
+    versions = [version["version"] for version in groups["split.smi-spec.io"]]
+    assert versions == ["v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"]
+    split_resource = groups["split.smi-spec.io"][0]["resources"][0]
+    assert split_resource["resource"] == "trafficsplits"
+    assert [part["subresource"] for part in split_resource["subresources"]] == ["status"]
+    for group in groups:
+        listed = (await client.call("GET", f"/apis/{group}")).body
+        for version in listed["versions"]:
+            assert (await client.call("GET", f"/apis/{version['groupVersion']}")).body["resources"]
+    assert (await client.call("GET", "/api")).body["versions"] == ["v1", "v1beta1"]
+    assert (await client.call("GET", "/apis/v1beta1")).body["groupVersion"] == "v1beta1"

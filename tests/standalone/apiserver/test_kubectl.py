@@ -1,0 +1,331 @@
+"""What people type: the real kubectl against the served API, the current one and an older one where there is one."""
+
+import asyncio
+import json
+import re
+import subprocess
+from typing import Any
+
+import pytest
+from tests.embedded_api import Served
+
+WEBSITE = """
+apiVersion: v1
+kind: Service
+metadata: {name: website}
+spec:
+  selector: {app: website}
+  ports: [{name: http, port: 8080}]
+---
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: website, labels: {team: web}}
+spec:
+  service: website
+  backends:
+  - {service: website-v1, weight: 90}
+  - {service: website-v2, weight: 10}
+"""
+BARE = """
+apiVersion: v1beta1
+kind: TrafficSplit
+metadata: {name: old}
+spec:
+  service: website
+  backends: [{service: website-v1, weight: 500m}, {service: website-v2, weight: "1"}]
+"""
+SLICE = """
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: website-1, labels: {kubernetes.io/service-name: website}}
+addressType: IPv4
+ports: [{name: http, port: 8081, protocol: TCP}]
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]
+"""
+GRANT = """
+apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: from-web}
+spec:
+  from: [{group: split.smi-spec.io, kind: TrafficSplit, namespace: web}]
+  to: [{group: "", kind: Service, name: website}]
+"""
+
+READ = [  # after WEBSITE: a command, and what it prints (a regular expression)
+    ("get ts", r"NAME +SERVICE +BACKENDS +ACCEPTED +PROGRAMMED +AGE\nwebsite +website +website-v1:90,website-v2:10 "),
+    ("get ts -o wide", r" PROXIES\nwebsite .* 0/0\n"),
+    ("get trafficsplit website -o name", r"^trafficsplit.split.smi-spec.io/website\n$"),
+    ("get svc", r"NAME +TYPE +CLUSTER-IP +EXTERNAL-IP +PORT\(S\) +AGE\nwebsite +ClusterIP .* 8080/TCP +\d+s"),
+    ("get ns", r"default +Active +\d+s\n"),
+    ("get ts -A", r"^NAMESPACE .*\ndefault +website "),
+    ("get ts -l team=web -o name", "website"),
+    ("get ts -l team!=web -o name", "^$"),
+    ("get ts -l team --show-labels", "team=web"),
+    ("get ts --field-selector metadata.name=website -o name", "website"),
+    ("get ts --field-selector metadata.name!=website -o name", "^$"),
+    ("get svc,ts -o name", "service/website\ntrafficsplit.split.smi-spec.io/website"),
+    ("get ts website -o jsonpath={.spec.backends[*].weight}", "^90 10$"),
+    ("get ts -o custom-columns=N:.metadata.name,S:.spec.service", r"N +S\nwebsite +website\n"),
+    ("get ts website -o yaml", r"(?s)apiVersion: split.smi-spec.io/v1alpha4.*weight: 90"),
+    ("get trafficsplits.v1alpha1.split.smi-spec.io website -o yaml", "apiVersion: split.smi-spec.io/v1alpha1"),
+    ("get --raw /api/v1/namespaces/default/services", '"kind":"ServiceList"'),
+    ("describe ts website", r"(?s)API Version: +split.smi-spec.io/v1alpha4.*Weight: +90.*Events: +<none>"),
+    ("describe svc website", r"(?s)Name: +website.*Port: +http +8080/"),
+    ("api-resources", r"trafficsplits +ts +split.smi-spec.io/v1alpha4 +true +TrafficSplit"),
+    ("api-versions", "(?s)apps/v1\n.*split.smi-spec.io/v1alpha1\n"),
+    ("explain trafficsplit.spec.backends.weight", "relative share of the root's traffic"),
+    ("explain service.spec.ports", "targetPort"),
+    ("explain deployment.spec.template.spec.containers", "readinessProbe"),
+    ("explain ts.spec --api-version=split.smi-spec.io/v1alpha3", "matches"),
+    ("version", "Server Version"),
+    ("cluster-info", "is running at .*https://127.0.0.1"),
+    ("auth can-i create trafficsplits", "yes"),
+    ("auth can-i --list", r"\*\.\*"),
+]
+
+WRITES = [  # commands that follow each other, what they print, and the weights of the split afterwards
+    ("patch ts website --type=merge -p {WEIGHTS:50,50}", "patched", "50 50"),
+    (
+        'patch ts website --type=json -p [{"op":"replace","path":"/spec/backends/0/weight","value":7}]',
+        "patched",
+        "7 50",
+    ),
+    ("label ts website a=b", "labeled", "7 50"),
+    ("annotate ts website a=b", "annotated", "7 50"),
+    ("label ts -l a=b a-", "label", "7 50"),
+    ("delete ts website --dry-run=server", "deleted", "7 50"),
+    ("delete ts -l team=web", '"website" deleted', ""),
+]
+
+
+def words(command: str) -> list[str]:
+    weights = re.sub(
+        r"{WEIGHTS:(\d+),(\d+)}",
+        r'{"spec":{"backends":[{"service":"website-v1","weight":\1},{"service":"website-v2","weight":\2}]}}',
+        command,
+    )
+    return weights.split(" ")
+
+
+async def weights(api: Served, name: str = "website") -> str:
+    return await api.ok("get", "ts", name, "--ignore-not-found", "-o", "jsonpath={.spec.backends[*].weight}")
+
+
+@pytest.mark.parametrize("somebody", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
+async def test_nobody_is_answered_as_somebody_else(api: Served, somebody: tuple[str, ...]) -> None:
+    """`kubectl --as` is for finding out what somebody may do; the owner's answer would be the wrong one."""
+    ran = await api.kubectl("get", "pods", *somebody)
+    assert ran.code == 1
+    assert "(--as)" in ran.err
+
+
+async def test_reading(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    for command, expected in READ:
+        ran = await api.kubectl(*words(command))
+        assert re.search(expected, re.sub(r"\x1b\[[\d;]*m", "", ran.out)), (command, ran)
+        assert ran.code == 0, (command, ran)
+
+
+async def test_writing(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    for command, expected, after in WRITES:
+        ran = await api.kubectl(*words(command))
+        assert re.search(expected, ran.out), (command, ran)
+        assert await weights(api) == after, command
+
+
+async def test_apply_is_created_unchanged_configured(api: Served) -> None:
+    first = await api.kubectl("apply", "-f", "-", stdin=WEBSITE)
+    assert "trafficsplit.split.smi-spec.io/website created" in first.out
+    assert "Warning: the Service does not exist yet" in first.err
+    assert "trafficsplit.split.smi-spec.io/website unchanged" in await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    changed = WEBSITE.replace("weight: 90", "weight: 80")
+    diff = await api.kubectl("diff", "-f", "-", stdin=changed)
+    assert diff.code == 1
+    assert "+    weight: 80" in diff.out
+    assert await weights(api) == "90 10"
+    assert "trafficsplit.split.smi-spec.io/website configured" in await api.ok("apply", "-f", "-", stdin=changed)
+    assert await weights(api) == "80 10"
+    assert "replaced" in await api.ok("replace", "-f", "-", stdin=WEBSITE)
+    assert await weights(api) == "90 10"
+    assert "serverside-applied" in await api.ok("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=changed)
+    assert await weights(api) == "80 10"
+    assert "deleted" in await api.ok("delete", "-f", "-", stdin=WEBSITE)
+    assert await api.ok("get", "ts,svc", "-o", "name") == ""
+
+
+async def test_the_bare_version_of_the_early_specification(api: Served) -> None:
+    """R9: quantities; `kubectl apply` works with the version, and short names mean the newest one."""
+    assert "created" in await api.ok("apply", "-f", "-", stdin=BARE)
+    assert "unchanged" in await api.ok("apply", "-f", "-", stdin=BARE)
+    assert await weights(api, "old") == "1 2"
+    assert await api.ok("get", "baretrafficsplits", "old", "-o", "jsonpath={.spec.backends[*].weight}") == "500m 1"
+    assert "configured" in await api.ok("apply", "-f", "-", stdin=BARE.replace("500m", "250m"))
+    assert await weights(api, "old") == "1 4"
+    assert "deleted" in await api.ok("delete", "-f", "-", stdin=BARE)
+
+
+async def test_edit(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    edited = await api.ok("edit", "ts", "website", KUBE_EDITOR="sed -i 's/weight: 90/weight: 55/'")
+    assert "edited" in edited
+    assert await weights(api) == "55 10"
+
+
+async def test_mistakes_come_back_with_their_field(api: Served) -> None:
+    """R6: the field path of each mistake, in one answer."""
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    wrong = WEBSITE.replace("weight: 90", "weight: -1").replace("weight: 10", 'weight: "10"')
+    ran = await api.kubectl("apply", "--validate=false", "-f", "-", stdin=wrong)
+    assert ran.code == 1
+    assert "* spec.backends[0].weight: must be 0 or more, not -1" in ran.err
+    assert "* spec.backends[1].weight: " in ran.err
+    unknown = await api.kubectl("apply", "-f", "-", stdin=WEBSITE.replace("backends:", "weights: []\n  backends:"))
+    assert unknown.code == 1
+    assert "weights" in unknown.err
+    patch = await api.kubectl("patch", "ts", "website", "-p", "{}")
+    assert "--type=merge" in patch.err
+    assert "no-such" in (await api.kubectl("create", "cm", "x", "-n", "no-such")).err
+    assert "NotFound" in (await api.kubectl("get", "ts", "none")).err
+    assert "not a known field selector" in (await api.kubectl("get", "ts", "--field-selector", "spec.service=x")).err
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("create namespace made", "ns"),
+        ("create configmap made --from-literal=a=b", "cm"),
+        ("create secret generic made --from-literal=a=b", "secret"),
+        ("create serviceaccount made", "sa"),
+        ("create deployment made --image=example --replicas=2 --port=80", "deploy"),
+        ("create service clusterip made --tcp=80:8080", "svc"),
+        ("create service externalname made --external-name=example.com", "svc"),
+        ("run made --image=example --restart=Never -- sleep 9", "po"),
+    ],
+)
+async def test_generators(api: Served, command: str, kind: str) -> None:
+    assert "created" in await api.ok(*words(command))
+    assert re.search("Name: +made", await api.ok("describe", kind, "made"))
+
+
+async def test_deployments(api: Served) -> None:
+    await api.ok("create", "deployment", "web", "--image=example", "--replicas=2")
+    assert re.search(r"web +0/2 +0 +0 +\d+s", await api.ok("get", "deploy"))
+    assert "deployment.apps/web" in await api.ok("get", "all")
+    assert "scaled" in await api.ok("scale", "deploy/web", "--replicas=0")
+    assert "restarted" in await api.ok("rollout", "restart", "deploy/web")
+    assert "updated" in await api.ok("set", "image", "deploy/web", "example=other:2")
+    assert "exposed" in await api.ok("expose", "deployment", "web", "--port=80")
+    spec = json.loads(await api.ok("get", "deploy", "web", "-o", "json"))["spec"]
+    assert spec["replicas"] == 0
+    assert spec["template"]["spec"]["containers"] == [{"name": "example", "image": "other:2", "resources": {}}] or (
+        spec["template"]["spec"]["containers"] == [{"name": "example", "image": "other:2"}]
+    )
+    status = {"replicas": 0, "updatedReplicas": 0, "availableReplicas": 0, "observedGeneration": 9}
+    await set_status(api, "apps/v1", "Deployment", "web", status)
+    assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=5s")
+
+
+async def set_status(api: Served, version: str, kind: str, name: str, status: dict[str, Any]) -> None:
+    metadata = {"name": name, "namespace": "default"}
+    obj = {"apiVersion": version, "kind": kind, "metadata": metadata, "status": status}
+    await api.store.update(obj, subresource="status")
+
+
+async def test_waiting_for_a_condition_and_for_deletion(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    waiting = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=condition=Programmed", "--timeout=20s"))
+    condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "on 1 of 1 proxies"}
+    status = {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    await set_status(api, "split.smi-spec.io/v1alpha4", "TrafficSplit", "website", status)
+    assert "condition met" in (await waiting).out
+    assert re.search(r"website +website .* Unknown +True ", await api.ok("get", "ts"))
+    gone = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=delete", "--timeout=20s"))
+    await api.ok("delete", "ts", "--all", "--wait=true")
+    assert (await gone).code == 0 or "NotFound" in (await gone).err  # it may have looked after the deletion
+
+
+async def test_watching(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    command = api.command("get", "ts", "-w", "--output-watch-events")
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert re.match(rb"EVENT +NAME +SERVICE", await process.stdout.readline())
+    assert re.match(rb"ADDED +website .*:90,", await process.stdout.readline())
+    await api.ok(*words("patch ts website --type=merge -p {WEIGHTS:1,1}"))
+    assert re.match(rb"MODIFIED +website .*:1,website-v2:1 ", await process.stdout.readline())
+    await api.ok("delete", "ts", "website")
+    assert re.match(rb"DELETED +website ", await process.stdout.readline())
+    process.terminate()
+    await process.wait()
+
+
+async def test_events_are_described_with_their_object(api: Served) -> None:
+    """R39: `kubectl describe trafficsplit` shows the event."""
+    await api.ok("apply", "-f", "-", stdin=WEBSITE)
+    split = json.loads(await api.ok("get", "ts", "website", "-o", "json"))
+    involved = {"kind": "TrafficSplit", "apiVersion": split["apiVersion"], "name": "website", "namespace": "default"}
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "website.1", "namespace": "default"},
+        "involvedObject": {**involved, "uid": split["metadata"]["uid"]},
+        "type": "Warning",
+        "reason": "PortMismatch",
+        "message": "traffic will not be split for website-v1",
+        "count": 2,
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "source": {"component": "headgate"},
+    }
+    await api.store.create(event)
+    assert re.search("Warning +PortMismatch .* traffic will not be split", await api.ok("describe", "ts", "website"))
+    assert re.search("Warning +PortMismatch +trafficsplit/website", await api.ok("get", "events"))
+    selected = await api.ok("get", "ev", "--field-selector", "involvedObject.name=website,type=Warning", "-o", "name")
+    assert selected == "event/website.1\n"
+
+
+async def test_other_kinds_have_their_columns(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=SLICE + "---" + GRANT)
+    assert re.search(r"website-1 +IPv4 +8081 +10.0.0.1,10.0.0.2 ", await api.ok("get", "endpointslices"))
+    assert re.search(r"from-web +web/TrafficSplit +Service/website ", await api.ok("get", "refgrant"))
+
+
+async def test_owned_objects_go_with_their_owner_unless_orphaned(api: Served) -> None:
+    for cascade, left in (("background", ""), ("orphan", "secret/owned\n")):
+        await api.ok("create", "configmap", "owner", "--from-literal=a=b")
+        uid = await api.ok("get", "cm", "owner", "-o", "jsonpath={.metadata.uid}")
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}
+        metadata = {"name": "owned", "ownerReferences": [owner]}
+        await api.ok(
+            "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        )
+        await api.ok("delete", "cm", "owner", f"--cascade={cascade}")
+        assert await api.ok("get", "secret", "-o", "name") == left
+
+
+async def test_logs(api: Served) -> None:
+    await api.ok("run", "web", "--image=example", "--restart=Never")
+    assert await api.ok("logs", "web") == "web line 0\nweb line 1\nweb line 2\n"
+    assert await api.ok("logs", "-f", "web", "--tail=1") == "web line 2\n"
+    assert "is not valid for pod web" in (await api.kubectl("logs", "web", "-c", "other")).err
+    assert "timestamps" in (await api.kubectl("logs", "web", "--timestamps")).err
+
+
+async def test_generated_names_and_pages(api: Served) -> None:
+    generated = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: gen-}\n"
+    names = [await api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
+    assert len(set(names)) == 3
+    assert sorted((await api.ok("get", "cm", "--chunk-size=1", "-o", "name")).split()) == sorted(map(str.strip, names))
+
+
+async def test_a_wrong_token_is_told_so(api: Served) -> None:
+    config = json.loads(api.kubeconfig.read_text())
+    assert api.kubeconfig.stat().st_mode & 0o777 == 0o600
+    config["users"][0]["user"]["token"] = "wrong"
+    other = api.kubeconfig.with_name("other")
+    other.write_text(json.dumps(config))
+    ran = await api._replace(kubeconfig=other).kubectl("get", "ns")
+    assert ran.code == 1
+    assert "logged in to the server" in ran.err or "Unauthorized" in ran.err

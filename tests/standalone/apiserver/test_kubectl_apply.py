@@ -1,0 +1,127 @@
+"""Server-side apply with the real kubectl: the managers of fields, and what they mean for the next apply."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.embedded_api import Ran, Served
+
+from headgate.manifests.applied import apply
+from headgate.manifests.files import read
+
+SPLIT = """
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: website}
+spec:
+  service: website
+  backends:
+  - {service: website-v1, weight: 90}
+  - {service: website-v2, weight: 10}
+"""
+LABELLED = SPLIT.replace("{name: website}", "{name: website, labels: {team: web}}")
+ONE_BACKEND = """
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: website}
+spec:
+  backends:
+  - {service: website-v2, weight: 50}
+"""
+
+
+async def applied(api: Served, manifest: str, *options: str) -> Ran:
+    return await api.kubectl("apply", "--server-side", *options, "-f", "-", stdin=manifest)
+
+
+async def managers(api: Served) -> dict[str, Any]:
+    """Return what each manager owns; kubectl removes this from its output since 1.21 unless it is asked for."""
+    shown = json.loads(await api.ok("get", "--raw", f"{PATH}/website"))
+    return {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
+
+
+PATH = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
+
+
+async def split(api: Served) -> Any:
+    return json.loads(await api.ok("get", "ts", "website", "-o", "json"))
+
+
+async def test_a_field_that_leaves_the_manifest_leaves_the_object(api: Served) -> None:
+    assert (await applied(api, LABELLED)).code == 0
+    assert (await split(api))["metadata"]["labels"] == {"team": "web"}
+    assert (await applied(api, SPLIT)).code == 0
+    found = await split(api)
+    assert "labels" not in found["metadata"]
+    assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 10]
+
+
+async def test_a_conflict_names_manager_and_field_and_can_be_forced(api: Served) -> None:
+    await applied(api, SPLIT)
+    refused = await applied(api, ONE_BACKEND, "--field-manager=canary")
+    assert refused.code == 1
+    field = '.spec.backends[service="website-v2"].weight'
+    assert f'Apply failed with 1 conflict: conflict with "kubectl": {field}' in refused.err
+    assert (await applied(api, ONE_BACKEND, "--field-manager=canary", "--force-conflicts")).code == 0
+    assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 50]
+    owned = await managers(api)
+    assert list(owned["canary"]["f:spec"]["f:backends"]) == ['k:{"service":"website-v2"}']
+    again = await applied(api, SPLIT)
+    assert f'conflict with "canary": {field}' in again.err
+
+
+async def test_an_edit_owns_what_it_changes(api: Served) -> None:
+    await applied(api, SPLIT)
+    patch = '{"spec": {"backends": [{"service": "website-v1", "weight": 1}, {"service": "website-v2", "weight": 10}]}}'
+    await api.ok("patch", "ts", "website", "--type=merge", "-p", patch)
+    refused = await applied(api, SPLIT)
+    assert '.spec.backends[service="website-v1"].weight' in refused.err
+    assert "using split.smi-spec.io/v1alpha4 at 2" in refused.err
+
+
+async def test_the_same_user_moves_from_client_side_to_server_side_apply(api: Served) -> None:
+    await api.ok("apply", "-f", "-", stdin=LABELLED)
+    moved = await applied(api, SPLIT.replace("weight: 90", "weight: 80"))
+    assert moved.code == 0, moved.err
+    found = await split(api)
+    assert [backend["weight"] for backend in found["spec"]["backends"]] == [80, 10]
+    last = json.loads(found["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"])
+    assert last["spec"]["backends"][0]["weight"] == 80
+    await api.ok("apply", "-f", "-", stdin=SPLIT)  # and back
+    assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 10]
+
+
+async def test_managed_fields_are_shown_when_asked_for(api: Served) -> None:
+    await applied(api, SPLIT)
+    if 'GitVersion:"v1.20' in (await api.ok("version", "--client")):
+        assert "managedFields" in await api.ok("get", "ts", "website", "-o", "yaml")
+        return
+    assert "managedFields" not in await api.ok("get", "ts", "website", "-o", "yaml")
+    shown = await api.ok("get", "ts", "website", "-o", "yaml", "--show-managed-fields")
+    assert "manager: kubectl\n" in shown
+    assert "operation: Apply\n" in shown
+
+
+async def test_a_difference_is_shown_without_writing(api: Served) -> None:
+    await applied(api, LABELLED)
+    shown = await api.kubectl("diff", "--server-side", "-f", "-", stdin=SPLIT.replace("weight: 90", "weight: 80"))
+    assert shown.code == 1
+    assert "+    weight: 80" in shown.out
+    assert "-    team: web" in shown.out
+    assert "serverside-applied (server dry run)" in (await applied(api, SPLIT, "--dry-run=server")).out
+    assert (await split(api))["metadata"]["labels"] == {"team": "web"}
+
+
+async def test_an_apply_of_one_field_leaves_what_files_have_set(api: Served, tmp_path: Path) -> None:
+    """kubectl moves a manager's fields to its own apply when that manager owns `last-applied-configuration`."""
+    directory = tmp_path / "manifests"
+    directory.mkdir()
+    (directory / "split.yaml").write_text(LABELLED)
+    await apply(api.store, read([directory]))
+    forced = await applied(api, ONE_BACKEND, "--field-manager=canary", "--force-conflicts")
+    assert forced.code == 0
+    assert "migration" not in forced.err
+    found = await split(api)
+    assert found["metadata"]["labels"] == {"team": "web"}
+    assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 50]
+    assert set(await managers(api)) == {"headgate-files", "canary"}

@@ -1,0 +1,66 @@
+"""The schemas that are published: every served kind has one, and every reference leads somewhere."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from headgate.api.kinds import groups
+from headgate.api.status import ApiError
+from headgate.resources import crd
+from headgate.standalone.apiserver import openapi
+
+SERVED = [one for versions in groups().values() for many in versions.values() for one in many]
+
+
+@pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")
+def test_every_kind_has_a_schema(one: Any) -> None:
+    schema = crd.schema(one.group, one.version, one.kind.kind)
+    assert {"apiVersion", "kind", "metadata"} <= set(schema["properties"])
+
+
+def test_the_documents_are_complete() -> None:
+    swagger = json.loads(openapi.v2_json())
+    for name in re.findall('"#/definitions/([^"]+)"', json.dumps(swagger)):
+        assert name in swagger["definitions"]
+    for path in openapi.v3_index()["paths"]:
+        document = json.loads(openapi.v3_json(path))
+        for name in re.findall('"#/components/schemas/([^"]+)"', json.dumps(document)):
+            assert name in document["components"]["schemas"]
+    with pytest.raises(ApiError):
+        openapi.v3_json("apis/none/v1")
+
+
+def test_the_protobuf_document_names_every_definition() -> None:
+    document = openapi.v2_protobuf()
+    assert document.startswith(b"\x0a\x032.0")
+    for name in crd.definitions():
+        assert name.encode() in document
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "kind"),
+    [
+        ("split.smi-spec.io", "v1alpha1", "TrafficSplit"),
+        ("split.smi-spec.io", "v1alpha4", "TrafficSplit"),
+        ("specs.smi-spec.io", "v1alpha4", "HTTPRouteGroup"),
+        *(("gateway.networking.k8s.io", "v1", kind) for kind in ("GatewayClass", "Gateway", "ReferenceGrant")),
+        *(("gateway.networking.k8s.io", "v1", kind) for kind in ("HTTPRoute", "GRPCRoute")),
+        ("gateway.networking.k8s.io", "v1alpha2", "TCPRoute"),
+        ("access.smi-spec.io", "v1alpha1", "TrafficTarget"),
+        ("access.smi-spec.io", "v1alpha3", "TrafficTarget"),
+        *(("specs.smi-spec.io", "v1alpha4", kind) for kind in ("HTTPRouteGroup", "TCPRoute", "UDPRoute")),
+        ("headgate.dev", "v1beta1", "TLSConfig"),
+        ("", "v1beta1", "TLSConfig"),
+    ],
+)
+def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind: str) -> None:
+    def described(schema: Any, path: str) -> None:
+        assert schema.get("description"), path
+        for name, field in schema.get("properties", {}).items():
+            described(field, f"{path}.{name}")
+        if "items" in schema and "properties" in schema["items"]:
+            described(schema["items"], f"{path}[]")
+
+    described(crd.schema(group, version, kind), kind)

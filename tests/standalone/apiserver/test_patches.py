@@ -1,0 +1,132 @@
+"""Patches against the rules that kubectl relies on: what an apply of an edited manifest sends must do what it says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from headgate.api.status import ApiError
+from headgate.errors import DecodeError
+from headgate.resources import crd
+from headgate.standalone.apiserver.patches import json_patch, merge_patch, strategic_patch
+
+POD = crd.schema("", "v1", "Pod")
+SERVICE = crd.schema("", "v1", "Service")
+
+
+def containers(*items: Any, **more: Any) -> dict[str, Any]:
+    return {"spec": {"containers": list(items), **more}}
+
+
+A, B, C = ({"name": name, "image": "1"} for name in "abc")
+
+STRATEGIC = {
+    "a field is set, null removes one": (
+        {"metadata": {"labels": {"x": "1", "y": "2"}}},
+        {"metadata": {"labels": {"x": None, "z": "3"}}},
+        {"metadata": {"labels": {"y": "2", "z": "3"}}},
+    ),
+    "an item is merged by its key": (
+        containers(A, B),
+        containers({"name": "b", "image": "2"}),
+        containers(A, {"name": "b", "image": "2"}),
+    ),
+    "an item with a new key is added": (containers(A), containers(C), containers(A, C)),
+    "an item is deleted by its key": (containers(A, B), containers({"name": "a", "$patch": "delete"}), containers(B)),
+    "a list is replaced on demand": (containers(A, B), containers(C, {"$patch": "replace"}), containers(C)),
+    "an object is replaced on demand": (
+        {"spec": {"nodeSelector": {"x": "1"}}},
+        {"spec": {"nodeSelector": {"$patch": "replace", "y": "2"}}},
+        {"spec": {"nodeSelector": {"y": "2"}}},
+    ),
+    "an object is emptied on demand": (
+        {"spec": {"nodeSelector": {"x": "1"}}},
+        {"spec": {"nodeSelector": {"$patch": "delete"}}},
+        {"spec": {"nodeSelector": {}}},
+    ),
+    "the order is set": (
+        containers(A, B),
+        {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}], "containers": [C]}},
+        containers(C, B, A),
+    ),
+    "what the order does not list stays behind its neighbour": (
+        containers(A, B, C),
+        {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}},
+        containers(C, A, B),
+    ),
+    "only the listed fields are retained": (
+        {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}},
+        {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}, "$retainKeys": ["name", "hostPath"]}]}},
+        {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}},
+    ),
+    "plain items are united": (
+        {"metadata": {"finalizers": ["x"]}},
+        {"metadata": {"finalizers": ["y", "x"]}},
+        {"metadata": {"finalizers": ["x", "y"]}},
+    ),
+    "plain items are deleted": (
+        {"metadata": {"finalizers": ["x", "y"]}},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}},
+        {"metadata": {"finalizers": ["y"]}},
+    ),
+    "a list without key is replaced": (
+        containers({**A, "args": ["1"]}),
+        containers({"name": "a", "args": ["2"]}),
+        containers({**A, "args": ["2"]}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "patch", "after"), STRATEGIC.values(), ids=STRATEGIC.keys())
+def test_strategic_merge(before: Any, patch: Any, after: Any) -> None:
+    kept = json.dumps(before)
+    assert strategic_patch(before, patch, POD) == after
+    assert json.dumps(before) == kept  # objects of the store are never changed in place
+
+
+def test_the_ports_of_a_service_are_merged_by_number() -> None:
+    before = {"spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}]}}
+    after = strategic_patch(before, {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}}, SERVICE)
+    assert after["spec"]["ports"] == [{"port": 80, "name": "a"}, {"port": 81, "name": "b", "targetPort": 8081}]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$patch": "explode"},
+        {"spec": {"containers": [{"image": "x"}]}},
+        {"spec": {"containers": ["x"]}},
+        {"spec": {"$unknown/containers": []}},
+        [],
+    ],
+)
+def test_a_strategic_merge_that_makes_no_sense_is_refused(patch: Any) -> None:
+    with pytest.raises(ApiError) as caught:
+        strategic_patch(containers(A), patch, POD)
+    assert caught.value.code == 400
+
+
+def test_merge_patch_follows_rfc_7386() -> None:
+    before = {"a": "b", "c": {"d": "e", "f": "g"}, "l": [1, 2]}
+    assert merge_patch(before, {"a": "z", "c": {"f": None}, "l": [3], "n": {"x": None, "y": 1}}) == {
+        "a": "z",
+        "c": {"d": "e"},
+        "l": [3],
+        "n": {"y": 1},
+    }
+    with pytest.raises(ApiError):
+        merge_patch(before, ["a"])
+
+
+def test_json_patch_applies_all_or_nothing() -> None:
+    before = {"spec": {"a": 1}}
+    assert json_patch(before, [{"op": "test", "path": "/spec/a", "value": 1}, {"op": "remove", "path": "/spec/a"}]) == {
+        "spec": {}
+    }
+    assert before == {"spec": {"a": 1}}
+    for misfit in ([{"op": "test", "path": "/spec/a", "value": 2}], [{"op": "remove", "path": "/x"}]):
+        with pytest.raises(DecodeError):
+            json_patch(before, misfit)
+    for malformed in ({}, [{}], ["x"], [{"op": "fly", "path": "/a"}], [{"op": "replace", "path": "", "value": 1}]):
+        with pytest.raises(ApiError):
+            json_patch(before, malformed)

@@ -1,0 +1,81 @@
+"""A store with controllers, and a stand-in for what runs the pods: tests say which pods are ready."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.standalone.pods.waiting import until
+
+from headgate.objects.events import EventRecorder
+from headgate.resources import times
+from headgate.resources.meta import Object
+from headgate.standalone.controllers.controllers import Controllers
+from headgate.standalone.store.memory import MemoryStore
+
+
+def make_deployment(name: str = "web", replicas: int = 2, version: str = "v1", **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "app", "command": ["app", version]}]},
+            },
+            **spec,
+        },
+    }
+
+
+class World:
+    """Time and readiness move only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+        self.store = MemoryStore()
+        self.recorder = EventRecorder(self.store, "headgate-local", clock=lambda: self.now)
+        self.controllers = Controllers(self.store, self.recorder, clock=lambda: self.now)
+        self._addresses = 0
+
+    async def all(self, group: str, kind: str) -> list[Object]:
+        return list((await self.store.list(group, kind)).items)
+
+    async def pods(self) -> list[Object]:
+        return await self.all("", "Pod")
+
+    async def settle(self, *, ready: Callable[[Object], bool] = lambda _: True) -> None:
+        """Let the controllers decide and the pods start, until nothing changes any more."""
+        before = -1
+        while before != self.store.revision:
+            before = self.store.revision
+            await self.controllers.reconcile("default")
+            for pod in await self.pods():
+                await self.start(pod, ready=ready(pod))
+
+    async def start(self, pod: Object, *, ready: bool) -> None:
+        status = pod.get("status") or {}
+        if not status.get("podIP"):
+            self._addresses += 1
+            status = {"podIP": f"127.77.200.{self._addresses}", "phase": "Running"}
+        was = any(condition["status"] == "True" for condition in status.get("conditions", ()))
+        if was != ready or "conditions" not in status:
+            said = {"type": "Ready", "status": str(ready), "lastTransitionTime": times.timestamp(self.now)}
+            status = {**status, "conditions": [said]}
+        await self.store.update({**pod, "status": status}, subresource="status")
+
+    async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+        return await until(self.store, holds, seconds)
+
+
+@pytest.fixture
+def deployment() -> Callable[..., dict[str, Any]]:
+    return make_deployment
+
+
+@pytest.fixture
+def world() -> World:
+    return World()

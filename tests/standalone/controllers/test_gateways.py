@@ -1,0 +1,116 @@
+"""On one machine a class is there from the start, and every Gateway of it gets an address of its own."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate.resources.decode import decode
+from headgate.resources.gateway import Gateway
+from headgate.resources.meta import Key
+from headgate.standalone.addresses import Addresses
+from headgate.standalone.controllers.gateways import GatewayAddresses, ensure_class
+from headgate.standalone.store.memory import MemoryStore
+
+GROUP = "gateway.networking.k8s.io"
+
+
+@pytest.fixture
+def addresses() -> Addresses:
+    return Addresses(77)
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    store = MemoryStore()
+    await ensure_class(store)
+    return store
+
+
+def gateway(name: str = "edge", class_name: str = "headgate", **spec: Any) -> dict[str, Any]:
+    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Gateway",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"gatewayClassName": class_name, "listeners": listeners, **spec},
+    }
+
+
+async def address_of(store: MemoryStore, name: str = "edge") -> str:
+    found = decode(await store.get(Key(GROUP, "Gateway", "default", name)))
+    assert isinstance(found, Gateway)
+    return found.address
+
+
+async def test_the_class_exists_from_the_start_and_a_users_own_one_stays(store):
+    key = Key(GROUP, "GatewayClass", "", "headgate")
+    found = await store.get(key)
+    assert found["spec"]["controllerName"] == "headgate.dev/gateway-controller"
+    changed = await store.update({**found, "spec": {**found["spec"], "description": "ours"}})
+    await ensure_class(store)
+    assert await store.get(key) == changed
+
+
+async def test_each_gateway_gets_an_address_and_keeps_it(store, addresses):
+    for name in ("one", "two"):
+        await store.create(gateway(name))
+    await GatewayAddresses(store, addresses).reconcile()
+    first, second = await address_of(store, "one"), await address_of(store, "two")
+    assert first != second
+    assert addresses.covers(first, "services")
+    revision = store.revision
+    await GatewayAddresses(store, Addresses(77)).reconcile()  # headgate was started again
+    assert store.revision == revision
+
+
+async def test_a_gateway_of_another_range_moves_into_this_one(store, addresses):
+    await store.create(gateway())
+    await GatewayAddresses(store, Addresses(80)).reconcile()
+    await GatewayAddresses(store, addresses).reconcile()
+    assert addresses.covers(await address_of(store), "services")
+
+
+async def test_an_address_that_is_asked_for_is_given_when_it_is_free(store, addresses):
+    await store.create(gateway("one", addresses=[{"type": "IPAddress", "value": "127.77.3.4"}]))
+    await store.create(gateway("two", addresses=[{"value": "127.77.3.4"}]))
+    await store.create(gateway("far", addresses=[{"value": "10.0.0.1"}]))
+    await GatewayAddresses(store, addresses).reconcile()
+    assert [await address_of(store, name) for name in ("one", "two", "far")] == ["127.77.3.4", "", ""]
+
+
+async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addresses):
+    gateways = GatewayAddresses(store, addresses)
+    await store.create(gateway())
+    await gateways.reconcile()
+    given = await address_of(store)
+    await store.delete(Key(GROUP, "GatewayClass", "", "headgate"))
+    await gateways.reconcile()
+    assert addresses.user(given) == "Gateway default/edge"
+
+
+async def test_the_gateway_of_another_controller_gets_nothing(store, addresses):
+    await store.create(gateway(class_name="other"))
+    await GatewayAddresses(store, addresses).reconcile()
+    assert "status" not in await store.get(Key(GROUP, "Gateway", "default", "edge"))
+
+
+async def test_the_address_of_a_gateway_that_is_gone_is_free_again(store, addresses):
+    gateways = GatewayAddresses(store, addresses)
+    await store.create(gateway())
+    await gateways.reconcile()
+    given = await address_of(store)
+    await store.delete(Key(GROUP, "Gateway", "default", "edge"))
+    await gateways.reconcile()
+    assert addresses.user(given) == ""
+
+
+async def test_a_new_gateway_gets_its_address_at_once(store, addresses):
+    work = asyncio.create_task(GatewayAddresses(store, addresses).run())
+    await store.create(gateway())
+    async with asyncio.timeout(5):
+        async for change in store.watch(store.revision - 1, group=GROUP, kind="Gateway"):
+            if (change.object.get("status") or {}).get("addresses"):
+                break
+    assert addresses.covers(await address_of(store), "services")
+    work.cancel()

@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+
+from headgate.errors import Invalid
+from headgate.resources.meta import Key
+from headgate.standalone.addresses import Addresses
+from headgate.standalone.controllers.services import (
+    admit_services,
+    follow_services,
+    hold_services,
+    range_of,
+    service_user,
+)
+from headgate.standalone.store.memory import MemoryStore
+
+
+@pytest.fixture
+def addresses() -> Addresses:
+    return Addresses(77)
+
+
+@pytest.fixture
+def store(addresses: Addresses) -> MemoryStore:
+    return MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
+
+
+def service(name: str = "web", **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+async def test_a_service_gets_what_kubernetes_fills_in(store, addresses):
+    stored = await store.create(service(ports=[{"port": 8080}], selector={"app": "web"}))
+    spec = stored["spec"]
+    assert addresses.covers(spec["clusterIP"], "services")
+    assert spec["clusterIPs"] == [spec["clusterIP"]]
+    assert (spec["type"], spec["sessionAffinity"], spec["ipFamilies"]) == ("ClusterIP", "None", ["IPv4"])
+    assert spec["ports"] == [{"port": 8080, "protocol": "TCP", "targetPort": 8080}]
+
+
+async def test_an_update_keeps_the_address_and_changes_nothing_else(store):
+    first = await store.create(service(ports=[{"port": 8080}]))
+    again = await store.update(service(ports=[{"port": 8080}]))
+    assert again["spec"] == first["spec"]
+    assert again["metadata"]["generation"] == 1
+    with pytest.raises(Invalid, match=r"spec.clusterIP: can't change from .*; delete the Service and create it anew"):
+        await store.update(service(clusterIP="127.77.0.9"))
+
+
+@pytest.mark.parametrize("written", [{"clusterIP": "None"}, {"clusterIPs": ["None"]}])
+async def test_a_headless_service_stays_headless(store, written):
+    stored = await store.create(service(**written))
+    assert stored["spec"]["clusterIP"] == "None"
+    assert (await store.update(service(ports=[{"port": 1}])))["spec"]["clusterIP"] == "None"
+
+
+async def test_an_external_name_has_no_address(store):
+    stored = await store.create(service(type="ExternalName", externalName="example.com"))
+    assert "clusterIP" not in stored["spec"]
+
+
+async def test_a_chosen_address_must_be_free_and_in_range(store):
+    await store.create(service("a", clusterIP="127.77.0.9"))
+    with pytest.raises(Invalid, match="used by Service default/a; leave the field out"):
+        await store.create(service("b", clusterIP="127.77.0.9"))
+    with pytest.raises(Invalid, match=r"10.0.0.1 is not in 127.77.0.1 to 127.77.127.254; leave the field out"):
+        await store.create(service("b", clusterIP="10.0.0.1"))
+
+
+async def test_only_a_stored_service_holds_its_address(store, addresses):
+    tried = await store.create(service("a", clusterIP="127.77.0.9"), dry_run=True)
+    picked = await store.create(service("b"), dry_run=True)
+    assert tried["spec"]["clusterIP"] == "127.77.0.9"
+    assert not addresses.user("127.77.0.9")
+    assert not addresses.user(picked["spec"]["clusterIP"])
+    await store.create(service("c", clusterIP="127.77.0.9"))
+    await store.delete(Key("", "Service", "default", "c"))
+    assert (await store.create(service("d", clusterIP="127.77.0.9")))["spec"]["clusterIP"] == "127.77.0.9"
+
+
+@pytest.mark.parametrize("spec", [{"type": "Foo"}, {"ports": {"port": 1}}, {"ports": ["http"]}, {"clusterIP": 5}])
+async def test_nonsense_is_refused_with_its_field(store, spec):
+    with pytest.raises(Invalid, match=r"spec\.(type|ports|ports\[0\]|clusterIP):"):
+        await store.create(service(**spec))
+
+
+async def test_a_restart_finds_the_addresses_again(store):
+    await store.create(service("a", clusterIP="127.77.0.9"))
+    services = (await store.list("", "Service")).items
+    assert range_of(services) == 77
+    after = Addresses(77)
+    await hold_services(store, after)
+    assert after.user("127.77.0.9") == service_user(services[0])
+
+
+async def test_services_move_when_their_range_has_another_owner(store):
+    old = await store.create(service("a"))
+    addresses = Addresses(78)
+    store._admit, store._kept = admit_services(addresses), follow_services(addresses)  # as the next start has it
+    await hold_services(store, addresses)
+    new = await store.get(Key("", "Service", "default", "a"))
+    assert new["spec"]["clusterIP"].startswith("127.78.")
+    assert old["spec"]["clusterIP"].startswith("127.77.")

@@ -1,0 +1,175 @@
+"""A runtime whose pods have sidecars: real Envoys, fed by a small stand-in for the control plane over the real xDS server.
+
+Each sidecar is a plaintext proxy before its process: who may call it, and how, is not what these tests are about.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tests.standalone.pods.test_runtime import Machine, alive
+
+from headgate.admission.injection import admit_sidecars
+from headgate.admission.self_references import chain
+from headgate.envoy import inbound
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.encode import encode_resource
+from headgate.latest import Latest, until
+from headgate.model.protocols import Protocol
+from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.resources.decode import read
+from headgate.resources.meta import Object
+from headgate.resources.process_identity import Identity
+from headgate.resources.workloads import Pod
+from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.pods import application_ports
+from headgate.standalone.pods.pod import Unrouted
+from headgate.standalone.pods.runtime import LocalRuntime
+from headgate.standalone.pods.sidecars import SidecarSite
+from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens
+from headgate.xds.server import XdsServer
+
+
+class MeshedMachine(Machine):
+    """Runtimes with sidecars, and their control plane, which outlives them. Use it as a context."""
+
+    def __init__(self, state: Path, a: int, sockets: Path) -> None:
+        super().__init__(state, a)
+        self.store = MemoryStore(
+            admit=chain(admit_services(self.addresses), self._inject), kept=follow_services(self.addresses)
+        )
+        self.fleet = Fleet()
+        self.held_back: set[str] = set()  # proxies that get no configuration yet
+        self.tokens = LocalTokens(b"0" * 32)
+        self._known: Latest[int] = Latest(0)
+        self._sockets = sockets
+        self._server = XdsServer(self.fleet, self.tokens)
+        self._control: asyncio.Task[None] | None = None
+
+    def _inject(self, new: Object, old: Object | None) -> Object:
+        return admit_sidecars("all", self.store)(new, old)
+
+    async def __aenter__(self) -> Self:
+        await self._server.start(f"unix:{self._sockets / 'xds.sock'}")
+        self._control = asyncio.create_task(self._follow())
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert await self.runtime.stop() == []
+        await self.abandon()
+        assert self._control
+        self._control.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._control
+        await self._server.stop()
+
+    def start(self) -> None:
+        routes: dict[str, Unrouted] = {"unrouted": self.unrouted} if self.unrouted else {}
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, extra_env={"EXTRA": "given"}, **routes)
+        self.runtime.give_sidecars(self.site())
+        self._task = asyncio.create_task(self.runtime.run())
+
+    def site(self) -> SidecarSite:
+        return SidecarSite(
+            binary=find_envoy(os.environ),
+            xds_socket=self._sockets / "xds.sock",
+            runtime_dir=self._sockets,
+            tokens=self.tokens,
+            expected=self._expected,
+            settled=self._settled,
+            refused=self._refused,
+        )
+
+    async def _expected(self, node: str) -> None:
+        await until(lambda: node in self.fleet.proxies, self._known)
+
+    async def _settled(self, node: str) -> None:
+        await until(self.fleet.proxies[node].settled, self.fleet.news, self._known)
+
+    def _refused(self, node: str) -> Sequence[str]:
+        return [found.message for found in self.fleet.proxies[node].refusals()]
+
+    async def _follow(self) -> None:
+        """Expect a proxy for each pod that has an address and a sidecar."""
+        since = 0
+        async for change in self.store.watch(since):
+            if change.key.kind == "Pod" and change.type != "DELETED":
+                self.give(read(change.object, Pod))
+
+    def give(self, pod: Pod) -> None:
+        """Give a pod's sidecar its configuration."""
+        node = f"sidecar/{pod.metadata.namespace}/{pod.metadata.name}"
+        if not pod.status.pod_ip or pod.metadata.annotations.get("headgate.dev/sidecar") != "explicit":
+            return
+        proxy = self.fleet.expect(node)
+        config: dict[Any, dict[str, Any]] = {
+            kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
+        }
+        for part in inbound.parts(workload(pod), domain="cluster.local", trust_domain="cluster.local"):
+            made = part.render(*part.arguments)
+            config[part.type_url][part.name] = encode_resource(part.name, made, frozenset(part.needs))
+        if node not in self.held_back:
+            proxy.config.set(config)
+        self._known.set(self._known.get() + 1)
+
+    def directory(self, found: Object) -> Path:
+        """Return where a pod's sidecar keeps its files."""
+        return next(self.state.glob(f"pods/*_{found['metadata']['uid']}")) / "_sidecar"
+
+    def sidecar(self, found: Object) -> int:
+        """Return the pid of a pod's sidecar, which must run."""
+        pid = Identity(**_record(self.directory(found) / "envoy.json")["identity"]).pid
+        assert alive(pid)
+        return pid
+
+    async def condition(self, type: str, status: str, name: str = "web") -> Object:
+        """Wait until a condition of a pod has a status; return the pod."""
+
+        async def holds() -> Object | None:
+            found = await self.get(name)
+            facts = (found.get("status") or {}).get("conditions", ())
+            return found if any(fact["type"] == type and fact["status"] == status for fact in facts) else None
+
+        return await self.until(holds)
+
+
+def workload(pod: Pod) -> Workload:
+    """Return a pod as its own sidecar sees it."""
+    spoken = (Spoken(protocol=Protocol.HTTP),)
+    numbers = application_ports.read(pod.metadata)
+    return Workload(
+        name=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        address=pod.status.pod_ip,
+        identity="spiffe://cluster.local/ns/default/sa/default",
+        capture="explicit",
+        ports=tuple(InboundPort(port=port, application=number, spoken=spoken) for port, number in numbers.items()),
+        stage=Stage.PLAIN,
+        target=Stage.PLAIN,
+    )
+
+
+async def ask(found: Object, port: int = 18080) -> str:
+    """Send a pod a request; return the body of the answer."""
+    reader, writer = await asyncio.open_connection(found["status"]["podIP"], port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return text.rpartition("\r\n")[2]
+
+
+def fact(found: Object, type: str) -> dict[str, str]:
+    """Return a condition of a pod."""
+    return next(dict(item) for item in found["status"]["conditions"] if item["type"] == type)
+
+
+def _record(path: Path) -> Any:
+    return json.loads(path.read_bytes())

@@ -1,0 +1,179 @@
+"""Where processes listen behind explicit sidecars."""
+
+import socket
+from typing import Any
+
+import pytest
+from tests.ports import free_port
+
+from headgate.errors import DecodeError
+from headgate.resources import decode
+from headgate.resources.core import Service
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
+from headgate.resources.workloads import Container, Pod
+from headgate.standalone.addresses import NoAddress
+from headgate.standalone.pods.application_ports import (
+    ApplicationPorts,
+    advice,
+    behind,
+    candidates,
+    captured,
+    ephemeral_range,
+    is_free,
+    led_to,
+    read,
+    undeclared,
+    variables,
+    written,
+)
+
+
+def pod(*ports: dict[str, Any], annotations: Any = None, **container: Any) -> Pod:
+    app = {"name": "app", "ports": list(ports), **container}
+    return decode.read({"metadata": {"annotations": annotations or {}}, "spec": {"containers": [app]}}, Pod)
+
+
+def app(*ports: dict[str, Any], **container: Any) -> Container:
+    return pod(*ports, **container).spec.containers[0]
+
+
+HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
+NUMBERS = {8080: 20417, 9090: 20418}
+
+
+def test_a_user_keeps_its_numbers_and_nobody_shares_one():
+    ports = ApplicationPorts(range(100, 104), free=lambda _: True)
+    one, two = ports.take("one", [8080, 9090]), ports.take("two", [8080, 9090])
+    assert len({*one.values(), *two.values()}) == 4
+    assert ports.take("one", [8080, 9090]) == one
+    with pytest.raises(NoAddress, match="all 4 port numbers"):
+        ports.take("three", [8080])
+    ports.release("two")
+    assert set(ports.take("three", [8080]).values()) < set(two.values())
+
+
+def test_what_is_held_since_earlier_is_kept_even_while_its_process_listens():
+    ports = ApplicationPorts(range(100, 200), free=lambda _: False)
+    ports.hold("one", {8080: 150})
+    assert ports.take("one", [8080]) == {8080: 150}
+
+
+def test_a_number_is_neither_one_of_the_pods_own_ports_nor_taken_on_the_machine():
+    ports = ApplicationPorts(range(100, 103), free=lambda number: number != 101)
+    assert ports.take("one", [100]) == {100: 102}
+
+
+def test_no_number_is_the_kernels_to_give_away():
+    assert not set(candidates(ephemeral_range())) & set(ephemeral_range())
+    assert set(candidates(range(20_000, 40_000))) & set(range(10_000, 20_000))
+    assert candidates(range(1024, 65_536))
+
+
+def test_a_number_that_anybody_listens_on_is_not_free():
+    number = free_port("127.0.0.9")
+    with socket.create_server(("127.0.0.9", number)):
+        assert not is_free(number)
+    assert is_free(number)
+
+
+def test_the_sidecar_takes_the_declared_tcp_ports_that_are_not_excluded():
+    dns = {"containerPort": 53, "protocol": "UDP"}
+    assert captured(pod(HTTP, ADMIN, dns)) == [8080, 9090]
+    assert captured(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
+    with pytest.raises(DecodeError, match="must be port numbers"):
+        captured(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
+
+
+def test_the_annotation_says_what_it_is_read_as():
+    assert written({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
+    assert read(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
+    assert read(pod().metadata) == {}
+    with pytest.raises(DecodeError, match="must be as in 8080=20417"):
+        read(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
+
+
+def test_probes_ask_the_process_itself():
+    found = behind(
+        app(
+            HTTP,
+            ADMIN,
+            readinessProbe={"httpGet": {"port": "http"}},
+            livenessProbe={"httpGet": {"port": 9090}},
+            startupProbe={"tcpSocket": {"port": "8080"}},
+        ),
+        NUMBERS,
+    )
+    assert found.ports
+    assert [port.container_port for port in found.ports] == [20417, 20418]
+    assert found.readiness_probe.http_get.port == "http"
+    assert found.liveness_probe.http_get.port == 20418
+    assert found.startup_probe.tcp_socket.port == 20417
+
+
+def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
+    found = behind(
+        app(
+            HTTP,
+            ADMIN,
+            readinessProbe={"httpGet": {"port": 8080, "host": "127.0.0.1"}},
+            livenessProbe={"tcpSocket": {"port": 9090}},
+        ),
+        {8080: 20417},
+    )
+    assert found.readiness_probe.http_get.port == 8080
+    assert found.liveness_probe.tcp_socket.port == 9090
+    assert behind(app(HTTP), {}) == app(HTTP)
+
+
+def test_the_advice_names_the_variable_and_the_way_out():
+    told = advice(pod(HTTP, ADMIN), behind(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS)
+    assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), since its sidecar has 8080" in told
+    assert "$PORT_WEB_UI (20418), since its sidecar has 9090" in told
+    assert 'headgate.dev/inject: "false"' in told
+    assert "$PORT_9090 (20418)" in advice(pod(HTTP, ADMIN), behind(app(HTTP, ADMIN), NUMBERS), NUMBERS)
+    assert advice(pod(HTTP), app(HTTP), {}) == ""
+
+
+def services(*specs: dict[str, Any]) -> list[Service]:
+    return [decode.read({"metadata": {}, "spec": spec}, Service) for spec in specs]
+
+
+def labelled(*containers: dict[str, Any]) -> Pod:
+    metadata = {"labels": {"app": "web", "tier": "front"}}
+    return decode.read({"metadata": metadata, "spec": {"containers": list(containers)}}, Pod)
+
+
+def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
+    """D26: by number, of TCP, of the Services that select the pod; never the sidecar's own port."""
+    found = services(
+        {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 3001}, {"port": 8080}]},
+        {"selector": {"app": "web"}, "ports": [{"port": 53, "protocol": "UDP"}, {"port": 81, "targetPort": "http"}]},
+        {"selector": {"app": "web"}, "ports": [{"port": 82, "targetPort": 15001}, {"port": 83, "targetPort": 83}]},
+        {"selector": {"app": "other"}, "ports": [{"port": 9}]},
+        {"ports": [{"port": 10}]},
+        {"selector": {"app": "web"}, "type": "ExternalName", "ports": [{"port": 11}]},
+    )
+    silent = labelled({"name": "app"})
+    assert led_to(silent, found) == [83, 3001, 8080]
+    assert led_to(silent, found, lowest=1024) == [3001, 8080]
+    assert captured(silent, [3001, 8080]) == [3001, 8080]
+    assert captured(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
+
+
+def test_the_only_container_without_ports_gets_the_first_undeclared_one_as_its_port():
+    numbers = {8080: 20417, 9090: 20418}
+    silent, talking = {"name": "app"}, {"name": "talking", "ports": [HTTP]}
+    alone = labelled(silent)
+    assert variables(alone, alone.spec.containers[0], numbers) == {
+        "PORT": "20417",
+        "PORT_8080": "20417",
+        "PORT_9090": "20418",
+    }
+    assert "$PORT (20417), since Services lead to port 8080" in advice(alone, alone.spec.containers[0], numbers)
+    both = labelled(talking, silent)
+    assert undeclared(both, numbers) == {9090: 20418}
+    assert variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
+    assert "PORT" not in variables(both, both.spec.containers[0], numbers)
+    two = labelled(silent, {"name": "other"})
+    assert "PORT" not in variables(two, two.spec.containers[0], numbers)
+    assert "$PORT_8080 (20417), since Services lead" in advice(two, two.spec.containers[0], numbers)

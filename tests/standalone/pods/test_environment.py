@@ -1,0 +1,129 @@
+from typing import Any
+
+import pytest
+
+from headgate.resources.decode import read
+from headgate.resources.workloads import Pod
+from headgate.standalone.pods.environment import (
+    ConfigError,
+    Mount,
+    content,
+    expand,
+    given,
+    named_sources,
+    relocate,
+    written,
+)
+
+
+def pod(**container: Any) -> Pod:
+    obj = {
+        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}, "annotations": {"a/b": "c"}},
+        "spec": {"serviceAccountName": "web", "containers": [{"name": "app", **container}]},
+    }
+    return read(obj, Pod)
+
+
+def env(variables: list[dict[str, Any]], sources: Any = None, **container: Any) -> dict[str, str]:
+    made = pod(env=variables, **container)
+    known = {"PORT": "8080"}
+    return written(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, known=known)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)-$(A)", "x-x"),
+        ("$(UNKNOWN)", "$(UNKNOWN)"),
+        ("$$(A)", "$(A)"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$$$(A)", "$x"),
+    ],
+)
+def test_variables_expand_as_in_kubernetes(text, expected):
+    assert expand(text, {"A": "x"}) == expected
+
+
+def test_a_variable_may_name_those_before_it_and_the_runtimes_own():
+    variables = [{"name": "A", "value": "$(B) $(PORT)"}, {"name": "B", "value": "b"}, {"name": "C", "value": "$(B)"}]
+    assert env(variables) == {"A": "$(B) 8080", "B": "b", "C": "b"}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("metadata.name", "web-1"),
+        ("metadata.namespace", "shop"),
+        ("metadata.labels['app']", "web"),
+        ("metadata.annotations['a/b']", "c"),
+        ("metadata.labels['none']", ""),
+        ("status.podIP", "127.77.128.1"),
+        ("spec.nodeName", "local"),
+        ("spec.serviceAccountName", "web"),
+    ],
+)
+def test_fields_of_the_pod(path, expected):
+    assert env([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]) == {"A": expected}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, r"env\[0\] \(A\): fieldPath 'spec.nonsense' is not known"),
+        ({"configMapKeyRef": {"name": "m", "key": "x"}}, "ConfigMap 'm' has no key 'x'; add it or set optional: true"),
+        ({"secretKeyRef": {"name": "s", "key": "x"}}, "there is no Secret 's'"),
+        ({"resourceFieldRef": {"resource": "limits.cpu"}}, "use one of them"),
+    ],
+)
+def test_what_is_missing_is_named(source, message):
+    with pytest.raises(ConfigError, match=message):
+        env([{"name": "A", "valueFrom": source}], {("ConfigMap", "m"): {}})
+
+
+def test_what_is_optional_may_be_missing():
+    source = {"configMapKeyRef": {"name": "m", "key": "x", "optional": True}}
+    whole = [{"secretRef": {"name": "s", "optional": True}}]
+    assert env([{"name": "A", "valueFrom": source}], envFrom=whole) == {}
+
+
+def test_ports_by_name_and_the_first_one():
+    made = pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
+    variables = given(made, made.spec.containers[0], "127.77.128.1")
+    assert {name: variables[name] for name in ("PORT", "PORT_WEB_UI", "PORT_ADMIN")} == {
+        "PORT": "8080",
+        "PORT_WEB_UI": "8080",
+        "PORT_ADMIN": "9090",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/app", "/real"),
+        ("/app/x", "/real/x"),
+        ("/application", "/application"),
+        ("--config=/app/x", "--config=/real/x"),
+        ("/app/deep/x", "/deep/x"),
+        ("/other=/app/x", "/other=/app/x"),
+        ("app", "app"),
+    ],
+)
+def test_paths_of_mounts_are_replaced(text, expected):
+    assert relocate(text, [Mount("/app/", "/real"), Mount("/app/deep", "/deep")]) == expected
+
+
+def test_secrets_are_decoded_and_config_maps_are_text():
+    secret = {"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "aGk="}, "stringData": {"b": "plain"}}
+    assert content(secret) == {"a": b"hi", "b": b"plain"}
+    config = {"kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "hi"}, "binaryData": {"b": "AAE="}}
+    assert content(config) == {"a": b"hi", "b": b"\0\1"}
+    with pytest.raises(ConfigError, match="Secret 's' holds a value that is not base64"):
+        content({"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "!"}})
+
+
+def test_everything_that_a_pod_mentions_is_looked_up():
+    made = pod(
+        env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
+        envFrom=[{"configMapRef": {"name": "m1"}}, {"secretRef": {"name": "s2"}}],
+    )
+    assert named_sources(made) == {("Secret", "s1"), ("ConfigMap", "m1"), ("Secret", "s2")}

@@ -1,0 +1,73 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import NotFound
+from headgate.resources.meta import Key
+from headgate.standalone.pods.logs import Logs, begin_log, pod_directory, rotate_logs
+
+KEY = Key("", "Pod", "default", "web")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    made = pod_directory(tmp_path, KEY, "1234") / "app"
+    made.mkdir(parents=True)
+    return made
+
+
+async def text(state: Path, **options) -> str:
+    return b"".join([piece async for piece in Logs(state).read(KEY, "app", **options)]).decode()
+
+
+async def test_all_the_last_lines_and_the_run_before(tmp_path, directory):
+    begin_log(directory).write_text("first\n")
+    begin_log(directory).write_text("a\nb\nc")
+    assert await text(tmp_path) == "a\nb\nc"
+    assert await text(tmp_path, tail=2) == "b\nc"
+    assert await text(tmp_path, tail=0) == ""
+    assert await text(tmp_path, previous=True) == "first\n"
+
+
+async def test_a_log_is_bounded_while_it_is_written(tmp_path, directory):
+    with begin_log(directory).open("ab", buffering=0) as log:
+        log.write(b"old\n" * 100)
+        rotate_logs(tmp_path, largest=100)
+        log.write(b"new\n")
+    assert (directory / "current.log").read_text() == "new\n"
+    assert await text(tmp_path, tail=2) == "old\nnew\n"
+
+
+async def test_following_shows_what_comes_until_the_process_ends(tmp_path, directory):
+    log = begin_log(directory)
+    log.write_text("a\n")
+    (directory / "run.json").touch()
+    pieces = Logs(tmp_path).read(KEY, "app", follow=True)
+    assert await anext(pieces) == b"a\n"
+    with log.open("a") as file:
+        file.write("b\n")
+    (directory / "run.json").unlink()
+    assert await asyncio.wait_for(anext(pieces), 5) == b"b\n"
+    assert [piece async for piece in pieces] == []
+
+
+@pytest.mark.parametrize(
+    ("key", "container"),
+    [
+        (KEY, "other"),
+        (Key("", "Pod", "default", "none"), "app"),
+        (Key("", "Pod", "default", "*"), "app"),
+        (KEY, "../app"),
+    ],
+)
+async def test_what_is_not_there_is_not_found(tmp_path, directory, key, container):
+    begin_log(directory).write_text("a\n")
+    with pytest.raises(NotFound):
+        [piece async for piece in Logs(tmp_path).read(key, container)]
+
+
+async def test_there_is_no_run_before_the_first(tmp_path, directory):
+    begin_log(directory).write_text("a\n")
+    with pytest.raises(NotFound, match="has not run before"):
+        await text(tmp_path, previous=True)

@@ -1,0 +1,132 @@
+import asyncio
+import contextlib
+import os
+from typing import Any
+
+import pytest
+
+from headgate.resources.decode import read
+from headgate.resources.workloads import Container, ContainerPort, Probe
+from headgate.standalone.pods.containers import delay, restarts
+from headgate.standalone.pods.probes import Tally, Target, ask, listens
+from headgate.standalone.processes import Launch
+
+
+def probe(*, patience: int = 60, **fields: Any) -> Probe:
+    """Return a probe; a busy machine gets a minute for it, but for what never answers."""
+    return read({**fields, "timeoutSeconds": patience}, Probe)
+
+
+def target(port: int = 1) -> Target:
+    container = Container(name="app", ports=(ContainerPort(container_port=port, name="http"),))
+    return Target(container, "127.0.0.1", Launch(command=("app",), env={"PATH": os.environ["PATH"], "A": "x"}))
+
+
+@pytest.fixture
+async def server():
+    """Answers with the status in the path; `/slow` never answers, `/odd` answers nonsense. Gives port and requests."""
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError),
+        ):  # a bare connect is a probe too
+            await answer(reader, writer)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        path = requests[-1].split()[1].decode().strip("/")
+        if path == "slow":
+            await reader.read()
+        elif path == "odd":
+            writer.write(b"hello\n")
+        else:
+            writer.write(f"HTTP/1.1 {path} Some Words\r\nContent-Length: 0\r\n\r\n".encode())
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
+        yield listener.sockets[0].getsockname()[1], requests
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("/200", ""),
+        ("399", ""),
+        ("/404", "HTTP status 404"),
+        ("/503", "HTTP status 503"),
+        ("/odd", "the answer is not HTTP"),
+        ("/slow", "no answer within 1 s"),
+    ],
+)
+async def test_http(server, path, fault):
+    port, _ = server
+    patience = 1 if path == "/slow" else 60
+    assert await ask(probe(httpGet={"path": path, "port": "http"}, patience=patience), target(port)) == fault
+
+
+async def test_http_headers_of_the_user_win(server):
+    port, requests = server
+    headers = [{"name": "Host", "value": "website"}, {"name": "X-A", "value": "b"}]
+    assert await ask(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target()) == ""
+    assert requests[0].count(b"Host:") == 1
+    assert b"\r\nHost: website\r\nX-A: b\r\n" in requests[0]
+
+
+async def test_a_header_can_not_smuggle_a_request(server):
+    port, requests = server
+    headers = [{"name": "X", "value": "a\r\n\r\nGET /x HTTP/1.1"}]
+    fault = await ask(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target())
+    assert "must be single lines" in fault
+    assert requests == []
+
+
+async def test_tcp(server):
+    port, _ = server
+    assert await ask(probe(tcpSocket={"port": port}), target()) == ""
+    assert await ask(probe(tcpSocket={"port": "http"}), target(1)) == "nothing accepts connections on 127.0.0.1:1"
+    assert (
+        await ask(probe(tcpSocket={"port": "none"}), target())
+        == "container app has no port named 'none'; add it to ports"
+    )
+    assert await listens("127.0.0.1", port)
+
+
+async def test_exec():
+    assert await ask(probe(exec={"command": ["sh", "-c", 'test "$A" = x']}), target()) == ""
+    assert await ask(probe(exec={"command": ["sh", "-c", "exit 4"]}), target()) == "sh ended with exit code 4"
+    assert "there is no program 'no-such-program'" in await ask(probe(exec={"command": ["no-such-program"]}), target())
+    assert await ask(probe(exec={"command": ["sleep", "600"]}, patience=1), target()) == "no answer within 1 s"
+
+
+async def test_what_is_not_supported_says_so():
+    assert "httpGet, tcpSocket and exec" in await ask(probe(grpc={"port": 1}), target())
+
+
+def test_a_verdict_needs_as_many_results_on_end_as_the_probe_asks():
+    tally = Tally(probe(successThreshold=2, failureThreshold=3), well=False)
+    results = [True, False, True, True, False, False, True, False, False, False]
+    assert [tally.add(well=well) for well in results] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_delays_double_up_to_their_limit():
+    assert [delay(failures) for failures in (0, 1, 2, 3, 5, 6, 7, 5000)] == [1, 1, 2, 4, 16, 30, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected"),
+    [("Always", 0, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
+)
+def test_restarts_follow_the_policy(policy, code, expected):
+    assert restarts(policy, code) is expected

@@ -1,0 +1,447 @@
+"""Real processes: what a user of the local runtime sees."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.standalone.pods.waiting import until
+
+from headgate.resources.meta import Key, Object
+from headgate.standalone.addresses import Addresses, claim_range
+from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.pods.runtime import LocalRuntime
+from headgate.standalone.store.memory import MemoryStore
+
+SERVER = """
+import os, socket, sys
+listener = socket.create_server((os.environ["HOST"], int(os.environ["PORT"])))
+print("listening", flush=True)
+while True:
+    connection, _ = listener.accept()
+    try:
+        connection.recv(65536)
+        body = os.environ["POD_NAME"].encode()
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: %d\\r\\nConnection: close\\r\\n\\r\\n%s" % (len(body), body))
+    finally:
+        connection.close()
+"""
+PORTS = [{"name": "http", "containerPort": 18080}]
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-S", "-E", "-c", source]
+
+
+def pod(name: str = "web", *, command: list[str] | None = None, spec: Any = None, **container: Any) -> dict[str, Any]:
+    app = {"name": "app", "command": command or python(SERVER), **container}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
+        "spec": {"containers": [app], "terminationGracePeriodSeconds": 3, **(spec or {})},
+    }
+
+
+def key(name: str = "web") -> Key:
+    return Key("", "Pod", "default", name)
+
+
+class Machine:
+    """A store and runtimes on it, one after the other, as after a restart of headgate."""
+
+    def __init__(self, state: Path, a: int) -> None:
+        self.state = state
+        self.addresses = Addresses(a)
+        self.store = MemoryStore(admit=admit_services(self.addresses), kept=follow_services(self.addresses))
+        self.unrouted: Callable[[str], Any] | None = None
+        self.runtime: LocalRuntime
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        routes = {"unrouted": self.unrouted} if self.unrouted else {}
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, extra_env={"EXTRA": "given"}, **routes)
+        self._task = asyncio.create_task(self.runtime.run())
+
+    async def abandon(self) -> None:
+        """End headgate and leave the processes, as a kill would."""
+        assert self._task
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+        return await until(self.store, holds, seconds)
+
+    async def get(self, name: str = "web") -> Object:
+        return await self.store.get(key(name))
+
+    async def ready(self, name: str = "web") -> Object:
+        async def holds() -> Object | None:
+            found = await self.get(name)
+            facts = (found.get("status") or {}).get("conditions", ())
+            return found if any(fact["type"] == "Ready" and fact["status"] == "True" for fact in facts) else None
+
+        return await self.until(holds)
+
+    async def gone(self, name: str = "web") -> None:
+        async def holds() -> bool:
+            return all(found["metadata"]["name"] != name for found in (await self.store.list("", "Pod")).items)
+
+        await self.until(holds)
+
+    async def state_of(self, reason: str, name: str = "web") -> Object:
+        """Wait until the container waits, or has ended, for a reason."""
+
+        async def holds() -> Object | None:
+            for status in ((await self.get(name)).get("status") or {}).get("containerStatuses", ()):
+                if any(said.get("reason") == reason for said in status["state"].values()):
+                    return status
+            return None
+
+        return await self.until(holds)
+
+    async def event(self, reason: str) -> Object:
+        async def holds() -> Object | None:
+            found = [event for event in (await self.store.list("", "Event")).items if event["reason"] == reason]
+            return found[0] if found else None
+
+        return await self.until(holds)
+
+    async def output(self, name: str = "web", container: str = "app", **options: Any) -> str:
+        pieces = [piece async for piece in self.runtime.logs.read(key(name), container, **options)]
+        return b"".join(pieces).decode()
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
+    a, guard = claim_range()
+    built = Machine(tmp_path / "state", a)
+    built.start()
+    try:
+        yield built
+    finally:
+        assert await built.runtime.stop() == []
+        await built.abandon()
+        guard.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def pid_of(found: Object) -> int:
+    return int(found["status"]["containerStatuses"][0]["containerID"].removeprefix("process://"))
+
+
+async def answer(found: Object) -> str:
+    reader, writer = await asyncio.open_connection(found["status"]["podIP"], 18080)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return text.rpartition("\r\n")[2]
+
+
+async def test_a_pod_is_a_process_that_is_ready_when_its_port_listens(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    assert await answer(found) == "web"
+    assert machine.addresses.covers(found["status"]["podIP"], "pods")
+    assert found["spec"]["nodeName"] == "local"
+    assert found["status"]["phase"] == "Running"
+    (status,) = found["status"]["containerStatuses"]
+    assert (status["ready"], status["started"], status["restartCount"]) == (True, True, 0)
+    assert "listening" in await machine.output()
+    assert (machine.state / "pods").stat().st_mode & 0o777 == 0o700
+    await machine.event("Started")
+
+
+async def test_two_pods_share_a_port_number_on_their_own_addresses(machine):
+    await machine.store.create(pod("a", ports=PORTS))
+    await machine.store.create(pod("b", ports=PORTS))
+    assert [await answer(await machine.ready(name)) for name in ("a", "b")] == ["a", "b"]
+
+
+async def test_a_deployment_serves_behind_endpoint_slices(machine, deployment):
+    web = deployment(replicas=2)
+    web["spec"]["template"]["spec"]["containers"] = [{"name": "app", "command": python(SERVER), "ports": PORTS}]
+    await machine.store.create(web)
+    ports = [{"port": 80, "targetPort": "http"}]
+    await machine.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web"},
+            "spec": {"selector": {"app": "web"}, "ports": ports},
+        }
+    )
+
+    async def both() -> bool:
+        slices = (await machine.store.list("discovery.k8s.io", "EndpointSlice")).items
+        endpoints = [endpoint for found in slices for endpoint in found["endpoints"] if endpoint["conditions"]["ready"]]
+        return len(endpoints) == 2 and slices[0]["ports"][0]["port"] == 18080
+
+    await machine.until(both)
+    await machine.store.delete(Key("apps", "Deployment", "default", "web"))
+
+    async def none() -> bool:
+        slices = (await machine.store.list("discovery.k8s.io", "EndpointSlice")).items
+        return not slices and not (await machine.store.list("", "Pod")).items
+
+    await machine.until(none)
+
+
+async def test_a_pod_leaves_the_proxies_before_its_process_ends(machine, tmp_path):
+    asked, free = asyncio.Event(), asyncio.Event()
+
+    async def unrouted(_address: str) -> None:
+        asked.set()
+        await free.wait()
+
+    await machine.abandon()
+    machine.unrouted = unrouted
+    machine.start()
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    await machine.store.delete(key())
+    await asyncio.wait_for(asked.wait(), 10)
+    assert await answer(found) == "web"  # it still serves what is on its way
+    free.set()
+    await machine.gone()
+    assert not alive(pid_of(found))
+    assert list((machine.state / "pods").iterdir()) == []
+
+
+async def test_a_proxy_that_never_lets_go_delays_the_end_by_the_grace_period_only(machine):
+    async def never(_address: str) -> None:
+        await asyncio.Event().wait()
+
+    await machine.abandon()
+    machine.unrouted = never
+    machine.start()
+    await machine.store.create(pod(ports=PORTS, spec={"terminationGracePeriodSeconds": 1}))
+    await machine.ready()
+    await machine.store.delete(key())
+    await machine.gone()
+
+
+async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_children(machine):
+    source = (
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nchild = os.fork()\n"
+        "child and print(child, flush=True)\nwhile True: time.sleep(60)"
+    )
+    await machine.store.create(pod(command=python(source), spec={"terminationGracePeriodSeconds": 1}))
+    found = await machine.ready()
+
+    async for line in machine.runtime.logs.read(key(), "app", follow=True):
+        child = int(line)
+        break
+    await machine.store.delete(key())
+    await machine.gone()
+    assert not alive(pid_of(found))
+    async with asyncio.timeout(20):
+        while alive(child):
+            await asyncio.sleep(0)  # it is nobody's child any more, so its end is announced nowhere
+
+
+async def test_a_process_that_ends_is_restarted_with_a_delay_and_its_log_is_kept(machine):
+    source = "import os, sys\nprint('run', flush=True)\nsys.exit(3)"
+    await machine.store.create(pod(command=python(source)))
+    status = await machine.state_of("CrashLoopBackOff")
+    assert status["lastState"]["terminated"]["exitCode"] == 3
+    assert status["state"]["waiting"]["message"] == "back-off 1s restarting container app"
+    event = await machine.event("BackOff")
+    assert "exit code 3" in event["message"]
+
+    async def again() -> bool:
+        (status,) = (await machine.get())["status"]["containerStatuses"]
+        return status["restartCount"] >= 2
+
+    await machine.until(again)
+    assert await machine.output(previous=True) == "run\n"
+
+
+@pytest.mark.parametrize(("code", "policy", "phase"), [(0, "OnFailure", "Succeeded"), (7, "Never", "Failed")])
+async def test_a_pod_that_may_end_does(machine, code, policy, phase):
+    await machine.store.create(pod(command=python(f"raise SystemExit({code})"), spec={"restartPolicy": policy}))
+
+    async def ended() -> bool:
+        return ((await machine.get()).get("status") or {}).get("phase") == phase
+
+    await machine.until(ended)
+    (status,) = (await machine.get())["status"]["containerStatuses"]
+    assert status["state"]["terminated"]["exitCode"] == code
+
+
+@pytest.mark.parametrize(
+    ("container", "reason", "words"),
+    [
+        ({"command": None, "image": "nginx"}, "NoCommand", "write in spec.containers[].command what to run"),
+        ({"command": ["/no/such/program"]}, "RunContainerError", "there is no program '/no/such/program'"),
+        ({"workingDir": "/no/such"}, "RunContainerError", "workingDir: there is no directory /no/such"),
+        ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]}, "CreateContainerConfigError", "env[0] (A): there is no ConfigMap 'm'"),
+        ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, "CreateContainerConfigError", "the pod has no volume 'v'"),
+    ],
+)  # fmt: skip
+async def test_what_can_not_start_says_why(machine, container, reason, words):
+    written = pod()
+    written["spec"]["containers"][0].update(container)
+    await machine.store.create(written)
+    status = await machine.state_of(reason)
+    assert words in status["state"]["waiting"]["message"]
+    assert (await machine.get())["status"]["phase"] == "Pending"
+    event = await machine.event("NoCommand" if reason == "NoCommand" else "Failed")
+    assert words in event["message"]
+
+
+async def test_a_port_that_a_stranger_holds_on_every_address_is_told(machine):
+    stranger = await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0)
+    port = stranger.sockets[0].getsockname()[1]
+    try:
+        await machine.store.create(pod(ports=[{"containerPort": port}]))
+        await machine.state_of("FailedBind")
+        event = await machine.event("FailedBind")
+        assert f"perhaps by a program that listens on 0.0.0.0:{port}" in event["message"]
+    finally:
+        stranger.close()
+
+
+async def test_the_environment_is_what_the_manifest_says(machine):
+    await machine.store.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "from map", "f.txt": "file"}}
+    )
+    source = "import os, sys, json; print(json.dumps([dict(os.environ), sys.argv[1:], open(sys.argv[2]).read()]), flush=True)"
+    written = pod(
+        command=python(source),
+        args=["$(GREETING)", "/etc/app/f.txt", "$$(NO)"],
+        ports=[{"name": "web-ui", "containerPort": 18081}],
+        env=[
+            {"name": "GREETING", "value": "hello $(POD_NAME)"},
+            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+            {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+        ],
+        envFrom=[{"prefix": "M_", "configMapRef": {"name": "m"}}],
+        volumeMounts=[{"name": "v", "mountPath": "/etc/app"}],
+        spec={"restartPolicy": "Never", "volumes": [{"name": "v", "configMap": {"name": "m"}}]},
+    )
+    await machine.store.create(written)
+    await machine.state_of("Completed")
+    env, args, body = __import__("json").loads(await machine.output())
+    assert (env["GREETING"], env["A"], env["M_k"], env["LABEL"]) == ("hello web", "from map", "from map", "web")
+    assert env["PORT"] == env["PORT_WEB_UI"] == "18081"
+    assert env["HOST"] == env["POD_IP"] == (await machine.get())["status"]["podIP"]
+    assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE_NAME"]) == ("given", "default", "local")
+    assert (args[0], args[2], body) == ("hello web", "$(NO)", "file")
+    assert "PYTEST_CURRENT_TEST" not in env
+
+
+async def test_init_containers_run_first_and_one_after_the_other(machine):
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    steps = [
+        {"name": name, "command": ["sh", "-c", f'echo {name} >> "$0"', "/data/steps"], **mount}
+        for name in ("one", "two")
+    ]
+    written = pod(command=["cat", "/data/steps"], spec={"restartPolicy": "Never", "initContainers": steps}, **mount)
+    written["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    await machine.store.create(written)
+    await machine.state_of("Completed")
+    assert await machine.output() == "one\ntwo\n"
+
+
+async def test_probes_decide_about_readiness_and_restarts(machine, tmp_path):
+    flag = tmp_path / "flag"
+    patient = {"periodSeconds": 1, "timeoutSeconds": 60}  # a busy machine makes nobody sick
+    readiness = {"exec": {"command": ["test", "-e", str(flag)]}, **patient}
+    liveness = {"exec": {"command": ["test", "!", "-e", f"{flag}.sick"]}, **patient, "failureThreshold": 1}
+    await machine.store.create(
+        pod(
+            ports=PORTS,
+            readinessProbe=readiness,
+            livenessProbe=liveness,
+            startupProbe={"tcpSocket": {"port": "http"}, "periodSeconds": 1},
+        )
+    )
+    await machine.event("Unhealthy")
+    flag.touch()
+    found = await machine.ready()
+    Path(f"{flag}.sick").touch()
+    await machine.event("Killing")
+
+    async def restarted() -> bool:
+        Path(f"{flag}.sick").unlink(missing_ok=True)
+        (status,) = (await machine.get())["status"]["containerStatuses"]
+        return status["restartCount"] == 1 and status["ready"]
+
+    await machine.until(restarted)
+    assert not alive(pid_of(found))
+
+
+async def test_processes_survive_headgate_and_are_taken_over(machine):
+    await machine.store.create(pod("stays", ports=PORTS))
+    await machine.store.create(pod("dies", ports=PORTS))
+    await machine.store.create(pod("unwanted", ports=PORTS))
+    stays, dies, unwanted = [await machine.ready(name) for name in ("stays", "dies", "unwanted")]
+    await machine.abandon()
+    assert await answer(stays) == "stays"
+    os.kill(pid_of(dies), 9)
+    free = {**unwanted, "metadata": {**unwanted["metadata"], "finalizers": []}}
+    await machine.store.update(free)
+    await machine.store.delete(key("unwanted"))
+    machine.start()
+
+    async def restarted() -> bool:
+        (status,) = (await machine.get("dies"))["status"]["containerStatuses"]
+        return status["restartCount"] == 1 and status["ready"]
+
+    await machine.until(restarted)
+    again = await machine.ready("stays")
+    assert pid_of(again) == pid_of(stays)
+    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it was ready all the time
+    assert again["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert (await machine.get("dies"))["status"]["podIP"] == dies["status"]["podIP"]
+    assert not alive(pid_of(unwanted))
+    os.kill(pid_of(stays), 9)  # the end of a process that was taken over is noticed
+
+    async def noticed() -> bool:
+        (status,) = (await machine.get("stays"))["status"]["containerStatuses"]
+        return status["restartCount"] == 1
+
+    await machine.until(noticed)
+
+
+async def test_a_clean_stop_ends_everything_and_a_start_begins_anew(machine):
+    await machine.store.create(pod(ports=PORTS))
+    first = await machine.ready()
+    assert await machine.runtime.stop() == []
+    assert not alive(pid_of(first))
+    conditions = {found["type"]: found["status"] for found in (await machine.get())["status"]["conditions"]}
+    assert conditions["Ready"] == "False"
+    machine.start()
+    second = await machine.ready()
+    assert pid_of(second) != pid_of(first)
+    assert second["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_a_stop_ends_also_what_a_cancelled_run_has_let_go(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    await machine.abandon()
+    assert alive(pid_of(found))
+    assert await machine.runtime.stop() == []
+    assert not alive(pid_of(found))
+
+
+async def test_one_bad_pod_does_not_stop_the_others(machine):
+    await machine.store.create(pod("bad", spec={"containers": "none"}))
+    await machine.store.create(pod(ports=PORTS))
+    await machine.ready()
+    event = await machine.event("Invalid")
+    assert "spec.containers" in event["message"]

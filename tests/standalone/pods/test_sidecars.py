@@ -1,0 +1,373 @@
+"""Pods with a sidecar of their own, on one machine: real Envoys before real processes."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.standalone.pods.meshed import MeshedMachine, ask, fact
+from tests.standalone.pods.test_runtime import PORTS, SERVER, alive, key, pid_of, pod, python
+
+from headgate.resources.decode import read
+from headgate.resources.pods import APPLICATION_PORTS, INJECT
+from headgate.resources.process_identity import PROCESS, PROCESS_ID, write_identity
+from headgate.resources.workloads import Pod
+from headgate.standalone.addresses import claim_range
+from headgate.standalone.pods import health, sidecars
+from headgate.standalone.pods.status import SIDECAR_READY
+from headgate.standalone.processes import _identity
+from headgate.xds import server
+
+IGNORANT = SERVER.replace('int(os.environ["PORT"])', "18080")
+EVERYWHERE = SERVER.replace('os.environ["HOST"]', '"0.0.0.0"')
+SHOWS = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+@pytest.fixture
+async def machine(tmp_path: Path) -> AsyncIterator[MeshedMachine]:
+    a, guard = claim_range()
+    with tempfile.TemporaryDirectory(prefix="hg-", dir="/tmp") as sockets:
+        async with MeshedMachine(tmp_path / "state", a, Path(sockets)) as built:
+            yield built
+    guard.close()
+
+
+def number(found: Any) -> int:
+    return int(found["metadata"]["annotations"][APPLICATION_PORTS].partition("=")[2])
+
+
+async def test_requests_to_the_pod_come_through_its_sidecar(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    assert await ask(found) == "web"
+    address = found["status"]["podIP"]
+    assert number(found) != 18080
+    _, writer = await asyncio.open_connection(address, number(found))  # the process itself is there
+    writer.close()
+    await writer.wait_closed()
+    os.kill(machine.sidecar(found), signal.SIGSTOP)
+    try:
+        reader, writer = await asyncio.open_connection(address, 18080)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.2)
+        writer.close()
+    finally:
+        os.kill(machine.sidecar(found), signal.SIGCONT)
+
+
+async def test_replicas_may_listen_on_every_address(machine):
+    names = ("a", "b", "c")
+    for name in names:
+        await machine.store.create(pod(name, ports=PORTS, command=python(EVERYWHERE)))
+    assert [await ask(await machine.ready(name)) for name in names] == list(names)
+
+
+async def test_a_program_is_told_where_to_listen_and_whom_to_ask(machine):
+    ports = [{"name": "web-ui", "containerPort": 18080}, {"containerPort": 18081}]
+    await machine.store.create(pod(command=python(SHOWS), ports=ports, spec={"restartPolicy": "Never"}))
+    await machine.state_of("Completed")
+    env = json.loads(await machine.output())
+    found = await machine.get()
+    numbers = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))
+    assert env["PORT"] == env["PORT_WEB_UI"] == env["PORT_18080"] == numbers["18080"]
+    assert env["PORT_18081"] == numbers["18081"]
+    assert env["HOST"] == env["POD_IP"] == found["status"]["podIP"]
+    assert env["http_proxy"] == f"http://{env['HOST']}:15001"
+
+
+async def test_a_pod_that_opts_out_is_as_without_sidecars(machine):
+    plain = pod(ports=PORTS)
+    plain["metadata"]["labels"][INJECT] = "false"
+    await machine.store.create(plain)
+    found = await machine.ready()
+    assert await ask(found) == "web"
+    assert "annotations" not in found["metadata"]
+    assert not list(machine.state.glob("pods/*/_sidecar"))
+
+
+async def test_nothing_starts_before_the_sidecar_serves(machine):
+    machine.held_back.add("sidecar/default/web")
+    await machine.store.create(pod(ports=PORTS, spec={"initContainers": [{"name": "init", "command": ["true"]}]}))
+    found = await machine.condition(SIDECAR_READY, "False")
+    assert fact(found, SIDECAR_READY)["reason"] == "SidecarNotReady"
+    assert fact(found, "Ready")["status"] == "False"
+    assert found["status"]["podIP"]
+    assert found["metadata"]["annotations"][APPLICATION_PORTS]
+    machine.held_back.clear()
+    assert not list(machine.state.glob("pods/*/*/run.json"))
+    await machine.store.update({**found, "metadata": {**found["metadata"], "labels": {"app": "web", "seen": "yes"}}})
+    found = await machine.ready()
+    assert fact(found, SIDECAR_READY)["status"] == "True"
+
+
+async def test_a_stranger_on_the_pods_port_is_told_and_the_pod_starts_when_it_is_gone(machine, monkeypatch):
+    monkeypatch.setattr(sidecars, "_AGAIN", 0.01)
+    monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
+    with socket.create_server(("0.0.0.0", 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        await machine.store.create(pod(ports=[{"name": "http", "containerPort": taken}]))
+        event = await machine.event("SidecarNotReady")
+        assert str(taken) in event["message"]
+        assert "Address already in use" in event["message"]
+        assert not list(machine.state.glob("pods/*/*/run.json"))
+        assert str(taken) in fact(await machine.get(), SIDECAR_READY)["message"]
+    assert await ask(await machine.ready(), taken) == "web"
+
+
+async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_for_it(machine, monkeypatch):
+    """A proxy may take half a minute to come back: that is no reason to take its pod out."""
+    monkeypatch.setattr(sidecars, "_PATIENCE", 0.01)
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    await machine.abandon()
+    machine.fleet.forget("sidecar/default/web")
+    machine.held_back.add("sidecar/default/web")
+    machine.fleet.expect("sidecar/default/web")
+    machine.start()
+    await machine.store.create(pod("new", ports=PORTS))
+    await machine.ready("new")
+    assert (await machine.get())["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+    assert await ask(found) == "web"
+
+
+async def test_a_sidecar_that_dies_takes_its_pod_out_until_it_is_back(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    first = machine.sidecar(found)
+    os.kill(first, signal.SIGKILL)
+    gone = await machine.condition("Ready", "False")
+    assert fact(gone, "Ready")["reason"] == "SidecarNotReady"
+    assert fact(gone, "ContainersReady")["status"] == "True"
+    again = await machine.ready()
+    assert machine.sidecar(again) != first
+    assert pid_of(again) == pid_of(found)  # its process did not notice
+    assert await ask(again) == "web"
+
+
+async def test_sidecars_survive_headgate_and_are_taken_over(machine):
+    await machine.store.create(pod(ports=PORTS))
+    await machine.store.create(pod("unwanted", ports=PORTS))
+    found, unwanted = await machine.ready(), await machine.ready("unwanted")
+    first, orphan = machine.sidecar(found), machine.sidecar(unwanted)
+    await machine.abandon()
+    assert await ask(found) == "web"
+    await machine.store.update({**unwanted, "metadata": {**unwanted["metadata"], "finalizers": []}})
+    await machine.store.delete(key("unwanted"))
+    machine.start()
+
+    await machine.store.create(pod("new", ports=PORTS))
+    await machine.ready("new")  # a runtime begins new pods when it has those of before
+    again = await machine.ready()
+    assert machine.sidecar(again) == first
+    assert (pid_of(again), number(again)) == (pid_of(found), number(found))
+    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]  # it was ready all the time
+    assert not alive(orphan)
+    os.kill(first, signal.SIGKILL)  # and the end of one that was taken over is noticed
+    await machine.condition("Ready", "False")
+    assert await ask(await machine.ready()) == "web"
+
+
+async def test_a_clean_stop_ends_the_sidecars_too(machine):
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    sidecar = machine.sidecar(found)
+    assert await machine.runtime.stop() == []
+    assert not alive(sidecar)
+    assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
+    machine.start()
+    again = await machine.ready()
+    assert number(again) == number(found)
+    assert await ask(again) == "web"
+
+
+async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
+    """What a process still has to say when it ends goes through its sidecar."""
+    source = SERVER.replace(
+        "listener = ",
+        "import signal\n"
+        "def end(*_):\n"
+        f"    socket.create_connection((os.environ['HOST'], 18080)).close(); open({str(tmp_path / 'said')!r}, 'w'); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "listener = ",
+    )
+    await machine.store.create(pod(ports=PORTS, command=python(source)))
+    found = await machine.ready()
+    sidecar = machine.sidecar(found)
+    await machine.store.delete(key())
+    await machine.gone()
+    assert (tmp_path / "said").exists()
+    assert not alive(sidecar)
+    assert list((machine.state / "pods").iterdir()) == []
+    assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
+
+
+async def test_the_sidecar_of_a_pod_that_is_done_ends(machine):
+    await machine.store.create(pod(command=["sleep", "0.1"], ports=PORTS, spec={"restartPolicy": "Never"}))
+    await machine.state_of("Completed")
+    await machine.condition(SIDECAR_READY, "False")
+    (record,) = machine.state.glob("pods/*/_sidecar")
+    assert not (record / "envoy.json").exists()
+
+
+@pytest.mark.parametrize("port", ["http", 18080])
+async def test_probes_reach_the_process_and_not_the_sidecar(machine, port):
+    """So they work when the sidecar takes mutual TLS only."""
+    probe = {"httpGet": {"port": port}, "periodSeconds": 1}
+    source = SERVER.replace("connection.recv(65536)", "print(connection.recv(65536), flush=True)")
+    await machine.store.create(pod(command=python(source), ports=PORTS, readinessProbe=probe, livenessProbe=probe))
+    found = await machine.ready()
+    said = await machine.output()
+    assert f"Host: {found['status']['podIP']}:{number(found)}" in said
+    assert "x-forwarded-proto" not in said  # nothing of Envoy's
+
+
+async def test_a_program_that_listens_on_its_containerport_is_told_of_port(machine):
+    await machine.store.create(pod(ports=PORTS, command=python(IGNORANT)))
+    event = await machine.event("BackOff")
+    number_ = number(await machine.get())
+    assert f"must listen on $HOST or 0.0.0.0 and $PORT ({number_}), since its sidecar has 18080" in event["message"]
+    assert 'headgate.dev/inject: "false"' in event["message"]
+    (status,) = (await machine.get())["status"]["containerStatuses"]
+    assert "$PORT" in status["lastState"]["terminated"]["message"]
+
+
+@pytest.mark.parametrize("probe", [None, {"httpGet": {"port": 18080}, "periodSeconds": 1}])
+async def test_a_program_that_listens_nowhere_is_told_of_port(machine, monkeypatch, probe):
+    monkeypatch.setattr(health, "_PATIENCE", 0.0)
+    more = {"readinessProbe": probe} if probe else {}
+    await machine.store.create(pod(ports=PORTS, command=["sleep", "600"], **more))
+
+    async def told() -> bool:
+        events = (await machine.store.list("", "Event")).items
+        return any("nothing listens" in event["message"] and "$PORT (" in event["message"] for event in events)
+
+    await machine.until(told)
+    assert fact(await machine.get(), "Ready")["status"] == "False"
+
+
+async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machine, monkeypatch):
+    written = asyncio.Event()
+    count = 0
+
+    class Counted:
+        lifetime = timedelta(milliseconds=20)
+
+        def write(self, node_id: str, path: Path) -> None:
+            nonlocal count
+            count += 1
+            machine.tokens.write(node_id, path)
+            if count > 3:
+                written.set()
+
+    site = machine.site()._replace(tokens=Counted())
+    monkeypatch.setattr(machine, "site", lambda: site)
+    await machine.abandon()
+    machine.start()
+    await machine.store.create(pod(ports=PORTS))
+    await asyncio.wait_for(written.wait(), 20)
+    directory = machine.directory(await machine.ready())
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    for path in directory.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert {"token", "token.json", "bootstrap.json"} <= {path.name for path in directory.iterdir()}
+    assert (directory / "token").read_bytes() not in (directory / "bootstrap.json").read_bytes()
+
+
+async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_it_lives(machine):
+    with subprocess.Popen(["sleep", "600"]) as elsewhere:
+        external = pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
+        external["metadata"]["annotations"] = {
+            PROCESS: "external",
+            PROCESS_ID: write_identity(_identity(elsewhere.pid)),
+        }
+        await machine.store.create(external)
+        found = await machine.condition(SIDECAR_READY, "True")
+        assert fact(found, "Ready")["status"] == "False"  # it does not listen yet
+        env = {"HOST": found["status"]["podIP"], "PORT": str(number(found)), "POD_NAME": "mine"}
+        with subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", SERVER], env=env, stdout=subprocess.DEVNULL
+        ) as program:
+            found = await machine.ready()
+            assert await ask(found) == "mine"
+            assert pid_of(found) == elsewhere.pid
+            sidecar = machine.sidecar(found)
+            await machine.abandon()
+            machine.start()
+            await machine.ready()
+            assert machine.sidecar(found) == sidecar
+            elsewhere.kill()
+            elsewhere.wait()
+            await machine.gone()
+            assert not alive(sidecar)
+            assert program.poll() is None  # nothing is done to what headgate did not start
+            program.kill()
+
+
+def leading(port: int, name: str = "web") -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": port}]},
+    }
+
+
+async def test_the_sidecar_takes_a_port_that_only_a_service_names(machine):
+    """D26: the targetPort counts as declared, so the process gets a number for it and its port is the sidecar's."""
+    await machine.store.create(leading(18080))
+    await machine.store.create(pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
+    found = await machine.ready()
+    assert number(found) != 18080
+    assert await ask(found) == "web"
+
+
+async def test_a_service_that_comes_while_the_sidecar_starts_counts_too(machine):
+    """As with `kubectl apply`, which writes a Deployment a moment before its Service."""
+    machine.held_back.add("sidecar/default/web")
+    await machine.store.create(pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))
+    found = await machine.condition(SIDECAR_READY, "False")
+    assert APPLICATION_PORTS not in (found["metadata"].get("annotations") or {})
+    await machine.store.create(leading(18080))
+    machine.held_back.clear()
+    machine.give(read(found, Pod))
+    await machine.state_of("Completed")
+    assert json.loads(await machine.output())["PORT"] == str(number(await machine.get()))
+
+
+async def test_a_service_that_comes_later_changes_no_port_of_a_pod_that_runs(machine):
+    await machine.store.create(pod(ports=PORTS))
+    before = await machine.ready()
+    await machine.store.create(leading(18081))
+    await machine.abandon()
+    machine.start()
+    found = await machine.condition(SIDECAR_READY, "True")
+    assert found["metadata"]["annotations"] == before["metadata"]["annotations"]
+    assert await ask(found) == "web"
+
+
+async def test_a_target_port_that_no_process_serves_is_an_event_and_the_pod_is_ready(machine, monkeypatch):
+    monkeypatch.setattr(health, "_PATIENCE", 0.0)
+    await machine.store.create(leading(18081))
+    await machine.store.create(pod(ports=PORTS))
+    found = await machine.ready()
+    led = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))["18081"]
+
+    async def told() -> str:
+        messages = [event["message"] for event in (await machine.store.list("", "Event")).items]
+        return next((text for text in messages if "Services lead to port 18081 of this pod" in text), "")
+
+    text = await machine.until(told)
+    assert f"nothing listens on {found['status']['podIP']}:{led}" in text
+    assert "Correct the Services' targetPort" in text
+    assert f"$PORT_18081 ({led})" in text

@@ -1,0 +1,238 @@
+"""The supervisor of one Envoy, with the real binary: start, death, adoption, replacement, and what a user reads."""
+
+import asyncio
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.errors import ProxyError
+from headgate.standalone.proxies.admin import Admin
+from headgate.standalone.proxies.envoy import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
+from headgate.standalone.runtime_directory import runtime_directory
+
+BINARY = find_envoy(os.environ)
+DEADLINE_S = 30
+
+Start = Callable[..., EnvoyProcess]
+
+
+def bootstrap(admin: Path, node: str = "gateway") -> bytes:
+    return msgspec.json.encode(
+        {"node": {"id": node, "cluster": "test"}, "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}}}
+    )
+
+
+@pytest.fixture
+async def envoy(tmp_path: Path) -> AsyncIterator[Start]:
+    """Make supervisors over one state directory; end what runs in it afterwards."""
+    admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
+    made: list[EnvoyProcess] = []
+
+    def make(node: str = "gateway", flags: EnvoyFlags = DEFAULT_FLAGS) -> EnvoyProcess:
+        process = EnvoyProcess(BINARY, bootstrap(admin, node), directory=tmp_path / "envoy", admin=admin, flags=flags)
+        made.append(process)
+        return process
+
+    yield make
+    for process in reversed(made):
+        await process.stop()
+    admin.unlink(missing_ok=True)
+    admin.parent.rmdir()
+
+
+async def until(process: EnvoyProcess, wanted: Callable[[EnvoyState], bool]) -> EnvoyState:
+    async with asyncio.timeout(DEADLINE_S):
+        async for state in process.state.changes():
+            if wanted(state):
+                return state
+    raise AssertionError
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_it_starts_answers_and_stops(envoy: Start, tmp_path: Path) -> None:
+    process = envoy()
+    await process.start()
+    await process.ready()
+    pid = process.state.get().pid
+    assert os.getsid(pid) == pid != os.getsid(0)
+    assert (await process.admin.get_json("/server_info"))["state"] == "LIVE"
+    assert {"name": "server.live", "value": 1} in (
+        await process.admin.get_json("/stats?format=json&filter=server.live")
+    )["stats"]
+    await process.stop()
+    assert not alive(pid)
+    assert process.state.get().pid == 0
+    with pytest.raises(ProxyError, match="does not answer"):
+        await process.admin.get("/ready")
+
+
+async def test_its_files_are_private(envoy: Start, tmp_path: Path) -> None:
+    process = envoy()
+    await process.start()
+    await process.ready()
+    admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
+    files = [*(tmp_path / "envoy").iterdir(), admin]
+    assert {path.name for path in files} == {"envoy.json", "envoy.log", "bootstrap.json", "admin.sock"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE((tmp_path / "envoy").stat().st_mode) == 0o700
+
+
+async def test_it_is_restarted_when_it_dies(envoy: Start) -> None:
+    process = envoy()
+    await process.start()
+    await process.ready()
+    first = process.state.get().pid
+    os.kill(first, signal.SIGKILL)
+    state = await until(process, lambda state: bool(state.pid) and state.pid != first)
+    assert state.restarts == 1
+    assert state.failure == f"Envoy ended with signal 9, SIGKILL (its log is {process.log})"
+    await process.ready()
+
+
+async def test_a_failed_start_says_in_one_line_what_envoy_can_not_do(envoy: Start) -> None:
+    process = envoy(flags=EnvoyFlags(log_level="no-such-level"))
+    await process.start()
+    with pytest.raises(ProxyError) as told:
+        await process.ready()
+    expected = r"Envoy ended with exit code 1: [^\n]*no-such-level[^\n]* \(its log is [^\n]*envoy\.log\)"
+    assert re.fullmatch(expected, str(told.value))
+
+
+ORPHAN = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+
+async def main():
+    directory, admin, bootstrap = map(Path, sys.argv[1:])
+    process = EnvoyProcess(find_envoy(os.environ), bootstrap.read_bytes(), directory=directory, admin=admin)
+    await process.start()
+    await process.ready()
+    print(process.state.get().pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def orphan(tmp_path: Path) -> int:
+    """Start an Envoy from a headgate that is killed at once; return the Envoy's pid."""
+    admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
+    wanted = tmp_path / "wanted.json"
+    wanted.write_bytes(bootstrap(admin))
+    command = [sys.executable, "-c", ORPHAN, str(tmp_path / "envoy"), str(admin), str(wanted)]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return int(done.stdout)
+
+
+async def test_an_envoy_survives_headgate_and_is_adopted(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    process = envoy()
+    await process.start()
+    assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+    await process.ready()
+    os.kill(pid, signal.SIGKILL)
+    state = await until(process, lambda state: bool(state.pid) and state.pid != pid)
+    assert not state.adopted
+
+
+async def test_the_numbers_of_inherited_files_do_not_matter_for_adoption(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    with (tmp_path / "guard").open("w") as guard:
+        process = envoy(flags=EnvoyFlags(pass_fds=(guard.fileno(),)))
+        await process.start()
+        assert process.state.get() == EnvoyState(pid=pid, adopted=True)
+        await process.stop()
+
+
+async def test_an_adopted_envoy_can_be_stopped(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    process = envoy()
+    await process.start()
+    await process.stop()
+    with pytest.raises(ProxyError):
+        await process.admin.get("/ready")
+    assert not alive(pid) or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+async def test_an_envoy_with_another_bootstrap_is_replaced(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    process = envoy("another")
+    await process.start()
+    await process.ready()
+    assert process.state.get().pid != pid
+    assert not process.state.get().adopted
+    assert (await process.admin.get_json("/server_info"))["node"]["id"] == "another"
+
+
+async def test_a_pid_that_went_to_another_process_is_left_alone(envoy: Start, tmp_path: Path) -> None:
+    pid = await orphan(tmp_path)
+    record_path = tmp_path / "envoy" / "envoy.json"
+    record = msgspec.json.decode(record_path.read_bytes())
+    other = await asyncio.create_subprocess_exec("sleep", "60")
+    record["identity"]["pid"] = other.pid
+    record_path.write_bytes(msgspec.json.encode(record))
+    os.kill(pid, signal.SIGKILL)
+    try:
+        process = envoy()
+        await process.start()
+        await process.ready()
+        assert process.state.get().pid not in (pid, other.pid)
+        assert other.returncode is None
+    finally:
+        other.kill()
+        await other.wait()
+
+
+async def test_a_log_that_has_grown_is_cut(envoy: Start, tmp_path: Path) -> None:
+    log = tmp_path / "envoy" / "envoy.log"
+    log.parent.mkdir(mode=0o700)
+    log.write_bytes(b"old line\n" * 1_000_000 + b"newest line\n")
+    process = envoy()
+    await process.start()
+    await process.ready()
+    assert log.stat().st_size < 2 << 20
+    assert "newest line" in log.read_text()
+
+
+async def test_a_binary_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProxyError, match="correct HEADGATE_ENVOY"):
+        find_envoy({"HEADGATE_ENVOY": str(tmp_path / "nothing")})
+    program = tmp_path / "not-a-program"
+    program.write_text("hello")
+    program.chmod(0o755)
+    assert find_envoy({"HEADGATE_ENVOY": str(program)}) == program
+    process = EnvoyProcess(program, b"{}", directory=tmp_path / "envoy", admin=tmp_path / "admin.sock")
+    with pytest.raises(ProxyError, match="can't be started"):
+        await process.start()
+
+
+async def test_admin_refusals_are_told(envoy: Start) -> None:
+    process = envoy()
+    await process.start()
+    await process.ready()
+    with pytest.raises(ProxyError, match="404"):
+        await process.admin.get("/nonsense")
+    with pytest.raises(ProxyError, match="not JSON"):
+        await process.admin.get_json("/ready")
+
+
+async def test_an_admin_socket_without_envoy_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ProxyError, match="does not answer"):
+        await Admin(tmp_path / "none.sock").get("/ready")

@@ -1,0 +1,68 @@
+"""A process that writes to a store until it is killed, and says what it has been promised.
+
+Each line: the store's revision, the objects (name -> n) after this call, and those after the call that comes next.
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+from headgate.resources.meta import Key
+from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.store.sqlite import SqliteJournal
+
+
+def config_map(name, number, owner=None):
+    metadata = {"name": name}
+    if owner:
+        uid = owner["metadata"]["uid"]
+        metadata["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": uid}
+        ]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": number}}
+
+
+def planned(objects, number):
+    """Choose the next call: (what, name) and the objects after it. Deleting a parent takes its child along."""
+    index = random.randrange(8)
+    parent, child = f"parent{index}", f"child{index}"
+    if parent not in objects:
+        return ("create", parent), {**objects, parent: number}
+    if child not in objects:
+        return ("adopt", child), {**objects, child: number}
+    if random.random() < 0.5:
+        return ("update", child), {**objects, child: number}
+    return ("delete", parent), {name: n for name, n in objects.items() if name not in (parent, child)}
+
+
+async def call(store, what, name, number):
+    key = Key("", "ConfigMap", "default", name)
+    if what == "create":
+        await store.create(config_map(name, number))
+    elif what == "adopt":
+        parent = await store.get(Key("", "ConfigMap", "default", name.replace("child", "parent")))
+        await store.create(config_map(name, number, parent))
+    elif what == "update":
+        await store.update({**await store.get(key), "data": {"n": number}})
+    else:
+        await store.delete(key)
+
+
+async def main(path):
+    store = MemoryStore(journal=SqliteJournal.open(path))
+    objects = {obj["metadata"]["name"]: obj["data"]["n"] for obj in (await store.list("", "ConfigMap")).items}
+    number = 0
+    step, after = planned(objects, str(number))
+    while True:
+        await call(store, *step, str(number))
+        number += 1
+        objects = after
+        step, after = planned(objects, str(number))
+        line = {"revision": store.revision, "objects": objects, "next": after}
+        os.write(1, (json.dumps(line) + "\n").encode())
+
+
+asyncio.run(main(Path(sys.argv[1])))

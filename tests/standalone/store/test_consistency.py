@@ -1,0 +1,123 @@
+"""Whatever is called in whatever order: the watch, the list and the journal tell the same story."""
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import StoreError
+from headgate.resources.meta import Key
+from headgate.resources.registry import key_of
+from headgate.standalone.store.memory import MemoryStore
+
+NAMES = st.sampled_from("abcd")
+SPACES = st.sampled_from(["default", "shop"])
+KINDS = [("", "Namespace"), ("", "ServiceAccount"), ("", "ConfigMap")]
+
+
+class Tape:
+    """A journal that remembers what it was given."""
+
+    def __init__(self, revision=0, objects=()):
+        self.revision = revision
+        self.objects = {key_of(obj): obj for obj in objects}
+
+    def load(self):
+        return self.revision, list(self.objects.values())
+
+    def append(self, changes):
+        assert [change.revision for change in changes] == list(
+            range(self.revision + 1, self.revision + 1 + len(changes))
+        )
+        for change in changes:
+            assert change.object["metadata"]["resourceVersion"] == str(change.revision)
+            assert (change.key in self.objects) == (change.type != "ADDED")
+            if change.type == "DELETED":
+                del self.objects[change.key]
+            else:
+                self.objects[change.key] = change.object
+        self.revision = changes[-1].revision
+
+
+def config_map(name, namespace, owners=(), finalizers=(), number=0):
+    metadata = {"name": name, "namespace": namespace, "finalizers": list(finalizers)}
+    metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid} for uid in owners]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"n": str(number)}}
+
+
+@st.composite
+def calls(draw):
+    what = draw(st.sampled_from(["create", "create", "update", "delete", "namespace", "drop"]))
+    return (
+        what,
+        draw(NAMES),
+        draw(SPACES),
+        draw(st.lists(NAMES, max_size=2)),  # its owners
+        draw(st.sampled_from([(), (), ("example.com/wait",)])),
+        draw(st.integers(0, 2)),
+        draw(st.booleans()),  # orphan, or a dry run
+    )
+
+
+async def call(store, step):
+    what, name, space, owners, finalizers, number, flag = step
+    present = {obj["metadata"]["name"]: obj for obj in (await store.list("", "ConfigMap", space)).items}
+    uids = [present[owner]["metadata"]["uid"] if owner in present else f"gone-{owner}" for owner in owners]
+    if what == "create":
+        await store.create(config_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
+    elif what == "update":
+        await store.update(config_map(name, space, uids, finalizers, number), dry_run=flag and number == 0)
+    elif what == "delete":
+        await store.delete(Key("", "ConfigMap", space, name), orphan=flag, dry_run=number == 0)
+    elif what == "namespace":
+        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    else:
+        await store.delete(Key("", "Namespace", "", "shop"))
+
+
+async def everything(store):
+    return {key_of(obj): obj for kind in KINDS for obj in (await store.list(*kind)).items}
+
+
+async def story(store, since):
+    """Fold what a watcher sees into the objects that it would believe in."""
+    told = dict(since)
+    watch = store.watch(0)
+    while store.revision:
+        change = await anext(watch)
+        if change.type == "DELETED":
+            del told[change.key]
+        else:
+            told[change.key] = change.object
+        if change.revision == store.revision:
+            break
+    await watch.aclose()
+    return told
+
+
+async def run(steps):
+    tape = Tape()
+    store = MemoryStore(journal=tape)
+    for step in steps:
+        try:
+            await call(store, step)
+        except StoreError:
+            assert tape.revision == store.revision
+    objects = await everything(store)
+    assert objects == tape.objects == await story(store, {})
+    assert await everything(MemoryStore(journal=Tape(*tape.load()))) == objects
+    return objects
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(calls(), max_size=25))
+def test_list_watch_and_journal_agree(steps):
+    objects = asyncio.run(run(steps))
+    uids = {obj["metadata"]["uid"]: key for key, obj in objects.items()}
+    assert len(uids) == len(objects)
+    for key, obj in objects.items():
+        assert not key.namespace or Key("", "Namespace", "", key.namespace) in objects
+        owners = [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()]
+        held = bool(obj["metadata"].get("finalizers"))
+        assert held or all(uid in uids for uid in owners)
+        assert held or key.kind == "Namespace" or "deletionTimestamp" not in obj["metadata"]

@@ -1,0 +1,441 @@
+"""The embedded store keeps a Kubernetes API server's promises."""
+
+import asyncio
+import re
+from contextlib import aclosing
+
+import pytest
+
+from headgate.errors import AlreadyExists, Cause, Conflict, Gone, Invalid, NotFound, Unavailable
+from headgate.resources.meta import Key
+from headgate.standalone.store.memory import MemoryStore
+
+SPLITS = "split.smi-spec.io"
+
+
+def config_map(name, namespace="default", *, data=None, **metadata):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "data": data or {},
+    }
+
+
+def split(name="birds", weight=1):
+    return {
+        "apiVersion": f"{SPLITS}/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": name},
+        "spec": {"service": "birds", "backends": [{"service": "blue", "weight": weight}]},
+    }
+
+
+def namespace(name):
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def key(name, namespace="default", kind="ConfigMap", group=""):
+    return Key(group, kind, namespace, name)
+
+
+def owned(by, name="child", **metadata):
+    reference = {
+        "apiVersion": by["apiVersion"],
+        "kind": by["kind"],
+        "name": by["metadata"]["name"],
+        "uid": by["metadata"]["uid"],
+    }
+    return config_map(name, ownerReferences=[reference], **metadata)
+
+
+def edited(obj, **metadata):
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
+
+
+async def names(store, kind="ConfigMap", namespace=""):
+    listing = await store.list("", kind, namespace)
+    return [(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in listing.items]
+
+
+async def changes_since(store, since, **where):
+    """Return what a watcher gets, up to the store's revision; the watcher is ended by a last, known change."""
+    end = await store.create(config_map("end-of-test"))
+    last = int(end["metadata"]["resourceVersion"])
+    seen = []
+    async with aclosing(store.watch(since, **where)) as watch:
+        async for change in watch:
+            if change.revision == last:
+                return seen
+            seen.append((change.type, change.key.kind, change.key.name))
+    return seen
+
+
+async def test_a_new_object_gets_what_an_api_server_fills_in():
+    store = MemoryStore()
+    before = store.revision
+    made = await store.create(split())
+    metadata = made["metadata"]
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", metadata["uid"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", metadata["creationTimestamp"])
+    assert (metadata["generation"], metadata["resourceVersion"]) == (1, str(before + 1))
+    assert metadata["namespace"] == "default"
+    assert await store.get(key("birds", kind="TrafficSplit", group=SPLITS)) == made
+
+
+async def test_what_the_caller_handed_in_stays_as_it_was():
+    given = split()
+    await MemoryStore().create(given)
+    assert given == split()
+
+
+async def test_the_system_namespaces_exist_each_with_a_service_account():
+    store = MemoryStore()
+    await store.create(namespace("shop"))
+    assert await names(store, "Namespace") == [("", "default"), ("", "kube-system"), ("", "shop")]
+    assert await names(store, "ServiceAccount") == [
+        ("default", "default"),
+        ("kube-system", "default"),
+        ("shop", "default"),
+    ]
+    shop = await store.get(key("shop", "", "Namespace"))
+    assert shop["status"] == {"phase": "Active"}
+
+
+async def test_a_name_is_made_from_generate_name():
+    made = await MemoryStore().create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "run-"}, "data": {}}
+    )
+    assert re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
+
+
+async def test_a_second_object_of_the_same_name_is_refused():
+    store = MemoryStore()
+    await store.create(split())
+    with pytest.raises(AlreadyExists, match=r'trafficsplits\.split\.smi-spec\.io "birds" already exists'):
+        await store.create(split())
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        (config_map("Upper"), "metadata.name"),
+        (config_map("a" * 254), "metadata.name"),
+        ({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a.b"}}, "metadata.name"),
+        (namespace("a.b"), "metadata.name"),
+        (config_map(""), "metadata.name"),
+        (config_map(7), "metadata.name"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "Upper-"}}, "metadata.name"),
+        ({"apiVersion": "v1", "kind": "ConfigMap"}, "metadata"),
+        (config_map("x", labels={"a": 1}), "metadata.labels.a"),
+        (config_map("x", labels={"-": "v"}), "metadata.labels.-"),
+        (config_map("x", labels={"a": "white space"}), "metadata.labels.a"),
+        (config_map("x", annotations=["a"]), "metadata.annotations"),
+        (config_map("x", annotations={"a": "x" * 300_000}), "metadata.annotations"),
+        (config_map("x", finalizers="one"), "metadata.finalizers"),
+        (config_map("x", ownerReferences=[{"kind": "Pod"}]), "metadata.ownerReferences[0].apiVersion"),
+        ({"apiVersion": "v1", "kind": "Toaster", "metadata": {"name": "x"}}, "kind"),
+        (split() | {"apiVersion": f"{SPLITS}/v1alpha2"}, "apiVersion"),
+    ],
+)
+async def test_metadata_that_can_not_be_used_is_refused_by_field(obj, field):
+    with pytest.raises(Invalid) as caught:
+        await MemoryStore().create(obj)
+    assert caught.value.causes[0].field == field
+
+
+async def test_an_object_in_a_missing_namespace_names_the_fix():
+    with pytest.raises(NotFound, match=r'namespaces "shop" not found: create it first .*kubectl create namespace shop'):
+        await MemoryStore().create(config_map("x", "shop"))
+
+
+async def test_an_update_of_the_content_counts_as_a_generation_and_metadata_does_not():
+    store = MemoryStore()
+    made = await store.create(split(weight=1))
+    labelled = await store.update(edited(made, labels={"a": "b"}))
+    heavier = await store.update(edited(split(weight=2)))
+    assert labelled["metadata"]["generation"] == 1
+    assert heavier["metadata"]["generation"] == 2
+    assert heavier["metadata"]["uid"] == made["metadata"]["uid"]
+    assert "labels" not in heavier["metadata"]
+
+
+async def test_equal_content_is_no_change():
+    store = MemoryStore()
+    made = await store.create(split())
+    revision = store.revision
+    assert await store.update(split()) == made
+    assert store.revision == revision
+
+
+async def test_an_update_of_an_older_version_conflicts():
+    store = MemoryStore()
+    first = await store.create(split())
+    await store.update(split(weight=2))
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await store.update({**split(weight=3), "metadata": first["metadata"]})
+
+
+async def test_an_update_that_means_another_object_of_the_name_conflicts():
+    store = MemoryStore()
+    await store.create(split())
+    with pytest.raises(Conflict, match="uid"):
+        await store.update(edited(split(), uid="b7c4"))
+    with pytest.raises(NotFound, match='"other" not found'):
+        await store.update(split("other"))
+
+
+async def test_status_is_written_only_as_status():
+    store = MemoryStore()
+    made = await store.create({**split(), "status": {"from": "user"}})
+    assert "status" not in made
+    reported = await store.update({**split(weight=5), "status": {"conditions": []}}, subresource="status")
+    assert reported["status"] == {"conditions": []}
+    assert reported["spec"] == made["spec"]
+    assert reported["metadata"]["generation"] == 1
+    heavier = await store.update({**split(weight=5), "status": {"from": "user"}})
+    assert heavier["status"] == {"conditions": []}
+    assert heavier["spec"]["backends"][0]["weight"] == 5
+
+
+async def test_a_kind_without_status_has_none_to_update():
+    store = MemoryStore()
+    await store.create(config_map("x"))
+    with pytest.raises(NotFound, match="configmaps have no status"):
+        await store.update({**config_map("x"), "status": {}}, subresource="status")
+
+
+async def test_dry_runs_answer_and_change_nothing():
+    store = MemoryStore()
+    revision = store.revision
+    made = await store.create(split(), dry_run=True)
+    assert made["metadata"]["generation"] == 1
+    stored = await store.create(split())
+    tried = await store.update(split(weight=9), dry_run=True)
+    assert tried["spec"]["backends"][0]["weight"] == 9
+    await store.delete(key("birds", kind="TrafficSplit", group=SPLITS), dry_run=True)
+    assert await store.get(key("birds", kind="TrafficSplit", group=SPLITS)) == stored
+    assert store.revision == revision + 1
+
+
+async def test_admission_completes_and_refuses():
+    def admit(new, old):
+        if new["data"].get("bad"):
+            raise Invalid(Cause("data.bad", "is not allowed"))
+        return {**new, "data": {**new["data"], "seen": "update" if old else "create"}}
+
+    store = MemoryStore(admit=admit)
+    made = await store.create(config_map("x"))
+    assert made["data"] == {"seen": "create"}
+    changed = await store.update(config_map("x"))
+    assert changed["data"] == {"seen": "update"}
+    with pytest.raises(Invalid, match=r"data\.bad: is not allowed"):
+        await store.update(config_map("x", data={"bad": "1"}))
+    assert await store.get(key("x")) == changed
+
+
+async def test_lists_are_in_order_and_of_one_namespace_when_asked():
+    store = MemoryStore()
+    await store.create(namespace("a"))
+    await store.create(namespace("a-b"))
+    for name, space in (("z", "a"), ("b", "default"), ("a", "default"), ("x", "a-b"), ("y", "a")):
+        await store.create(config_map(name, space))
+    assert await names(store) == [("a", "y"), ("a", "z"), ("a-b", "x"), ("default", "a"), ("default", "b")]
+    assert await names(store, namespace="a") == [("a", "y"), ("a", "z")]
+    assert (await store.list("", "ConfigMap")).revision == store.revision
+
+
+async def test_deleting_takes_what_the_object_owns():
+    store = MemoryStore()
+    parent = await store.create(config_map("parent"))
+    child = await store.create(owned(parent))
+    await store.create(owned(child, "grandchild"))
+    since = store.revision
+    await store.delete(key("parent"))
+    assert await names(store) == []
+    assert await changes_since(store, since) == [
+        ("DELETED", "ConfigMap", "parent"),
+        ("DELETED", "ConfigMap", "child"),
+        ("DELETED", "ConfigMap", "grandchild"),
+    ]
+
+
+async def test_a_long_chain_of_owners_is_taken_whole():
+    store = MemoryStore()
+    obj = await store.create(config_map("c0"))
+    for index in range(1, 2000):
+        obj = await store.create(owned(obj, f"c{index}"))
+    await store.delete(key("c0"))
+    assert await names(store) == []
+
+
+async def test_an_object_of_two_owners_goes_with_the_last():
+    store = MemoryStore()
+    first, second = [await store.create(config_map(name)) for name in ("first", "second")]
+    references = [*owned(first)["metadata"]["ownerReferences"], *owned(second)["metadata"]["ownerReferences"]]
+    await store.create(config_map("child", ownerReferences=references))
+    await store.delete(key("first"))
+    child = await store.get(key("child"))
+    assert [owner["name"] for owner in child["metadata"]["ownerReferences"]] == ["second"]
+    await store.delete(key("second"))
+    assert await names(store) == []
+
+
+async def test_orphaned_objects_stay_without_their_owner():
+    store = MemoryStore()
+    parent = await store.create(config_map("parent"))
+    await store.create(owned(parent))
+    await store.delete(key("parent"), orphan=True)
+    assert "ownerReferences" not in (await store.get(key("child")))["metadata"]
+
+
+async def test_an_object_whose_owner_is_gone_already_is_collected():
+    store = MemoryStore()
+    parent = await store.create(config_map("parent"))
+    await store.delete(key("parent"))
+    made = await store.create(owned(parent))
+    assert made["metadata"]["name"] == "child"
+    assert await names(store) == []
+
+
+async def test_finalizers_hold_an_object_until_they_are_done():
+    store = MemoryStore()
+    parent = await store.create(config_map("parent", finalizers=["example.com/wait"]))
+    await store.create(owned(parent))
+    marked = await store.delete(key("parent"))
+    assert marked["metadata"]["deletionTimestamp"]
+    assert await store.delete(key("parent")) == marked
+    assert await names(store) == [("default", "child"), ("default", "parent")]
+    with pytest.raises(Invalid, match="being deleted"):
+        await store.update(edited(marked, finalizers=["example.com/wait", "example.com/more"]))
+    await store.update(edited(marked, finalizers=[]))
+    assert await names(store) == []
+
+
+async def test_preconditions_of_a_deletion():
+    store = MemoryStore()
+    made = await store.create(config_map("x"))
+    with pytest.raises(Conflict, match="uid"):
+        await store.delete(key("x"), uid="other")
+    with pytest.raises(Conflict, match="modified"):
+        await store.delete(key("x"), resource_version="1")
+    metadata = made["metadata"]
+    await store.delete(key("x"), uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+    with pytest.raises(NotFound, match='configmaps "x" not found'):
+        await store.delete(key("x"))
+
+
+async def test_deleting_a_namespace_deletes_what_is_in_it():
+    store = MemoryStore()
+    await store.create(namespace("shop"))
+    await store.create(config_map("x", "shop"))
+    await store.create(config_map("x"))
+    await store.delete(key("shop", "", "Namespace"))
+    assert await names(store) == [("default", "x")]
+    assert ("shop", "default") not in await names(store, "ServiceAccount")
+    assert ("", "shop") not in await names(store, "Namespace")
+
+
+async def test_a_namespace_waits_for_the_finalizers_in_it():
+    store = MemoryStore()
+    await store.create(namespace("shop"))
+    held = await store.create(config_map("x", "shop", finalizers=["example.com/wait"]))
+    terminating = await store.delete(key("shop", "", "Namespace"))
+    assert terminating["status"] == {"phase": "Terminating"}
+    with pytest.raises(Invalid, match="being deleted"):
+        await store.create(config_map("y", "shop"))
+    await store.update(edited(config_map("x", "shop"), uid=held["metadata"]["uid"]))
+    assert ("", "shop") not in await names(store, "Namespace")
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system"])
+async def test_system_namespaces_can_not_be_deleted(name):
+    with pytest.raises(Invalid, match="part of the system"):
+        await MemoryStore().delete(key(name, "", "Namespace"))
+
+
+async def test_a_watch_starts_after_a_revision_and_goes_on():
+    store = MemoryStore()
+    since = store.revision
+    await store.create(config_map("a"))
+    watch = store.watch(since, kind="ConfigMap")
+    assert (await anext(watch)).key.name == "a"
+    waiting = asyncio.ensure_future(anext(watch))
+    await store.create(split())
+    await store.delete(key("a"))
+    change = await waiting
+    assert (change.type, change.key.name, change.revision) == ("DELETED", "a", store.revision)
+    assert change.object["metadata"]["resourceVersion"] == str(store.revision)
+    await watch.aclose()
+
+
+async def test_a_watch_can_be_of_a_kind_and_a_namespace():
+    store = MemoryStore()
+    await store.create(namespace("shop"))
+    since = store.revision
+    await store.create(config_map("a"))
+    await store.create(split())
+    await store.create(config_map("b", "shop"))
+    assert await changes_since(store, since) == [
+        ("ADDED", "ConfigMap", "a"),
+        ("ADDED", "TrafficSplit", "birds"),
+        ("ADDED", "ConfigMap", "b"),
+    ]
+    watch = store.watch(since, kind="ConfigMap", namespace="shop")
+    assert (await anext(watch)).key == key("b", "shop")
+    await watch.aclose()
+
+
+async def test_a_watch_from_a_forgotten_revision_is_told_to_list_again():
+    store = MemoryStore(history=5)
+    since = store.revision
+    slow = store.watch(since)
+    await store.create(config_map("a"))
+    assert (await anext(slow)).key.name == "a"
+    for name in "bcdefgh":
+        await store.create(config_map(name))
+    for watch in (slow, store.watch(since), store.watch(store.revision + 1)):
+        with pytest.raises(Gone, match="list again"):
+            await anext(watch)
+    kept = store.watch(store.revision - 5)
+    assert [(await anext(kept)).key.name for _ in range(5)] == list("defgh")
+    await kept.aclose()
+
+
+class FullDisk:
+    """A journal that stops working."""
+
+    def __init__(self):
+        self.full = False
+
+    def load(self):
+        return 0, ()
+
+    def append(self, _changes):
+        if self.full:
+            raise Unavailable("the disk is full")
+
+
+async def test_what_the_journal_refuses_did_not_happen():
+    journal = FullDisk()
+    store = MemoryStore(journal=journal)
+    parent = await store.create(config_map("parent"))
+    child = await store.create(owned(parent))
+    revision = store.revision
+    journal.full = True
+    for call in (
+        store.create(split()),
+        store.update(config_map("parent", data={"a": "b"})),
+        store.delete(key("parent")),
+        store.create(namespace("shop")),
+    ):
+        with pytest.raises(Unavailable, match="disk is full"):
+            await call
+    assert store.revision == revision
+    assert list((await store.list("", "ConfigMap")).items) == [child, parent]
+    journal.full = False
+    await store.delete(key("parent"))
+    assert await changes_since(store, revision) == [
+        ("DELETED", "ConfigMap", "parent"),
+        ("DELETED", "ConfigMap", "child"),
+    ]

@@ -1,0 +1,78 @@
+"""The example's programs on the local runtime, without a proxy."""
+
+import asyncio
+import http.client
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headgate.resources.meta import Object
+from headgate.standalone.addresses import Addresses, claim_range
+from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.pods.runtime import LocalRuntime
+from headgate.standalone.store.memory import MemoryStore
+
+CANARY = Path(__file__).parents[2] / "examples" / "canary"
+
+
+def objects() -> list[dict[str, Any]]:
+    return [obj for path in sorted(CANARY.glob("*.yaml")) for obj in yaml.safe_load_all(path.read_text()) if obj]
+
+
+def ask(address: str) -> str:
+    connection = http.client.HTTPConnection(address, 8080, timeout=5)
+    connection.request("GET", "/")
+    answer = connection.getresponse().read().decode()
+    connection.close()
+    return answer
+
+
+@pytest.fixture
+async def ready(tmp_path: Path):
+    a, guard = claim_range()
+    addresses = Addresses(a)
+    store = MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
+    for obj in objects():
+        await store.create(obj)
+    runtime = LocalRuntime(store, tmp_path, addresses)
+    task = asyncio.create_task(runtime.run())
+
+    async def all_ready() -> list[Object]:
+        since = store.revision
+        while True:
+            pods = (await store.list("", "Pod")).items
+            if len(pods) == 4 and all("'Ready', 'status': 'True'" in str(pod.get("status")) for pod in pods):
+                return list(pods)
+            async for change in store.watch(since):
+                since = change.revision
+                break
+
+    try:
+        yield await asyncio.wait_for(all_ready(), 30)
+    finally:
+        assert await runtime.stop() == []
+        await task
+        guard.close()
+
+
+async def test_the_canary_example_runs_and_each_version_says_who_it_is(ready):
+    answers = []
+    for pod in ready:
+        if pod["metadata"]["labels"]["app"] == "website":
+            answer = await asyncio.to_thread(ask, pod["status"]["podIP"])
+            assert answer.split()[1] == pod["metadata"]["name"]
+            answers.append(answer.split()[0])
+    assert sorted(answers) == ["v1", "v1", "v2"]
+
+
+def test_the_canary_example_is_what_the_documents_say():
+    kinds = sorted(f"{obj['kind']} {obj['metadata']['name']}" for obj in objects())
+    assert "TrafficSplit website" in kinds
+    assert not any("namespace" in obj["metadata"] for obj in objects())
+    split = next(obj for obj in objects() if obj["kind"] == "TrafficSplit")
+    assert [backend["weight"] for backend in split["spec"]["backends"]] == [90, 10]
+    page = (Path(__file__).parents[2] / "docs" / "local-runtime.md").read_text()
+    assert re.search(r"examples/canary", page)

@@ -1,0 +1,89 @@
+"""What other users could read in the state directory is closed, renewed or refused at the start."""
+
+import os
+import stat
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from headgate.api.certificate import certificate_in
+from headgate.errors import HeadgateError
+from headgate.standalone.ground import state_directory
+from headgate.standalone.instance import read_token
+from headgate.standalone.options import Options
+from headgate.standalone.private_state import restrict_to_owner
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+async def started(state: Path) -> None:
+    async with AsyncExitStack() as stack:
+        state_directory(Options(state=state), stack)
+        read_token(state)
+        certificate_in(state)
+
+
+async def test_a_new_directory_is_for_its_user_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = os.umask(0)
+    try:
+        await started(tmp_path / "state")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "state") == 0o700
+    assert {path.name: mode(path) for path in (tmp_path / "state").iterdir()} == dict.fromkeys(
+        ("lock", "token", "api.key", "api.crt"), 0o600
+    )
+    assert not caplog.messages
+
+
+async def test_what_is_open_to_others_is_closed_with_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = tmp_path / "state"
+    await started(state)
+    state.chmod(0o755)
+    (state / "objects.sqlite").touch()
+    (state / "objects.sqlite").chmod(0o644)
+    await started(state)
+    assert (mode(state), mode(state / "objects.sqlite")) == (0o700, 0o600)
+    assert caplog.messages == [
+        f"The state directory {state} was open to other users (mode 0755); its mode is 0700 now.",
+        f"{state}/objects.sqlite could be read by other users (mode 0644); its mode is 0600 now.",
+    ]
+    caplog.clear()
+    await started(state)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("name", "what"), [("token", "the API's token"), ("api.key", "the API's private key")])
+async def test_a_secret_that_others_could_read_is_renewed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, what: str
+) -> None:
+    state = tmp_path / "state"
+    await started(state)
+    old = (state / name).read_text()
+    (state / name).chmod(0o640)
+    await started(state)
+    assert (state / name).read_text() != old
+    assert mode(state / name) == 0o600
+    (message,) = caplog.messages
+    assert message.startswith(f"{state}/{name}, {what}, could be read by other users (mode 0640); headgate makes a new")
+    assert f"use {state}/kubeconfig" in message
+
+
+async def test_an_open_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "letter.txt").touch()
+    with pytest.raises(HeadgateError, match=r"holds files that are not headgate's; name a directory of its own"):
+        await started(tmp_path)
+    assert mode(tmp_path) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to another user")
+def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    with pytest.raises(HeadgateError, match=r"belongs to another user \(uid 12345\)"):
+        restrict_to_owner(tmp_path)

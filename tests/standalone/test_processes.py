@@ -1,0 +1,85 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.resources.process_identity import Identity
+from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
+
+# Another headgate: it starts a program, says which, and waits to be killed.
+HEADGATE = """
+import asyncio, os, pathlib, sys, msgspec
+from headgate.standalone.processes import Launch, spawn
+
+async def main():
+    launch = Launch(command=("sleep", "300"), env=dict(os.environ))
+    process = spawn(launch, pathlib.Path(sys.argv[1]))
+    print(msgspec.json.encode(process.identity).decode(), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def launch(*command: str, cwd: str = "") -> Launch:
+    return Launch(command=command, env={"PATH": os.environ["PATH"]}, cwd=cwd)
+
+
+async def test_the_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
+    process = spawn(launch("sh", "-c", "echo out; echo err >&2; exit 3"), tmp_path / "log")
+    assert await process.exited() == 3
+    assert (tmp_path / "log").read_text() == "out\nerr\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_signal_is_an_exit_code_as_in_shells(tmp_path):
+    process = spawn(launch("sleep", "300"), tmp_path / "log")
+    assert await process.end(5)
+    assert await process.exited() == 128 + signal.SIGTERM
+
+
+async def test_a_process_survives_the_kill_of_headgate_and_is_taken_over(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", HEADGATE, str(tmp_path / "log")], stdout=subprocess.PIPE)
+    assert parent.stdout
+    identity = msgspec.json.decode(await asyncio.to_thread(parent.stdout.readline), type=Identity)
+    parent.kill()
+    await asyncio.to_thread(parent.wait)
+    parent.stdout.close()
+    process = adopt(identity)
+    assert process
+    assert Path(f"/proc/{identity.pid}").exists()
+    assert await process.end(5)
+    assert await process.exited() is None
+
+
+async def test_a_pid_that_was_used_again_is_not_taken_over(tmp_path):
+    process = spawn(launch("sleep", "300"), tmp_path / "log")
+    other = msgspec.structs.replace(process.identity, started=process.identity.started - 1)
+    assert adopt(other) is None
+    assert adopt(msgspec.structs.replace(process.identity, boot="another")) is None
+    await process.end(5)
+    assert adopt(process.identity) is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (launch("no-such-program"), "command: there is no program 'no-such-program' on this machine"),
+        (launch("sleep", cwd="/no/such"), "workingDir: there is no directory /no/such"),
+        (launch("/etc/passwd"), "'/etc/passwd' may not be run; make it executable"),
+        (launch("sleep", "\0"), "can't be run"),
+    ],
+)
+async def test_what_can_not_start_says_why(tmp_path, wrong, message):
+    with pytest.raises(StartError, match=message):
+        spawn(wrong, tmp_path / "log")
+
+
+def test_secrets_of_the_shell_stay_out():
+    environ = {"PATH": "/bin", "LC_ALL": "C", "TOKEN": "x", "http_proxy": "http://corp"}
+    assert inherited(environ) == {"PATH": "/bin", "LC_ALL": "C"}
