@@ -5,18 +5,19 @@ began with. What is told is exact to a scrape, and latencies to the buckets that
 """
 
 import asyncio
-import http.client
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
 from headgate.errors import TelemetryError
+from headgate.http_failures import describe
 from headgate.resources.meta import Value
 from headgate.telemetry import counts, exposition
 from headgate.telemetry.counts import Counts
@@ -240,29 +241,32 @@ def _decoded(content: bytes, url: str) -> Sequence[Series]:
 
 def _asks(url: str) -> Ask:
     async def ask(query: str, moment: float) -> bytes:
-        return await asyncio.to_thread(_call, url, urlencode({"query": query, "time": f"{moment:.3f}"}))
+        form = {"query": query, "time": f"{moment:.3f}"}
+        where = f"{url.rstrip('/')}/api/v1/query"
+        try:
+            async with (
+                ClientSession(timeout=ClientTimeout(TIMEOUT)) as session,
+                session.post(where, data=form, headers={"accept": "application/json"}, allow_redirects=False) as answer,
+            ):
+                content = await _limited(answer, url)
+        except (OSError, ClientError) as error:
+            raise TelemetryError(f"the Prometheus {url} can't be reached: {describe(error)}") from error
+        if answer.status in {401, 403}:
+            raise TelemetryError(f"the Prometheus {url} does not let headgate ask ({answer.status})")
+        return content
 
     return ask
 
 
-def _call(url: str, form: str) -> bytes:
-    where = urlsplit(url)
-    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-    connection = kind(where.hostname or "", where.port, timeout=TIMEOUT)
-    try:
-        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
-        connection.request("POST", f"{where.path.rstrip('/')}/api/v1/query", form, headers)
-        answer = connection.getresponse()
-        content = answer.read(MOST_BYTES + 1)
-    except (OSError, http.client.HTTPException) as error:
-        raise TelemetryError(f"the Prometheus {url} can't be reached: {error}") from error
-    finally:
-        connection.close()
-    if len(content) > MOST_BYTES:
-        raise TelemetryError(f"the Prometheus {url} answers more than {MOST_BYTES >> 20} MB: ask for a shorter window")
-    if answer.status in {401, 403}:
-        raise TelemetryError(f"the Prometheus {url} does not let headgate ask ({answer.status})")
-    return content
+async def _limited(answer: ClientResponse, url: str) -> bytes:
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > MOST_BYTES:
+            raise TelemetryError(
+                f"the Prometheus {url} answers more than {MOST_BYTES >> 20} MB: ask for a shorter window"
+            )
+    return bytes(content)
 
 
 def parse_source(text: str) -> Prometheus:

@@ -1,9 +1,11 @@
 import asyncio
 import contextlib
 import os
+import re
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from headgate.resources.decode import read
 from headgate.resources.workloads import Container, ContainerPort, Probe
@@ -24,7 +26,10 @@ def target(port: int = 1) -> Target:
 
 @pytest.fixture
 async def server():
-    """Answers with the status in the path; `/slow` never answers, `/odd` answers nonsense. Gives port and requests."""
+    """Answer with the status in the path, and with the Location after it (`/302/200`). Give port and requests.
+
+    `/slow` never answers, `/odd` answers nonsense, `/hangs` stops in the body, `/large` never ends it.
+    """
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,13 +41,17 @@ async def server():
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
-        path = requests[-1].split()[1].decode().strip("/")
+        path, _, place = requests[-1].split()[1].decode().strip("/").partition("/")
         if path == "slow":
             await reader.read()
         elif path == "odd":
             writer.write(b"hello\n")
+        elif path in {"hangs", "large"}:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 if path == "hangs" else 10 << 10))
+            await reader.read()
         else:
-            writer.write(f"HTTP/1.1 {path} Some Words\r\nContent-Length: 0\r\n\r\n".encode())
+            location = f"Location: {place}\r\nX-Large: {'x' * 20_000}\r\n" if place else ""
+            writer.write(f"HTTP/1.1 {path} Some Words\r\n{location}Content-Length: 0\r\n\r\n".encode())
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
         yield listener.sockets[0].getsockname()[1], requests
@@ -57,11 +66,19 @@ async def server():
         ("/503", "HTTP status 503"),
         ("/odd", "the answer is not HTTP"),
         ("/slow", "no answer within 1 s"),
+        ("/hangs", "no answer within 1 s"),
+        ("/large", ""),
+        ("/302", ""),
+        ("/302//404", "HTTP status 404"),
+        ("/307//302//503", "HTTP status 503"),
+        ("/304//404", ""),
+        ("/302/http://127.0.0.2:1/404", ""),
+        ("/302//302", ""),
     ],
 )
 async def test_http(server, path, fault):
     port, _ = server
-    patience = 1 if path == "/slow" else 60
+    patience = 1 if path in {"/slow", "/hangs"} else 60
     assert await ask(probe(httpGet={"path": path, "port": "http"}, patience=patience), target(port)) == fault
 
 
@@ -71,6 +88,27 @@ async def test_http_headers_of_the_user_win(server):
     assert await ask(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target()) == ""
     assert requests[0].count(b"Host:") == 1
     assert b"\r\nHost: website\r\nX-A: b\r\n" in requests[0]
+
+
+async def test_a_redirect_keeps_the_host_header_of_the_user_on_the_same_server_only(server):
+    port, requests = server
+    headers = [{"name": "Host", "value": "website"}]
+    for place in ("/200", f"http://127.0.0.1:{port}/200"):
+        get = {"path": f"/302/{place}", "port": port, "httpHeaders": headers}
+        assert await ask(probe(httpGet=get), target()) == ""
+    hosts = [re.findall(rb"Host: (.*)\r", request) for request in requests]
+    assert hosts == [[b"website"], [b"website"], [b"website"], [f"127.0.0.1:{port}".encode()]]
+
+
+async def test_ten_redirects_are_too_many(server):
+    port, requests = server
+    fault = await ask(probe(httpGet={"path": "/302" + "//302" * 20, "port": port}), target())
+    assert (fault, len(requests)) == ("stopped after 10 redirects", 10)
+
+
+async def test_no_answer_is_in_the_systems_words():
+    fault = await ask(probe(httpGet={"port": free_port()}), target())
+    assert fault == "Connection refused"
 
 
 async def test_a_header_can_not_smuggle_a_request(server):

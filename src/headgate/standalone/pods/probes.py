@@ -4,18 +4,24 @@ import asyncio
 import contextlib
 import os
 import signal
-import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
+from aiohttp import ClientError, ClientResponse, ClientSession, TCPConnector
+from multidict import CIMultiDict
+from yarl import URL
 
+from headgate.http_failures import describe
 from headgate.resources.workloads import Container, HttpGet, Probe
 from headgate.standalone.processes import Launch, start_fault
 
-_LONGEST_LINE = 4096  # bytes of an answer's first line
+_READ_BYTES = 10 << 10  # of a body; the kubelet waits for these, too
+_LONGEST_HEADER = 1 << 20
+_MOST_REQUESTS = 10  # of one probe that is redirected
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Target(NamedTuple):
@@ -56,7 +62,7 @@ async def ask(probe: Probe, target: Target) -> str:
     except TimeoutError:
         return f"no answer within {max(probe.timeout_seconds, 1)} s"
     except OSError as error:
-        return str(error.strerror or error)
+        return describe(error)
     except ValueError as error:
         return str(error)
 
@@ -92,47 +98,57 @@ async def _ask(probe: Probe, target: Target) -> str:
 
 
 async def _http(get: HttpGet, target: Target) -> str:
-    host, port = get.host or target.address, _port(get.port, target.container)
-    reader, writer = await asyncio.open_connection(host, port, ssl=_unverified() if get.scheme == "HTTPS" else None)
-    try:
-        writer.write(_request(get, host, port))
-        await writer.drain()
-        line = await reader.readuntil(b"\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return "the answer is not HTTP"
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-    return _verdict(line[:_LONGEST_LINE])
+    """Request as the kubelet does: no proxy, no check of certificates, redirects only on the same host."""
+    host = get.host or target.address
+    url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
+    session = ClientSession(
+        connector=TCPConnector(ssl=False, force_close=True),
+        skip_auto_headers=("Accept-Encoding",),
+        auto_decompress=False,
+        max_line_size=_LONGEST_HEADER,
+        max_field_size=_LONGEST_HEADER,
+    )
+    async with session:
+        try:
+            return await _follow(session, url, headers)
+        except OSError:
+            raise
+        except ClientError:
+            return "the answer is not HTTP"
 
 
-def _verdict(line: bytes) -> str:
-    words = line.split(maxsplit=2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        return "the answer is not HTTP"
-    status = int(words[1])
-    return "" if 200 <= status < 400 else f"HTTP status {status}"
+async def _follow(session: ClientSession, url: URL, headers: CIMultiDict[str]) -> str:
+    host = url.host
+    for _ in range(_MOST_REQUESTS):
+        async with session.get(url, headers=headers, allow_redirects=False) as answer:
+            await _skim(answer)
+            status, place = answer.status, URL(answer.headers.get("location", ""))
+        if status not in _REDIRECTS or not str(place) or url.join(place).host != host:
+            return "" if 200 <= status < 400 else f"HTTP status {status}"
+        url = url.join(place)
+        if place.absolute:
+            headers.pop("Host", None)
+    return f"stopped after {_MOST_REQUESTS} redirects"
 
 
-def _request(get: HttpGet, host: str, port: int) -> bytes:
-    given = {header.name.lower() for header in get.http_headers}
-    default = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/headgate", "Accept": "*/*", "Connection": "close"}
-    headers = [f"{name}: {value}" for name, value in default.items() if name.lower() not in given]
-    headers += [f"{header.name}: {header.value}" for header in get.http_headers]
+async def _skim(answer: ClientResponse) -> None:
+    """Wait for the beginning of the body: a container that hangs in it is not well."""
+    length = 0
+    async for part in answer.content.iter_any():
+        length += len(part)
+        if length >= _READ_BYTES:
+            return
+
+
+def _request(get: HttpGet, host: str, port: int) -> tuple[URL, CIMultiDict[str]]:
     path = get.path if get.path.startswith("/") else f"/{get.path}"
-    lines = [f"GET {path} HTTP/1.1", *headers]
-    if any("\r" in line or "\n" in line for line in lines):
+    headers = CIMultiDict((header.name, header.value) for header in get.http_headers)
+    if any("\r" in text or "\n" in text for text in (path, *headers, *headers.values())):
         raise ValueError("httpGet: path and headers must be single lines")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def _unverified() -> ssl.SSLContext:
-    """Kubernetes does not verify a probe's certificate either: the probe asks for health, not for identity."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+    default = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/headgate", "Accept": "*/*", "Connection": "close"}
+    for name, value in default.items():
+        headers.setdefault(name, value)
+    return URL(f"{get.scheme.lower()}://{host}:{port}{path}", encoded=True), headers
 
 
 def _port(port: int | str, container: Container) -> int:

@@ -1,14 +1,14 @@
 """Envoy's admin interface over its unix socket: readiness, statistics, what it holds."""
 
-import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httptools
 import msgspec
+from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+from yarl import URL
 
 from headgate.errors import ProxyError
+from headgate.http_failures import describe
 
 TIMEOUT_S = 5.0
 
@@ -28,11 +28,16 @@ class Admin:
 
     async def ask(self, path: str, *, method: str = "GET") -> Answer:
         """Send one request and return the answer, whatever its status. Raises ProxyError when there is none."""
+        url = URL(f"http://envoy{path}", encoded=True)  # Envoy reads regular expressions in queries as they are written
+        connector = UnixConnector(str(self._socket))
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                return await self._exchange(method, path)
-        except (OSError, httptools.HttpParserError) as error:  # a timeout is an OSError too
-            raise ProxyError(f"Envoy's admin interface at {self._socket} does not answer: {error!r}") from error
+            async with (
+                ClientSession(connector=connector, timeout=ClientTimeout(TIMEOUT_S)) as session,
+                session.request(method, url) as answer,
+            ):
+                return Answer(answer.status, await answer.read())
+        except (OSError, ClientError) as error:  # a timeout is an OSError too
+            raise ProxyError(f"Envoy's admin interface at {self._socket} does not answer: {describe(error)}") from error
 
     async def get(self, path: str) -> bytes:
         """Return the body of a page. Raises ProxyError when Envoy refuses it or does not answer."""
@@ -48,34 +53,3 @@ class Admin:
             return msgspec.json.decode(await self.get(path))
         except msgspec.DecodeError as error:
             raise ProxyError(f"Envoy's admin interface answers {path} with what is not JSON: {error}") from error
-
-    async def _exchange(self, method: str, path: str) -> Answer:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket))
-        try:
-            writer.write(f"{method} {path} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n".encode())
-            collected = _Collected()
-            parser = httptools.HttpResponseParser(collected)
-            while not collected.complete:
-                data = await reader.read(1 << 16)
-                if not data:
-                    raise ConnectionResetError("closed before the answer was complete")
-                parser.feed_data(data)
-            return Answer(parser.get_status_code(), b"".join(collected.parts))
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-
-class _Collected:
-    """What the parser calls as it reads."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.complete = False
-
-    def on_body(self, body: bytes) -> None:
-        self.parts.append(body)
-
-    def on_message_complete(self) -> None:
-        self.complete = True
