@@ -1,6 +1,7 @@
 """What a proxy is to hold: named resources by type, as bytes, each with a digest of its content."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -27,4 +28,41 @@ class Encoded(NamedTuple):
     needs: frozenset[str] = frozenset()
 
 
+class Resources(Mapping[str, Encoded]):
+    """The resources of one type for one proxy, by name.
+
+    `common` is one object for all proxies that have the same there, and stays that object until something in it changes;
+    `own` is what this proxy has besides. No name is in both.
+    """
+
+    __slots__ = ("common", "own")
+
+    def __init__(self, common: Mapping[str, Encoded], own: Mapping[str, Encoded]) -> None:
+        self.common = common
+        self.own = own
+
+    def __getitem__(self, name: str) -> Encoded:
+        found = self.own.get(name)
+        return self.common[name] if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self.common
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.common, self.own)
+
+    def __len__(self) -> int:
+        return len(self.common) + len(self.own)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Resources) and self.common is other.common:
+            return self.own == other.own
+        return dict(self) == dict(other) if isinstance(other, Mapping) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as other mappings
+
+
 ProxyConfig: TypeAlias = Mapping[TypeUrl, Mapping[str, Encoded]]
+Configuration: TypeAlias = Mapping[TypeUrl, Resources]
+"""A ProxyConfig as `encode` makes it."""
+NOTHING = Resources({}, {})

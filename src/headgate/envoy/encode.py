@@ -5,7 +5,7 @@ is its own. What comes out as it was in the last build is the same object, so wh
 (`xds.session`).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from headgate.envoy import inbound, outbound, pb, tap
-from headgate.envoy.config import ORDER, RUNTIME, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.config import NOTHING, ORDER, RUNTIME, Configuration, Encoded, ProxyConfig, Resources, TypeUrl
 from headgate.envoy.outbound import Group
 from headgate.envoy.parts import Part
 from headgate.envoy.reach import Callers, callers
@@ -21,7 +21,9 @@ from headgate.envoy.view import SIDECAR, View
 from headgate.model.routing import Mesh
 
 DIGEST_BYTES = 12
-NOTHING: Mapping[str, Encoded] = {}
+
+
+Join = Callable[[Resources, Resources], Resources]
 
 
 class Placed(NamedTuple):
@@ -35,9 +37,9 @@ class Placed(NamedTuple):
 class Joined(NamedTuple):
     """What several proxies have in common, what one of them has besides, and both together."""
 
-    common: ProxyConfig
-    own: ProxyConfig
-    both: ProxyConfig
+    common: Configuration
+    own: Configuration
+    both: Configuration
 
 
 class Memo:
@@ -67,10 +69,10 @@ class Memo:
         self._used[group] = found
         return found
 
-    def joined(self, who: Hashable, common: ProxyConfig, own: ProxyConfig) -> ProxyConfig:
+    def joined(self, who: Hashable, common: Configuration, own: Configuration, join: Join) -> Configuration:
         """Return both together; types that are as they were when the same was last asked are the same objects."""
         last = self._used_joins.get(who) or self._kept_joins.get(who) or Joined({}, {}, {})
-        both = {type_url: _union(type_url, common, own, last) for type_url in ORDER}
+        both = {type_url: _union(type_url, common, own, last, join) for type_url in ORDER}
         self._used_joins[who] = Joined(common, own, both)
         return both
 
@@ -100,24 +102,24 @@ class Common:
             *(("", memo.get(outbound.alone(part))) for part in outbound.of_gateways(view)),
             *((service, memo.get(group)) for service, group in outbound.of_frontends(view)),
         )
-        self._everywhere: dict[str, ProxyConfig] = {}
-        self._homes: dict[tuple[str, str], ProxyConfig] = {}
+        self._everywhere: dict[str, Configuration] = {}
+        self._homes: dict[tuple[str, str], Configuration] = {}
 
-    def config(self, view: View) -> ProxyConfig:
+    def config(self, view: View) -> Configuration:
         """Return what all have who are the same as a proxy, in the same namespace."""
         identity = view.identity if self._callers else ""
         key = view.home, identity
         if key not in self._homes:
             near = ((service, self._memo.get(group)) for service, group in outbound.of_home(view))
             found = _assembled(found for service, found in near if self.knows(identity, service))
-            self._homes[key] = self._memo.joined((self._kind, *key), self._without_home(identity), found)
+            self._homes[key] = self._memo.joined((self._kind, *key), self._without_home(identity), found, _merged)
         return self._homes[key]
 
-    def _without_home(self, identity: str) -> ProxyConfig:
+    def _without_home(self, identity: str) -> Configuration:
         """Return what does not depend on a namespace."""
         if identity not in self._everywhere:
             found = _assembled(found for service, found in self._placed if self.knows(identity, service))
-            self._everywhere[identity] = self._memo.joined((self._kind, identity), {}, found)
+            self._everywhere[identity] = self._memo.joined((self._kind, identity), {}, found, _merged)
         return self._everywhere[identity]
 
     def knows(self, identity: str, service: str) -> bool:
@@ -126,10 +128,10 @@ class Common:
         return may is None or identity in may
 
 
-def encode(view: View, memo: Memo) -> ProxyConfig:
+def encode(view: View, memo: Memo) -> Configuration:
     """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
     own = _assembled(memo.get(outbound.alone(part)) for part in _own(view))
-    return memo.joined(view.node.id, memo.common(view).config(view), own)
+    return memo.joined(view.node.id, memo.common(view).config(view), own, _beside)
 
 
 def _own(view: View) -> Iterator[Part]:
@@ -140,20 +142,30 @@ def _own(view: View) -> Iterator[Part]:
         yield from inbound.parts(view.workload, domain=mesh.domain, trust_domain=mesh.trust_domain)
 
 
-def _union(type_url: TypeUrl, common: ProxyConfig, own: ProxyConfig, last: Joined) -> Mapping[str, Encoded]:
-    """Return the resources of a type: one of its parts where the other is empty, and what it was last time if it is so."""
+def _union(type_url: TypeUrl, common: Configuration, own: Configuration, last: Joined, join: Join) -> Resources:
+    """Return the resources of a type: one of the two where the other is empty, and the last ones where both are the same."""
     found, more = common.get(type_url, NOTHING), own.get(type_url, NOTHING)
     if found is last.common.get(type_url, NOTHING) and more == last.own.get(type_url, NOTHING):
         return last.both.get(type_url, NOTHING)
-    return {**found, **more} if found and more else found or more
+    return join(found, more) if more else found
 
 
-def _assembled(several: Iterable[Iterable[Placed]]) -> ProxyConfig:
+def _merged(found: Resources, more: Resources) -> Resources:
+    """Join what several proxies have in common."""
+    return Resources({**found.common, **more.common}, {})
+
+
+def _beside(found: Resources, own: Resources) -> Resources:
+    """Join what several proxies have in common with what is one proxy's own."""
+    return Resources(found.common, own.common)
+
+
+def _assembled(several: Iterable[Iterable[Placed]]) -> Configuration:
     config: dict[TypeUrl, dict[str, Encoded]] = {type_url: {} for type_url in ORDER}
     for group in several:
         for type_url, name, encoded in group:
             config[type_url][name] = encoded
-    return config
+    return {type_url: Resources(found, {}) if found else NOTHING for type_url, found in config.items()}
 
 
 def _encode(part: Part) -> Placed:
@@ -167,8 +179,8 @@ def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
 
 
 @lru_cache
-def _runtime(share: int) -> Mapping[str, Encoded]:
-    return {tap.LAYER: encode_resource(tap.LAYER, tap.runtime(share))}
+def _runtime(share: int) -> Resources:
+    return Resources({tap.LAYER: encode_resource(tap.LAYER, tap.runtime(share))}, {})
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:
