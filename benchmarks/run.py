@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code 
 from benchmarks import (
     build,
     changes,
+    fleet,
     ingest,
     issuance,
     matches,
@@ -59,6 +60,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sidecars": ("a request with no sidecar, one, two, and two with mutual TLS", sidecars.compare),
     "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
+    "fleet": ("100 proxies on streams: connecting, a weight, a restart, a storm; then how they grow", fleet.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
 

@@ -1,0 +1,240 @@
+"""A fleet of proxies and a real control plane: what connecting costs, a weight, a restart, and a storm of weights.
+
+    python benchmarks/fleet.py --services 1000 --proxies 1000
+    python benchmarks/fleet.py --growth 250 500 1000 2000
+
+The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are processes of their own, with streams and tokens between
+them. Transparent sidecars, ten endpoints for each Service, one Service in ten split. Processor time of the control plane is
+what counts: on a machine with two cores the proxies take from what is left, so seconds of waiting are theirs too.
+"""
+
+import argparse
+import multiprocessing
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import fleet_plane, fleet_proxies
+
+SERVICES, PROXIES = 100, 100
+WEIGHTS = 5  # changes that are measured one by one
+STORM = 1000, 10.0  # weights, seconds
+GROWTH = (50, 100, 200)
+QUIET_S, QUIET_PART = 0.4, 0.03  # quiet is a control plane that uses no more than this part of a processor for so long
+SCENES = ("reconnect", "weight", "storm")
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class Process:
+    """Another process that answers commands, one at a time."""
+
+    def __init__(self, work: Any, *arguments: Any) -> None:
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process: SpawnProcess = _SPAWN.Process(target=work, args=(theirs, *arguments), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def ask(self, *command: Any) -> Any:
+        """Give a command and return its result."""
+        self._pipe.send(command)
+        return self._pipe.recv()
+
+    def end(self) -> None:
+        """Let the process exit at once."""
+        self._pipe.send(("end",))
+        self._process.join()
+
+
+class Passed(NamedTuple):
+    """What happened between two looks: at the control plane, and at the proxies."""
+
+    processor: float
+    proxies: float
+    plane: dict[str, float]
+    told: dict[str, Any]
+
+    def resources(self, proxies: int) -> str:
+        """Say how many resources a proxy was sent, by type."""
+        sent = {
+            type_url.rpartition(".")[2]: number / proxies for type_url, number in self.told["sent"].items() if number
+        }
+        return ", ".join(f"{number:g} {name}" for name, number in sent.items()) or "no resource"
+
+
+class Lab:
+    """A control plane and its proxies."""
+
+    def __init__(self, services: int, proxies: int) -> None:
+        self.services, self.proxies = services, proxies
+        self._directory = tempfile.TemporaryDirectory(prefix="hg")
+        self._secret = secrets.token_bytes(32)
+        self._fleet = Process(fleet_proxies.run)
+        self._before: tuple[dict[str, float], float] = ({}, 0.0)
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fleet.end()
+        self.plane.end()
+        self._directory.cleanup()
+
+    def start(self) -> None:
+        """Start a control plane with the mesh."""
+        self.plane = Process(fleet_plane.run, self._directory.name, self._secret)
+        self._named = self.plane.ask("start", self.services, self.proxies)
+
+    def connect(self) -> None:
+        """Let all proxies come."""
+        nodes = fleet_plane.node_ids(self.services, self.proxies)
+        self._fleet.ask("connect", f"{self._directory.name}/xds.sock", self._named, self._secret, nodes)
+
+    def begin(self) -> None:
+        """Begin to count."""
+        self._before = self.plane.ask("usage"), self._fleet.ask("begin")
+
+    def passed(self) -> Passed:
+        """Return what happened since then, when the control plane is quiet again."""
+        while True:
+            usage = self.plane.ask("usage")
+            time.sleep(QUIET_S)
+            if self.plane.ask("usage")["processor"] - usage["processor"] < QUIET_S * QUIET_PART:
+                break
+        told = self._fleet.ask("tell")
+        before, proxies = self._before
+        return Passed(usage["processor"] - before["processor"], told["processor"] - proxies, usage, told)
+
+
+def connect(lab: Lab) -> Passed:
+    """Let all proxies connect for the first time."""
+    lab.begin()
+    began = time.monotonic()
+    lab.connect()
+    return _report("first connection of all", lab, began)
+
+
+def weights(lab: Lab) -> float:
+    """Change one weight, a few times; return the median of the processor time."""
+    found = []
+    for weight in range(1, WEIGHTS + 1):
+        lab.begin()
+        began, generation = lab.plane.ask("write", 0, weight)
+        programmed = lab.plane.ask("programmed", 0, generation) - began
+        passed = lab.passed()
+        told = passed.told
+        found.append(
+            (
+                passed.processor,
+                passed.proxies,
+                told["last bytes"] - began,
+                told["last ack"] - began,
+                programmed,
+                told["counts"].get("bytes", 0) / lab.proxies,
+                told["counts"].get("responses", 0) / lab.proxies,
+            )
+        )
+    middle = [statistics.median(column) for column in zip(*found, strict=True)]
+    print(
+        f"one weight: processor {middle[0]:.3f} s (proxies {middle[1]:.2f} s); last bytes {middle[2]:.3f} s, last ACK "
+        f"{middle[3]:.3f} s, Programmed=True {middle[4]:.3f} s; {middle[5]:.0f} bytes and {middle[6]:g} responses a proxy; "
+        f"processor least {min(found)[0]:.3f}, most {max(found)[0]:.3f} s",
+        flush=True,
+    )
+    return middle[0]
+
+
+def reconnect(lab: Lab) -> Passed:
+    """Restart the control plane; all proxies come back with what they have."""
+    lab.plane.end()
+    lab.start()
+    lab.begin()
+    return _report("restarted control plane: all reconnect", lab, time.monotonic())
+
+
+def storm(lab: Lab) -> None:
+    """Change many weights."""
+    writes, seconds = STORM
+    lab.begin()
+    before = lab.plane.ask("usage")
+    found = lab.plane.ask("storm", writes, seconds)
+    passed = lab.passed()
+    print(
+        f"{writes} weights in {found['wall']:.1f} s: {found['processor'] / found['wall']:.0%} of a processor; last state in "
+        f"force {found['after']:.2f} s after the last write; {passed.told['counts'].get('responses', 0) / lab.proxies:.0f} "
+        f"responses a proxy; memory {before['memory']:.0f} MB before, {passed.plane['memory']:.0f} after, "
+        f"peak {passed.plane['peak']:.0f}; {_troubles(passed)}",
+        flush=True,
+    )
+
+
+def _report(what: str, lab: Lab, began: float) -> Passed:
+    """Wait until all is in force, and print what it took."""
+    wall = lab.plane.ask("settled") - began
+    passed = lab.passed()
+    counts = passed.told["counts"]
+    print(
+        f"{what}: processor {passed.processor:.2f} s (proxies {passed.proxies:.2f} s), all in force after {wall:.2f} s; "
+        f"a proxy got {passed.resources(lab.proxies)}, {counts.get('bytes', 0) / lab.proxies:,.0f} bytes; memory "
+        f"{passed.plane['memory']:.0f} MB, peak {passed.plane['peak']:.0f}; {_troubles(passed)}",
+        flush=True,
+    )
+    return passed
+
+
+def _troubles(passed: Passed) -> str:
+    counts, plane = passed.told["counts"], passed.plane
+    return (
+        f"{counts.get('ended', 0)} streams ended, {counts.get('lost', 0)} connections lost, {plane['overdue']:.0f} answers "
+        f"overdue, {plane['nacks']:.0f} refused, the loop was held up for {plane['held up'] * 1000:.0f} ms at most"
+    )
+
+
+def run(services: int, proxies: int, scenes: tuple[str, ...] = SCENES) -> None:
+    """Play all scenes with one fleet."""
+    print(f"{services} Services, {proxies} proxies", flush=True)
+    with Lab(services, proxies) as lab:
+        started = lab.plane.ask("usage")
+        print(f"start: processor {started['processor']:.2f} s, memory {started['memory']:.0f} MB", flush=True)
+        connect(lab)
+        for name, scene in (("reconnect", reconnect), ("weight", weights), ("storm", storm)):
+            if name in scenes:
+                scene(lab)
+
+
+def grow(sizes: tuple[int, ...]) -> None:
+    """Print what the number of proxies, and of Services, does to the costs; the other one is the third size."""
+    middle = sizes[min(2, len(sizes) - 1)]
+    for services, proxies in dict.fromkeys([*((middle, size) for size in sizes), *((size, middle) for size in sizes)]):
+        run(services, proxies, ("reconnect", "weight"))
+
+
+async def measure() -> None:
+    """Play all scenes with a small fleet, and show how they grow."""
+    run(SERVICES, PROXIES)
+    grow(GROWTH)
+
+
+def main() -> None:
+    """Read the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--services", type=int, default=SERVICES)
+    parser.add_argument("--proxies", type=int, default=PROXIES)
+    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=SCENES)
+    parser.add_argument("--growth", nargs="+", type=int, metavar="SIZE", help="sizes instead of scenes")
+    asked = parser.parse_args()
+    if asked.growth:
+        grow(tuple(asked.growth))
+    else:
+        run(asked.services, asked.proxies, tuple(asked.scenes))
+
+
+if __name__ == "__main__":
+    main()

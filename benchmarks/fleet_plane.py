@@ -1,0 +1,185 @@
+"""A control plane for `benchmarks/fleet.py` in a process of its own: store, feed, loop, certificates, status, gRPC server.
+
+It is wired as `headgate up` wires it, without what a machine needs: Envoys, workloads, the API over HTTP.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from benchmarks import build
+from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
+
+from headgate.latest import Latest
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Loop
+from headgate.plane.machine import Machine
+from headgate.plane.status.writer import StatusWriter
+from headgate.plane.trust import Trust
+from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.settings import Settings
+from headgate.standalone.app import COLLECT
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import LocalTokens
+from headgate.xds.server import XdsServer
+
+ENDPOINTS = 10  # of each Service
+TICK_S = 0.01
+
+
+def mesh(services: int, proxies: int) -> Iterator[Json]:
+    """Yield Services with ten endpoints each, one in ten split; the first endpoints are pods with transparent sidecars."""
+    for item in build.objects(services):
+        name = item["metadata"]["name"]
+        if item["kind"] == "EndpointSlice":
+            number = int(name.removeprefix("service-"))
+            addresses = [f"10.{place}.{number // 250}.{number % 250 + 1}" for place in range(ENDPOINTS)]
+            item["endpoints"] = [{"addresses": [address]} for address in addresses]
+            for place, endpoint in enumerate(item["endpoints"]):
+                if number + place * services < proxies:
+                    endpoint["targetRef"] = {"kind": "Pod", "name": f"{name}-{place}"}
+                    yield pod(f"{name}-{place}", addresses[place], {PORT: APPLICATION_PORT}, "transparent")
+        yield item
+
+
+def node_ids(services: int, proxies: int) -> list[str]:
+    """Return the proxies of a mesh."""
+    return [f"sidecar/default/service-{number % services}-{number // services}" for number in range(proxies)]
+
+
+class Plane:
+    """A control plane that serves on a unix socket in a directory."""
+
+    def __init__(self, directory: Path, secret: bytes, tasks: asyncio.TaskGroup) -> None:
+        self._socket = directory / "xds.sock"
+        self._secret = secret
+        self._tasks = tasks
+        self._store = MemoryStore()
+        self._fleet = Fleet()
+        self._feed = Feed(self._store)
+        trust = Trust(directory, Settings())
+        self._loop = Loop(self._feed.snapshot, self._fleet, [], Settings(), trust.credentials)
+        self._machine = Machine(self._store, self._feed, self._loop, self._fleet)
+        self._trust = trust
+        self._late = 0.0
+
+    async def start(self, services: int, proxies: int) -> dict[str, list[str]]:
+        """Take in a mesh, make everything ready and serve; return the names by which proxies may ask, by type."""
+        for item in mesh(services, proxies):
+            await self._store.create(item)
+            if "status" in item:
+                await self._store.update(item, subresource="status")
+        status = StatusWriter(self._store, self._loop, self._fleet, Latest({}))
+        trust = self._trust.run(self._store, self._loop, self._fleet)
+        for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
+            self._tasks.create_task(work)
+        await self._machine.compiled(self._store.revision)
+        while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
+            await asyncio.sleep(TICK_S)
+        self._fleet.recall()
+        self._server = XdsServer(self._fleet, LocalTokens(self._secret))
+        await self._server.start(f"unix:{self._socket}")
+        config = next(iter(self._fleet.proxies.values())).config.get() or {}
+        return {type_url: list(resources) for type_url, resources in config.items()}
+
+    async def _tick(self) -> None:
+        """Note for how long the event loop had no time for others."""
+        while True:
+            due = time.monotonic() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self._late = max(self._late, time.monotonic() - due)
+
+    async def write(self, number: int, weight: int) -> tuple[float, int]:
+        """Give a split another weight; return when that was, and the split's generation."""
+        key = TRAFFIC_SPLIT.key("default", f"service-{number}")
+        obj = await self._store.get(key)
+        began = time.monotonic()
+        stored = await self._store.update({**obj, "spec": build.split(number, weight)["spec"]})
+        return began, int(stored["metadata"]["generation"])
+
+    async def programmed(self, number: int, generation: int) -> float:
+        """Wait until a split's status says that every proxy holds a generation; return when."""
+        key, revision = TRAFFIC_SPLIT.key("default", f"service-{number}"), self._store.revision
+        if is_programmed(await self._store.get(key), generation):
+            return time.monotonic()
+        async for change in self._store.watch(revision):
+            if change.key == key and is_programmed(change.object, generation):
+                break
+        return time.monotonic()
+
+    async def settled(self) -> float:
+        """Wait until every proxy holds everything and every split says so; return when, on the processor's clock too."""
+        while not all(proxy.settled() for proxy in self._fleet.proxies.values()):
+            await self._fleet.news.change().wait()
+        for obj in (await self._store.list(*_SPLIT)).items:
+            await self.programmed(_number(obj["metadata"]["name"]), obj["metadata"]["generation"])
+        return time.monotonic()
+
+    async def storm(self, writes: int, seconds: float) -> dict[str, float]:
+        """Change weights of different splits at a steady rate; return processor seconds, and when all was in force."""
+        splits = [obj["metadata"]["name"] for obj in (await self._store.list(*_SPLIT)).items]
+        began, used = time.monotonic(), time.process_time()
+        for count in range(writes):
+            number = _number(splits[count % len(splits)])
+            await self.write(number, count * 7 % 99 + 1)
+            await asyncio.sleep(max(0.0, began + (count + 1) * seconds / writes - time.monotonic()))
+        spent, middle = time.process_time() - used, time.monotonic()
+        await self.settled()
+        return {"processor": spent, "wall": middle - began, "after": time.monotonic() - middle}
+
+    def usage(self) -> dict[str, float]:
+        """Return processor seconds, MB of memory, streams, and for how long the loop was held up since the last time."""
+        late, self._late = self._late, 0.0
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return {
+            "processor": time.process_time(),
+            "memory": int(status["VmRSS"].split()[0]) / 1000,
+            "peak": int(status["VmHWM"].split()[0]) / 1000,
+            "streams": self._fleet.counts["streams"],
+            "answers": self._fleet.counts["acks"] + self._fleet.counts["nacks"],
+            "nacks": self._fleet.counts["nacks"],
+            "overdue": self._fleet.counts["overdue"],
+            "held up": late,
+        }
+
+
+_SPLIT = (TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("service-"))
+
+
+def is_programmed(obj: Json, generation: int) -> bool:
+    """Say whether a status is of a generation, and every proxy holds it."""
+    found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
+    return found.get("status") == "True" and found.get("observedGeneration", 0) >= generation
+
+
+def run(commands: Connection, directory: str, secret: bytes) -> None:
+    """Be a control plane: answer commands until there are no more."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    gc.set_threshold(*COLLECT)
+    logging.disable()  # what it would say is counted
+    uvloop.run(_serve(commands, Path(directory), secret))
+
+
+async def _serve(commands: Connection, directory: Path, secret: bytes) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        plane = Plane(directory, secret, tasks)
+        while True:
+            command, *arguments = await asyncio.get_running_loop().run_in_executor(None, commands.recv)
+            if command == "end":
+                os._exit(0)  # as a killed one does; its proxies see the connection end
+            work: Callable[..., Any] = getattr(plane, command)
+            result = work(*arguments)
+            commands.send(await result if asyncio.iscoroutine(result) else result)

@@ -1,0 +1,370 @@
+"""Simulated proxies for `benchmarks/fleet.py`: one connection each, delta ADS over HTTP/2 as Envoy speaks it, and little else.
+
+They must cost less than the control plane that is measured, so HTTP/2 and protobuf are scanned by hand: a proxy reads the
+names, versions and nonce of a response and no resource. It subscribes and acknowledges in Envoy's order: clusters as a whole,
+their endpoints and secrets by name, the acknowledgement of clusters when all have endpoints, then listeners, then routes. After
+a lost connection it comes back with the versions that it holds.
+"""
+
+import asyncio
+import os
+import random
+import resource
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import uvloop
+
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, TypeUrl
+from headgate.xds.proofs import LocalTokens
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+WINDOW = 2**28  # bytes that Envoy takes before it must be asked
+INITIAL_WINDOW = 65535
+LARGEST_FRAME = 16384
+PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 30.0  # Envoy's
+SAMPLE = 2048  # bytes at each end of a response by which it is recognised
+VARIANTS = 8  # orders in which proxies write the versions that they hold: protobuf's maps have none
+Named = Mapping[TypeUrl, Sequence[str]]
+
+
+class Read(NamedTuple):
+    """What a response says, but for its nonce, which is at `nonce`."""
+
+    type_url: TypeUrl
+    versions: Mapping[str, str]
+    removed: tuple[str, ...]
+    nonce: slice
+
+
+class World:
+    """What all proxies of a run share: where to connect, what there is to ask for by name, and what was counted."""
+
+    def __init__(self, address: str, named: Named, secret: bytes) -> None:
+        self.address = address
+        self.named = {type_url: frozenset(names) for type_url, names in named.items()}
+        self.tokens = LocalTokens(secret)
+        self.known: dict[Any, Read] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        self.counts: Counter[str] = Counter()
+        self.sent: Counter[TypeUrl] = Counter()
+        self.answered: set[str] = set()  # proxies that got a response
+        self.last_bytes = self.last_ack = 0.0
+
+    def read(self, message: bytes) -> Read:
+        """Scan a response, or recognise one that another proxy got: most of its bytes are the same for all."""
+        key = len(message), message[64:SAMPLE], message[-SAMPLE:]
+        if key not in self.known:
+            self.known[key] = scan(message)
+        return self.known[key]
+
+
+class Proxy(asyncio.Protocol):
+    """One proxy, whatever connection it has."""
+
+    def __init__(self, world: World, node: str) -> None:
+        self._world = world
+        self._node = node
+        self._held: dict[TypeUrl, Mapping[str, str]] = {}
+        self._failures = 0
+        self._random = random.Random(node)
+        self._transport: asyncio.Transport | None = None
+
+    async def connect(self) -> None:
+        """Connect, as often as it takes."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await loop.create_unix_connection(lambda: self, self._world.address)
+            except OSError:
+                self._failures += 1
+                await asyncio.sleep(self._random.uniform(0, min(FIRST_BACKOFF_S * 2**self._failures, LAST_BACKOFF_S)))
+            else:
+                return
+
+    def close(self) -> None:
+        """Hang up for good."""
+        if self._transport:
+            transport, self._transport = self._transport, None
+            transport.abort()
+
+    def connection_made(self, transport: Any) -> None:
+        """Open the stream and say what is held and wanted."""
+        self._transport = transport
+        self._rest, self._parts = b"", bytearray()
+        self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # of the connection, and of the stream
+        self._stream_window = INITIAL_WINDOW
+        self._out = bytearray()
+        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; acknowledgements that wait for them
+        self._opened: set[TypeUrl] = set()
+        settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
+        token = b"Bearer " + self._world.tokens.issue(self._node).encode()
+        transport.write(
+            PREFACE
+            + _frame(SETTINGS, 0, 0, settings)
+            + _frame(WINDOW_UPDATE, 0, 0, struct.pack("!I", WINDOW - INITIAL_WINDOW))
+            + _frame(HEADERS, END_HEADERS, 1, _headers(token))
+        )
+        self._node_field = _field(1, _field(1, self._node.encode()))
+        if names := self._world.named.get(RUNTIME):
+            self._open(RUNTIME, names)
+        self._open(CLUSTER)
+        if self._held.get(CLUSTER):
+            self._open(ENDPOINTS, self._held[ENDPOINTS])
+            self._open(SECRET, self._world.named[SECRET])
+            self._open(LISTENER)
+            self._open(ROUTES, self._held[ROUTES])
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Come back after a while, unless the proxy itself hung up."""
+        if self._transport:
+            self._transport = None
+            self._world.counts["lost"] += 1
+            self._task = asyncio.get_running_loop().create_task(self._return())
+
+    async def _return(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, FIRST_BACKOFF_S))
+        await self.connect()
+
+    def data_received(self, data: bytes) -> None:
+        """Take frames apart."""
+        data, at = self._rest + data if self._rest else data, 0
+        while len(data) - at >= 9:
+            size, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]
+            if len(data) - at < 9 + size:
+                break
+            if kind == DATA:
+                self._parts += memoryview(data)[at + 9 : at + 9 + size]
+            else:
+                self._control(kind, flags, data[at + 5 : at + 9], data[at + 9 : at + 9 + size])
+            at += 9 + size
+        self._rest = data[at:]
+        self._take_messages()
+
+    def _take_messages(self) -> None:
+        while len(self._parts) >= 5 and len(self._parts) - 5 >= (size := int.from_bytes(self._parts[1:5], "big")):
+            message = bytes(memoryview(self._parts)[5 : 5 + size])
+            del self._parts[: 5 + size]
+            self._respond(message)
+
+    def _control(self, kind: int, flags: int, stream: bytes, payload: bytes) -> None:
+        assert self._transport
+        if kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), 6):
+                key, value = struct.unpack_from("!HI", payload, at)
+                if key == 4:
+                    self._windows[1] += value - self._stream_window
+                    self._stream_window = value
+            self._transport.write(_frame(SETTINGS, ACK, 0, b""))
+        elif kind == PING and not flags & ACK:
+            self._transport.write(_frame(PING, ACK, 0, payload))
+        elif kind == WINDOW_UPDATE:
+            self._windows[1 if stream[3] else 0] += int.from_bytes(payload, "big")
+        elif kind == RESET or (kind == HEADERS and flags & END_STREAM):
+            self._world.counts["ended"] += 1
+            self._transport.close()
+        self._flush()
+
+    def _respond(self, message: bytes) -> None:
+        """Take a response as Envoy does."""
+        world = self._world
+        found = world.read(message)
+        world.last_bytes = time.monotonic()
+        world.answered.add(self._node)
+        world.counts["responses"] += 1
+        world.counts["bytes"] += len(message)
+        world.sent[found.type_url] += len(found.versions)
+        self._hold(found)
+        ack = _field(2, found.type_url.encode()) + _field(6, message[found.nonce])
+        if found.type_url == CLUSTER:
+            new = [name for name in found.versions if name in world.named[ENDPOINTS]]
+            self._waits += len(new)
+            self._open(ENDPOINTS, new)
+            self._open(SECRET, world.named[SECRET])
+            self._unsent.append(ack)
+        else:
+            self._write(ack)
+            world.last_ack = time.monotonic()
+        if found.type_url == LISTENER:
+            self._open(ROUTES, world.named[ROUTES])
+        if found.type_url == ENDPOINTS and self._waits:
+            self._waits = max(0, self._waits - len(found.versions))
+        if not self._waits:
+            self._warmed()
+
+    def _warmed(self) -> None:
+        """Acknowledge the clusters, and go on with listeners."""
+        for ack in self._unsent:
+            self._write(ack)
+            self._world.last_ack = time.monotonic()
+        self._unsent.clear()
+        self._open(LISTENER)
+
+    def _hold(self, found: Read) -> None:
+        """Remember the versions; proxies that were sent the same hold the same object."""
+        self._held[found.type_url] = _merged(_Same(self._held.get(found.type_url, {})), _Same(found))
+
+    def _open(self, type_url: TypeUrl, names: Any = ()) -> None:
+        """Say for the first time on a stream what is wanted of a type, or that more is; with what is held of it."""
+        if type_url in self._opened and type_url != ENDPOINTS:
+            return
+        first = type_url not in self._opened
+        self._opened.add(type_url)
+        held = self._held.get(type_url, {}) if first else {}
+        new = frozenset(names) if first else frozenset(names) - self._held.get(type_url, {}).keys()
+        if first or new:
+            variant = hash(self._node) % VARIANTS
+            self._write(_opening(type_url, new, _Same(held), variant))
+
+    def _write(self, request: bytes) -> None:
+        """Send a request; the first one says who the proxy is."""
+        request, self._node_field = self._node_field + request, b""
+        self._out += b"\0" + len(request).to_bytes(4, "big") + request
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._out and (size := min(len(self._out), LARGEST_FRAME, *self._windows)) > 0 and self._transport:
+            self._transport.write(_frame(DATA, 0, 1, bytes(self._out[:size])))
+            del self._out[:size]
+            self._windows = [window - size for window in self._windows]
+
+
+class _Same:
+    """A value that is looked up by its identity."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(256)
+def _merged(held: _Same, found: _Same) -> Mapping[str, str]:
+    gone = set(found.value.removed)
+    return {name: version for name, version in {**held.value, **found.value.versions}.items() if name not in gone}
+
+
+@cache
+def _opening(type_url: TypeUrl, names: frozenset[str], held: _Same, variant: int) -> bytes:
+    versions = list(held.value.items())
+    random.Random(variant).shuffle(versions)
+    return (
+        _field(2, type_url.encode())
+        + b"".join(_field(3, name.encode()) for name in sorted(names))
+        + b"".join(_field(5, _field(1, name.encode()) + _field(2, version.encode())) for name, version in versions)
+    )
+
+
+def scan(message: bytes) -> Read:
+    """Return what a DeltaDiscoveryResponse says, without its resources' content."""
+    type_url, nonce, removed = "", slice(0), []
+    versions: dict[str, str] = {}
+    for number, start, end in _fields(message, 0, len(message)):
+        if number == 2:
+            inner = {number: message[first:last] for number, first, last in _fields(message, start, end) if number != 2}
+            versions[inner[3].decode()] = inner[1].decode()
+        elif number == 4:
+            type_url = message[start:end].decode()
+        elif number == 5:
+            nonce = slice(start, end)
+        elif number == 6:
+            removed.append(message[start:end].decode())
+    return Read(type_url, versions, tuple(removed), nonce)
+
+
+def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and end of length-delimited fields, which is all that there is in these messages."""
+    while at < end:
+        number, size, shift = message[at] >> 3, 0, 0
+        at += 1
+        while True:
+            byte = message[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        yield number, at, at + size
+        at += size
+
+
+def _field(number: int, content: bytes) -> bytes:
+    size, out = len(content), bytearray([number << 3 | 2])
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    out.append(size)
+    return bytes(out) + content
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack("!I", len(payload))[1:] + struct.pack("!BBI", kind, flags, stream) + payload
+
+
+def _headers(token: bytes) -> bytes:
+    """Return the headers of a stream: HPACK without its table, so a text of any length is itself."""
+    named = [(b"\x04", PATH), (b"\x01", b"xds"), (b"\x0f\x10", b"application/grpc"), (b"\x0f\x08", token)]
+    texts = [name + _text(value) for name, value in named]
+    return b"\x83\x86" + b"".join(texts) + b"\x00" + _text(b"te") + _text(b"trailers")
+
+
+def _text(value: bytes) -> bytes:
+    if len(value) < 0x7F:
+        return bytes([len(value)]) + value
+    size, out = len(value) - 0x7F, bytearray([0x7F])
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([*out, size]) + value
+
+
+def run(commands: Connection) -> None:
+    """Be a process of proxies: answer commands until there are no more."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    uvloop.run(_serve(commands))
+
+
+async def _serve(commands: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    world, proxies = World("", {}, bytes(32)), list[Proxy]()
+    while True:
+        command, *arguments = await loop.run_in_executor(None, commands.recv)
+        if command == "connect":
+            address, named, secret, nodes = arguments
+            world = World(address, named, secret)
+            proxies = [Proxy(world, node) for node in nodes]
+            await asyncio.gather(*(proxy.connect() for proxy in proxies))
+            commands.send(len(proxies))
+        elif command == "begin":
+            world.begin()
+            commands.send(time.process_time())
+        elif command == "tell":
+            commands.send(
+                {
+                    "counts": dict(world.counts),
+                    "sent": dict(world.sent),
+                    "proxies": len(world.answered),
+                    "last bytes": world.last_bytes,
+                    "last ack": world.last_ack,
+                    "processor": time.process_time(),
+                }
+            )
+        elif command == "end":
+            for proxy in proxies:
+                proxy.close()
+            os._exit(0)
