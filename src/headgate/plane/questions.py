@@ -15,7 +15,7 @@ from msgspec import structs
 
 from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.requests import Asked, deployment_of, explain_request
+from headgate.compiler.requests import Asked, explain_request
 from headgate.compiler.snapshot import account_name
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded, TypeUrl
 from headgate.envoy.readable import content
@@ -41,6 +41,7 @@ from headgate.resources.inspect import (
     TapNotice,
 )
 from headgate.resources.meta import Key
+from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.resources.times import timestamp
 from headgate.xds import fleet
@@ -220,7 +221,7 @@ def _written(key: Key) -> str:
 
 def _owner(pod: Pod | None) -> Mapping[str, str]:
     """Return what a proxy says of its pod."""
-    return {"service_account": account_name(pod), "deployment": deployment_of(pod)} if pod else {}
+    return {"service_account": account_name(pod), "deployment": deployment_of(pod.metadata)} if pod else {}
 
 
 def object_name(node_id: str) -> ObjectName:

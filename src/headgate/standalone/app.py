@@ -201,7 +201,7 @@ def _exposed(options: Options, stack: AsyncExitStack, before: Instance | None) -
 
 def _expose(parts: _Parts, machine: Machine, envoy: EnvoyProcess, tasks: Background) -> None:
     if parts.exposed:
-        totals = count(parts.exposed, parts.traffic.windows, parts.ground.store.peek)
+        totals = count(parts.exposed, parts.traffic.windows, machine)
         tasks.start(expose(parts.exposed, totals, machine, envoy.state), name="exposition")
 
 

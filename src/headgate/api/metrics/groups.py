@@ -16,11 +16,12 @@ from headgate.resources.metrics import (
     Reference,
     TrafficMetrics,
 )
+from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Numbers, Row, Security
 from headgate.telemetry.flows import Reading
-from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Members, Ref
+from headgate.telemetry.owners import CLUSTER_SCOPED, SPLIT, Members
 
 KINDS: Mapping[str, str] = {
     "namespaces": "Namespace",
