@@ -147,11 +147,11 @@ class Questions:
     def status(self) -> inspect.MeshStatus:
         """Return how the mesh is."""
         machine, loop = self.machine, self.machine.loop
-        compiled = loop.compiled.get()
+        compiled, snapshot = loop.compiled.get(), machine.feed.snapshot.get()
         revisions = inspect.Revisions(
-            stored=machine.store.revision,
+            stored=snapshot.revision if snapshot else 0,
             compiled=compiled.revision if compiled else 0,
-            current=machine.is_compiled(machine.store.revision),
+            current=machine.is_current,
             failures=loop.failures,
         )
         world = Observed(revisions, tuple(self.proxies()), machine.findings(), self._host.pods())
@@ -160,13 +160,12 @@ class Questions:
         )
 
     async def _compiled(self) -> Compiled:
-        revision = self.machine.store.revision
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await self.machine.compiled(revision)
+                return await self.machine.compiled()
         except TimeoutError as error:
             raise HeadgateError(
-                f"the objects of revision {revision} are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
+                f"the objects are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
             ) from error
 
     def _origin(self) -> Origin:

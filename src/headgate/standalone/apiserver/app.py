@@ -27,13 +27,13 @@ from headgate.api.metrics.groups import metrics_group
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
-from headgate.objects.ports import Store
 from headgate.private import write_private
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import bodies, health, openapi, paths
 from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.apiserver.objects import Advise, Objects
 from headgate.standalone.apiserver.resources import ResourceApi
+from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.flows import Source
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ NOTHING_COMPUTED = Computed()
 
 
 def create_app(
-    store: Store,
+    store: MemoryStore,
     *,
     token: str,
     advise: Advise | None = None,

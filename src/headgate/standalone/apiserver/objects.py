@@ -10,13 +10,13 @@ from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managers import ApplyConflicts, Manager, Write
 from headgate.merge.shapes import MergeError
 from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
-from headgate.objects.ports import Store
 from headgate.objects.rules import now
 from headgate.resources import crd, decode
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.versions import from_hub, to_hub, with_metadata_name
 from headgate.standalone.apiserver import fields
+from headgate.standalone.store.memory import MemoryStore
 
 
 class Advise(Protocol):
@@ -76,7 +76,7 @@ def as_served(obj: Object, served: Served) -> Object:
 class Objects:
     """The objects of a store, as clients of the API see them. Every call raises ApiError."""
 
-    def __init__(self, store: Store, advise: Advise | None) -> None:
+    def __init__(self, store: MemoryStore, advise: Advise | None) -> None:
         self.store = store
         self._advise = advise
 
