@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 from tests.embedded_api import TOKEN, Client
 
-from headgate.resources import crd, decode
+from headgate.resources import decode
+from headgate.resources.definitions import catalogue
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
@@ -175,7 +176,7 @@ def reference(cluster: Cluster) -> Cluster:
     ):
         names = {"plural": plural, "singular": kind.lower(), "kind": kind}
         served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
-        served["schema"] = {"openAPIV3Schema": _structural(crd.schema(group, version, kind))}
+        served["schema"] = {"openAPIV3Schema": _structural(catalogue.schema(group, version, kind))}
         spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
         approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
         metadata = {"name": f"{plural}.{group}", "annotations": approved}
@@ -187,7 +188,7 @@ def reference(cluster: Cluster) -> Cluster:
 
 def _structural(schema: Mapping[str, Any]) -> Any:
     """Return a schema as a CustomResourceDefinition takes it: whole, and without what only headgate reads."""
-    part = dict(crd.resolved(schema))
+    part = dict(schema)
     if "properties" in part:
         part["properties"] = {
             name: {"type": "object"} if name == "metadata" else _structural(field)

@@ -181,7 +181,7 @@ def test_what_the_released_api_allows_is_sound(obj):
         (
             route(rule(REDIRECT), kind="GRPCRoute"),
             f"{FILTER}.type",
-            "must be one of RequestHeaderModifier, ResponseHeaderModifier, RequestMirror, ExtensionRef",
+            "must be one of ResponseHeaderModifier, RequestHeaderModifier, RequestMirror, ExtensionRef",
         ),
         (route({}, kind="TCPRoute", version="v1alpha2"), f"{RULE}.backendRefs", "is missing"),
         ({**route(rule()), "sepc": {}}, "sepc", "did you mean spec?"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.watching import until
 
 from headgate.resources.meta import Object
 from headgate.standalone.addresses import Addresses, claim_range
@@ -42,12 +41,17 @@ async def ready(tmp_path: Path):
     task = asyncio.create_task(runtime.run())
 
     async def all_ready() -> list[Object]:
-        pods = list((await store.list("", "Pod")).items)
-        ready = all("'Ready', 'status': 'True'" in str(pod.get("status")) for pod in pods)
-        return pods if len(pods) == 4 and ready else []
+        since = store.revision
+        while True:
+            pods = (await store.list("", "Pod")).items
+            if len(pods) == 4 and all("'Ready', 'status': 'True'" in str(pod.get("status")) for pod in pods):
+                return list(pods)
+            async for change in store.watch(since):
+                since = change.revision
+                break
 
     try:
-        yield await until(store, all_ready, 30)
+        yield await asyncio.wait_for(all_ready(), 30)
     finally:
         assert await runtime.stop() == []
         await task

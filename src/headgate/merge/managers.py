@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.merge.paths import Path, Paths, read, text_of, written
 from headgate.merge.values import Comparison, compare, fields_of, merged, with_named_members, without
-from headgate.resources.crd import Schema
+from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Object
 
 Identity: TypeAlias = tuple[str, ...]

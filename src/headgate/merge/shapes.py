@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from headgate.merge.paths import field, keyed, valued
-from headgate.resources.crd import Schema, resolved
+from headgate.resources.definitions.parts import Schema, field_schema, item_schema
 
 Form: TypeAlias = Literal["leaf", "fields", "items"]
 
@@ -66,12 +66,7 @@ def has_field(schema: Schema, element: str) -> bool:
 
 def schema_at(schema: Schema, element: str) -> Schema:
     """Return the schema of the part at a path element; an empty one where the schema says nothing about it."""
-    if not element.startswith("f:"):
-        return resolved(schema.get("items", {}))
-    fields: Mapping[str, Schema] = schema.get("properties", {})
-    extra = schema.get("additionalProperties")
-    part = fields.get(element[2:], extra if isinstance(extra, Mapping) else {})
-    return resolved(part)
+    return field_schema(schema, element[2:]) if element.startswith("f:") else item_schema(schema)
 
 
 def parts(value: Any, schema: Schema) -> list[Item]:
@@ -82,7 +77,7 @@ def parts(value: Any, schema: Schema) -> list[Item]:
     if isinstance(value, Mapping):
         named = ((field(name), part) for name, part in value.items() if part is not None)
         return [Item(element, part, schema_at(schema, element)) for element, part in named]
-    items = resolved(schema.get("items", {}))
+    items = item_schema(schema)
     if list_type(schema) == "set":
         return [Item(valued(item), item, items) for item in value]
     names = list_keys(schema)
@@ -94,7 +89,7 @@ def _key_of(item: Any, names: Sequence[str], schema: Schema) -> str:
     for name in names if isinstance(item, Mapping) else ():
         value = item.get(name)
         if value is None:
-            value = resolved(schema.get("properties", {}).get(name, {})).get("default")
+            value = field_schema(schema, name).get("default")
         if value is not None:
             keys[name] = value
     return keyed(keys) if keys else ""

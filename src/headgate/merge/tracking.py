@@ -21,7 +21,7 @@ from headgate.merge.managers import (
 )
 from headgate.merge.shapes import MergeError
 from headgate.merge.values import fields_of
-from headgate.resources import crd
+from headgate.resources.definitions import catalogue
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, split_api_version
 from headgate.resources.versions import from_hub, to_hub
@@ -50,7 +50,7 @@ def versions_of(kind: Kind) -> Versions:
         except DecodeError:
             return None
 
-    return Versions(convert, lambda api_version: crd.schema(*split_api_version(api_version), kind.kind))
+    return Versions(convert, lambda api_version: catalogue.schema(*split_api_version(api_version), kind.kind))
 
 
 def tracked_update(live: Object | None, new: Object, write: Write) -> Object:

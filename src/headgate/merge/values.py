@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from headgate.merge.paths import SELF, Path, Paths, Tree, text_of, tree_of
 from headgate.merge.shapes import ABSENT, Item, MergeError, form, has_field, list_keys, parts, schema_at
-from headgate.resources.crd import Schema
+from headgate.resources.definitions.parts import Schema
 
 
 class Comparison(NamedTuple):

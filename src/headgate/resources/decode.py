@@ -1,29 +1,31 @@
 """From an object as the user wrote it to the typed value that the compiler reads, or to all that is wrong with it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from headgate.errors import Cause, DecodeError, Invalid
-from headgate.resources.access_checks import port_route_causes, target_causes
-from headgate.resources.checks import common_causes
-from headgate.resources.core_checks import (
+from headgate.resources.checks.access import port_route_causes, target_causes
+from headgate.resources.checks.core import (
     config_map_causes,
     grant_causes,
     secret_causes,
     service_causes,
     slice_causes,
 )
-from headgate.resources.gateway_checks import gateway_causes, gateway_class_causes
+from headgate.resources.checks.gateways import gateway_causes
+from headgate.resources.checks.pods import namespace_causes, pod_causes, template_causes
+from headgate.resources.checks.route_groups import route_group_causes
+from headgate.resources.checks.routes import grpc_route_causes, http_route_causes, tcp_route_causes
+from headgate.resources.checks.schema import examine
+from headgate.resources.checks.shared import common_causes
+from headgate.resources.checks.splits import split_causes
+from headgate.resources.checks.tls_configs import tls_config_causes
+from headgate.resources.definitions.catalogue import schema
 from headgate.resources.meta import Object, Resource
-from headgate.resources.pod_checks import namespace_causes, pod_causes, template_causes
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
-from headgate.resources.route_checks import grpc_route_causes, http_route_causes, tcp_route_causes
-from headgate.resources.route_group_checks import route_group_causes
-from headgate.resources.split_checks import split_causes
-from headgate.resources.tls_config_checks import tls_config_causes
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT, split_api_version
 from headgate.resources.versions import kind_written, to_hub
 
 T = TypeVar("T")
@@ -46,7 +48,6 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (SPECS, "UDPRoute"): port_route_causes,
     (ACCESS, "TrafficTarget"): target_causes,
     (MESH, "TLSConfig"): tls_config_causes,
-    (GATEWAY, "GatewayClass"): gateway_class_causes,
     (GATEWAY, "Gateway"): gateway_causes,
     (GATEWAY, "HTTPRoute"): http_route_causes,
     (GATEWAY, "GRPCRoute"): grpc_route_causes,
@@ -61,10 +62,64 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps", "ReplicaSet"): template_causes,
     ("discovery.k8s.io", "EndpointSlice"): slice_causes,
 }
+TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+"""Fields that every object may have: a kind without a status ignores it."""
+
+
+class Checked(NamedTuple):
+    """An object after its checks: sound when there are no causes.
+
+    `hub` is the object in the version of the store and `value` its decoded form; both are None when there are causes, and
+    `value` also for a kind of which headgate reads nothing. `unknown` are the paths of fields that the schema does not have.
+    """
+
+    causes: tuple[Cause, ...]
+    hub: Object | None = None
+    value: Resource | None = None
+    unknown: Sequence[str] = ()
+
+
+def check(obj: Object, *, request: bool = False) -> Checked:
+    """Validate and decode an object in the version that it is written in: the one way in for every object.
+
+    Every structural mistake comes at once. References to what does not exist are no mistakes: the order of creation is
+    free (R22). Unknown fields are mistakes in kinds of the mesh, and ignored in Kubernetes' own. With `request`, an
+    unknown field is none: `hub` is without those of the mesh's kinds, as a Kubernetes API server stores it. Then the types
+    in `metadata` and `status` count too.
+    """
+    try:
+        kind = kind_written(obj)
+    except DecodeError as error:
+        return Checked(error.causes)
+    skipped = () if request else ("metadata", "status")
+    examined = examine(
+        obj, schema(*split_api_version(obj["apiVersion"]), kind.kind), required=kind.is_custom, skipped=skipped
+    )
+    tolerated = (
+        examined.unknown if request or not kind.is_custom else [at for at in examined.unknown if at in TOP_LEVEL]
+    )
+    if request and kind.is_custom:
+        obj = examined.value
+    checks = _CHECKS.get((kind.group, kind.kind))
+    general, special = tuple(common_causes(obj)), tuple(checks(obj) if checks else ())
+    named = {cause.field for cause in (*general, *special)}.union(tolerated)
+    causes = (*general, *(cause for cause in examined.causes if cause.field not in named), *special)
+    if causes:
+        return Checked(causes, unknown=examined.unknown)
+    try:
+        hub = to_hub(obj)
+        return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
+    except DecodeError as error:  # damaged conversion annotations, fields that no check looks at
+        return Checked(error.causes, unknown=examined.unknown)
+
+
+def validate(obj: Object) -> tuple[Cause, ...]:
+    """Return every structural mistake of an object at once; empty when it is sound."""
+    return check(obj).causes
 
 
 def decode(obj: Object) -> Resource:
-    """Return an object of any version as the typed value of its kind. Raises DecodeError with the user's field paths."""
+    """Return a sound object of any version as the typed value of its kind. Raises DecodeError with the user's field paths."""
     kind = kind_written(obj)
     if kind.shape is None:
         raise DecodeError(Cause("kind", f"{kind.kind} has no fields that headgate reads"))
@@ -82,31 +137,9 @@ def read(hub: Object, shape: type[T]) -> T:
             raise DecodeError(_cause(str(error))) from first
 
 
-def validate(obj: Object) -> tuple[Cause, ...]:
-    """Return every structural mistake of an object at once, in the version that it is written in; empty when sound.
-
-    References to what does not exist are no mistakes here: the order of creation is free (R22).
-    """
-    try:
-        kind = kind_written(obj)
-    except DecodeError as error:
-        return error.causes
-    causes = tuple(_CHECKS.get((kind.group, kind.kind), common_causes)(obj))
-    return causes if causes or kind.shape is None else _undecodable(obj)
-
-
-def _undecodable(obj: Object) -> tuple[Cause, ...]:
-    """Return what stops a sound object from being read: damaged conversion annotations, fields no check looks at."""
-    try:
-        decode(obj)
-    except DecodeError as error:
-        return error.causes
-    return ()
-
-
 def admit(new: Object, _old: Object | None) -> Object:
     """Let an object into the store when it is sound (type `store.base.Admit`). Raises Invalid with every mistake."""
-    causes = validate(new)
+    causes = check(new).causes
     if causes:
         raise Invalid(*causes)
     return new

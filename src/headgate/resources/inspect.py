@@ -185,9 +185,9 @@ class FindingList(Answer, frozen=True, kw_only=True):
 
 
 class Revisions(Answer, frozen=True, kw_only=True):
-    """Which snapshots of the objects were taken and compiled: `stored` is the number of the newest, since headgate started.
+    """How far the objects have come: the newest revision that is stored, and the newest that the compiler noticed.
 
-    `current`: the newest one is compiled. `failures` counts builds that a bug stopped.
+    `current`: everything that is stored is compiled. `failures` counts builds that a bug stopped.
     """
 
     stored: int

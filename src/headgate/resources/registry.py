@@ -13,6 +13,7 @@ SPECS = "specs.smi-spec.io"
 ACCESS = "access.smi-spec.io"
 MESH = "headgate.dev"
 GATEWAY = GROUP
+CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 
 
 class Kind(Value, frozen=True, kw_only=True):
@@ -32,6 +33,11 @@ class Kind(Value, frozen=True, kw_only=True):
     def hub(self) -> str:
         """The apiVersion in which objects of the kind are stored."""
         return api_version(self.group, self.versions[0])
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the kind is a custom resource on a cluster: unknown fields are pruned, patches have no merge keys."""
+        return self.group in CUSTOM_GROUPS
 
     def key(self, namespace: str, name: str) -> Key:
         """Point at an object of the kind."""

@@ -9,8 +9,8 @@ import msgspec
 from headgate.api.inspect.query import RESOURCES, Resource
 from headgate.compiler.explain import Explanation
 from headgate.resources import inspect
-from headgate.resources.crd import definition_name
-from headgate.resources.schema_parts import META, Schema, anything, flag, kind, listing, record, text, whole
+from headgate.resources.definitions.catalogue import definition_name
+from headgate.resources.definitions.parts import META, Schema, anything, flag, kind, listing, record, text, whole
 
 _GVK = "x-kubernetes-group-version-kind"
 _SHAPES: Mapping[str, type[msgspec.Struct]] = {

@@ -10,13 +10,14 @@ from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managers import ApplyConflicts, Manager, Write
 from headgate.merge.shapes import MergeError
 from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
+from headgate.objects.ports import Store
 from headgate.objects.rules import now
-from headgate.resources import crd, decode
+from headgate.resources import decode
+from headgate.resources.checks.schema import examine
+from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT
-from headgate.resources.versions import from_hub, to_hub, with_metadata_name
-from headgate.standalone.apiserver import fields
-from headgate.standalone.store.memory import MemoryStore
+from headgate.resources.versions import from_hub, with_metadata_name
 
 
 class Advise(Protocol):
@@ -28,8 +29,6 @@ class Advise(Protocol):
 Change: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
-"""Custom resources on a cluster, and treated as such: pruned, without merge keys."""
 _ATTEMPTS = 5
 
 
@@ -76,7 +75,7 @@ def as_served(obj: Object, served: Served) -> Object:
 class Objects:
     """The objects of a store, as clients of the API see them. Every call raises ApiError."""
 
-    def __init__(self, store: MemoryStore, advise: Advise | None) -> None:
+    def __init__(self, store: Store, advise: Advise | None) -> None:
         self.store = store
         self._advise = advise
 
@@ -123,7 +122,9 @@ class Objects:
     ) -> Written:
         """Make an object have what a manager applies; create it when there is none."""
         write = _write(target, options, "Apply", subresource)
-        config, warnings = self._known(target, _addressed(target, config), None, options)
+        known = examine(_addressed(target, config), _schema(target.served), required=False)
+        config = known.value if target.served.kind.is_custom else _addressed(target, config)
+        warnings = _unknown(target.served, known.unknown, None, options)
         old = await self._current(target)
         if old is None and subresource:
             await self.get(target)
@@ -169,34 +170,12 @@ class Objects:
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
         """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
-        whole, warnings = self._known(target, _addressed(target, obj), old, options)
-        self._check(target, whole, _schema(target))
-        try:
-            return completed(to_hub(whole)), warnings
-        except DecodeError as error:
-            raise from_error(error, target.served, target.name) from error
-
-    def _known(
-        self, target: Target, whole: Object, old: Object | None, options: WriteOptions
-    ) -> tuple[Object, Sequence[str]]:
-        """Return an object without fields that its kind does not have, as far as they are dropped, and the warnings."""
-        served, schema = target.served, _schema(target)
-        known = set(fields.unknown_fields(old, schema)) if old else set()
-        unknown = [f'unknown field "{path}"' for path in fields.unknown_fields(whole, schema) if path not in known]
-        if unknown and options.validation == "Strict":
-            raise ApiError(
-                400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"
-            )
-        if served.kind.group in CUSTOM_GROUPS:
-            whole = fields.without_unknown(whole, schema)
-        return whole, unknown if options.validation == "Warn" else ()
-
-    def _check(self, target: Target, obj: Object, schema: crd.Schema) -> None:
-        causes = {cause.field: cause for cause in fields.type_causes(obj, schema)}
-        found: list[Cause] = list(decode.validate(obj))
-        found += [cause for field, cause in causes.items() if field not in {one.field for one in found}]
-        if found:
-            raise invalid(target.served, target.name or _name(obj), found)
+        whole = _addressed(target, obj)
+        checked = decode.check(whole, request=True)
+        warnings = _unknown(target.served, checked.unknown, old, options)
+        if checked.hub is None:
+            raise invalid(target.served, target.name or _name(whole), checked.causes)
+        return completed(checked.hub), warnings
 
     async def _written(
         self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
@@ -224,8 +203,19 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _schema(target: Target) -> crd.Schema:
-    return crd.schema(target.served.group, target.served.version, target.served.kind.kind)
+def _unknown(served: Served, paths: Sequence[str], old: Object | None, options: WriteOptions) -> Sequence[str]:
+    """Return warnings about unknown fields that are new in an object. Raises ApiError 400 when the client is strict."""
+    known = examine(old, _schema(served), required=False).unknown if paths and old else ()
+    unknown = [f'unknown field "{path}"' for path in paths if path not in known]
+    if unknown and options.validation == "Strict":
+        raise ApiError(
+            400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"
+        )
+    return unknown if options.validation == "Warn" else ()
+
+
+def _schema(served: Served) -> Schema:
+    return catalogue.schema(served.group, served.version, served.kind.kind)
 
 
 def _write(

@@ -13,9 +13,11 @@ from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.kinds import Served, groups
 from headgate.api.metrics import schema as metrics_schema
-from headgate.api.metrics.groups import METRICS_GROUPS, metrics_group
+from headgate.api.metrics.groups import FACES, face_of
 from headgate.api.status import no_such_path
-from headgate.resources import crd, inspect
+from headgate.resources import inspect
+from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.parts import REF, Schema
 from headgate.resources.registry import api_version
 from headgate.standalone.apiserver import openapi_pb
 
@@ -53,13 +55,13 @@ def v3_json(path: str) -> bytes:
     if found is None:
         raise no_such_path()
     group, version = found
-    if metrics := metrics_group(group, version):
-        return _v3_document(metrics_schema.paths(metrics), metrics_schema.names(metrics))
+    if face := face_of(group, version):
+        return _v3_document(metrics_schema.paths(face), metrics_schema.names(face))
     if inspect_query.is_inspect(group, version):
         return _v3_document(inspect_schema.paths(), inspect_schema.names())
     served = groups()[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
-    return _v3_document(paths, {crd.names()[group, version, one.kind.kind] for one in served})
+    return _v3_document(paths, {catalogue.names()[group, version, one.kind.kind] for one in served})
 
 
 def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
@@ -69,13 +71,13 @@ def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
         "openapi": "3.0.0",
         "info": _info(),
         "paths": paths,
-        "components": {"schemas": json.loads(schemas.replace(crd.REF, _V3_REF))},
+        "components": {"schemas": json.loads(schemas.replace(REF, _V3_REF))},
     }
     return msgspec.json.encode(document)
 
 
-def _definitions() -> Mapping[str, crd.Schema]:
-    return {**crd.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
+def _definitions() -> Mapping[str, Schema]:
+    return {**catalogue.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
 
 
 def _v3_paths() -> Mapping[str, tuple[str, str]]:
@@ -85,7 +87,7 @@ def _v3_paths() -> Mapping[str, tuple[str, str]]:
         for group, version in (
             *stored,
             (inspect.GROUP, inspect.VERSION),
-            *((found.name, found.version) for found in METRICS_GROUPS),
+            *((face.group, face.version) for face in FACES),
         )
     }
 
@@ -96,7 +98,7 @@ def _closure(names: set[str]) -> set[str]:
         name = (names - found).pop()
         found.add(name)
         text = json.dumps(_definitions()[name])
-        names |= {part.partition('"')[0] for part in text.split(crd.REF)[1:]}
+        names |= {part.partition('"')[0] for part in text.split(REF)[1:]}
     return found
 
 
@@ -106,7 +108,7 @@ def _v2() -> dict[str, Any]:
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for found in METRICS_GROUPS for path, item in metrics_schema.paths(found).items()}
+        | {path: item for face in FACES for path, item in metrics_schema.paths(face).items()}
         | inspect_schema.paths(),
         "definitions": dict(_definitions()),
     }

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headgate.resources.crd import Schema
+from headgate.resources.definitions.parts import Schema
 
 _SCHEMA_TEXTS = {"$ref": 1, "format": 2, "title": 3, "description": 4}
 

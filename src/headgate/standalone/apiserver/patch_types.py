@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.api.status import ApiError
-from headgate.resources.crd import Schema
+from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Object
 from headgate.standalone.apiserver import bodies, patches
 

@@ -8,7 +8,7 @@ import jsonpointer
 
 from headgate.api.status import ApiError
 from headgate.errors import Cause, DecodeError
-from headgate.resources.crd import Schema, resolved
+from headgate.resources.definitions.parts import Schema, field_schema, item_schema
 from headgate.resources.meta import Object
 
 _ORDER = "$setElementOrder/"
@@ -75,7 +75,7 @@ def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
         if part is None:
             result.pop(name, None)
         else:
-            result[name] = _strategic_field(result.get(name), part, _field_schema(schema, name))
+            result[name] = _strategic_field(result.get(name), part, field_schema(schema, name))
     return _list_directives(result, patch, schema)
 
 
@@ -97,7 +97,7 @@ def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> 
     for item in patch:
         if not isinstance(item, Mapping) or key not in item:
             raise ApiError(400, f"each item of a list that is merged by {key!r} must have {key!r}")
-        _merge_item(result, item, key, resolved(schema.get("items", {})))
+        _merge_item(result, item, key, item_schema(schema))
     return result
 
 
@@ -120,7 +120,7 @@ def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: S
         if name.startswith(_ORDER):
             field, listed = name.removeprefix(_ORDER), _listed(patch, name)
             if isinstance(result.get(field), list):
-                key = _field_schema(schema, field).get("x-kubernetes-patch-merge-key")
+                key = field_schema(schema, field).get("x-kubernetes-patch-merge-key")
                 result[field] = _in_order(result[field], listed, key)
         elif name.startswith("$") and not name.startswith(_DELETE) and name not in _DIRECTIVES:
             raise ApiError(400, f"{name!r} is no directive of a strategic merge patch")
@@ -150,11 +150,3 @@ def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[
             place = next((at + 1 for at, other in enumerate(ordered) if index and other is before), 0)
             ordered.insert(place, item)
     return ordered
-
-
-def _field_schema(schema: Schema, name: str) -> Schema:
-    fields = schema.get("properties", {})
-    if name in fields:
-        return resolved(fields[name])
-    extra = schema.get("additionalProperties")
-    return resolved(extra) if isinstance(extra, Mapping) else {}

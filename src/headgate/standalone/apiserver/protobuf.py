@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.api.status import ApiError
-from headgate.resources import crd
+from headgate.resources.definitions import catalogue
 from headgate.resources.registry import split_api_version
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -96,7 +96,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def _message_name(api_version: str, kind: str) -> str:
-    name = _UNPUBLISHED.get((api_version, kind)) or crd.names().get((*split_api_version(api_version), kind), "")
+    name = _UNPUBLISHED.get((api_version, kind)) or catalogue.names().get((*split_api_version(api_version), kind), "")
     if name not in _messages():
         raise ApiError(415, f"{kind} in {api_version} is not read in protobuf here; send JSON")
     return name

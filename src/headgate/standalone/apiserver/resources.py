@@ -13,12 +13,11 @@ from headgate.api.listening import until
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import StoreError
-from headgate.resources import crd
+from headgate.resources.definitions import catalogue
 from headgate.resources.meta import Object
 from headgate.standalone.apiserver import bodies, paths, scale
 from headgate.standalone.apiserver.logs import LogSource, begun, log_options
 from headgate.standalone.apiserver.objects import (
-    CUSTOM_GROUPS,
     Objects,
     Subresource,
     Target,
@@ -102,9 +101,9 @@ class ResourceApi:
             listing = await self._objects.store.list(kind.group, kind.kind, target.namespace)
         except StoreError as error:
             raise from_error(error, target.served, "") from error
-        revision = int(listing.version)
-        paths.check_revision(query, revision)
+        paths.check_revision(query, listing.revision)
         items = [obj for obj in listing.items if selects(obj)]
+        revision = listing.revision
         if token := query.get("continue"):
             after = paths.read_token(token)
             revision = after.revision
@@ -154,8 +153,8 @@ class ResourceApi:
             config = apply_configuration(request.query_params, body)
             written = await self._objects.apply(target, config, options, subresource=subresource)
             return self._written(request, target, written)
-        schema = crd.schema(served.group, served.version, served.kind.kind)
-        change = change_of(media_type, body, schema, strategic=served.kind.group not in CUSTOM_GROUPS)
+        schema = catalogue.schema(served.group, served.version, served.kind.kind)
+        change = change_of(media_type, body, schema, strategic=not served.kind.is_custom)
         written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written)
 
@@ -203,7 +202,7 @@ class ResourceApi:
                 config = scale.applied(apply_configuration(request.query_params, body))
                 written = await self._objects.apply(target, config, options, subresource="scale")
                 return media.answer(scale.scale_of(written.object), warnings=written.warnings)
-            schema = crd.schema("autoscaling", "v1", "Scale")
+            schema = catalogue.schema("autoscaling", "v1", "Scale")
             change = scale.changed(change_of(media_type, body, schema, strategic=True))
         else:
             return _refuse(request, target)

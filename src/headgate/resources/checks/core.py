@@ -1,0 +1,122 @@
+"""What the schema can't say about Services, EndpointSlices, ConfigMaps, Secrets and ReferenceGrants that headgate reads."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.resources.checks.shared import part, rows
+from headgate.resources.definitions.parts import LARGEST_PORT
+from headgate.resources.meta import Object
+from headgate.resources.names import label_fault
+
+_ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
+_NO_ADDRESS = ("", "None")  # not given yet, and headless
+
+
+def grant_causes(obj: Object) -> Iterator[Cause]:
+    """Yield references of a ReferenceGrant without a group: it must be written even where it is empty."""
+    for field in ("from", "to"):
+        for index, reference in rows(part(obj, "spec").get(field)):
+            if reference.get("group") is None:
+                yield Cause(f"spec.{field}[{index}].group", 'is required, as text; the core group is ""')
+
+
+def service_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in the fields of a Service that headgate reads."""
+    spec = part(obj, "spec")
+    address, ports = spec.get("clusterIP"), spec.get("ports")
+    if isinstance(address, str) and address not in _NO_ADDRESS and not _is_address(address, *_ADDRESS_TYPES.values()):
+        yield Cause("spec.clusterIP", f"{address!r} is not an IP address; leave it out to be given one")
+    names: dict[str, int] = {}
+    for index, port in rows(ports):
+        where = f"spec.ports[{index}]"
+        yield from _number(port.get("port"), f"{where}.port")
+        yield from _target(port.get("targetPort"), f"{where}.targetPort")
+        name = port.get("name") or ""
+        if len(ports or ()) > 1 and not name:
+            yield Cause(f"{where}.name", "is required when there are several ports")
+        elif isinstance(name, str) and name:
+            yield from _port_name(name, index, names)
+
+
+def config_map_causes(obj: Object) -> Iterator[Cause]:
+    """Yield binary content of a ConfigMap that is not base64."""
+    yield from _base64_map(obj, "binaryData")
+
+
+def secret_causes(obj: Object) -> Iterator[Cause]:
+    """Yield data of a Secret that is not base64. No message repeats a value."""
+    yield from _base64_map(obj, "data")
+
+
+def _base64_map(obj: Object, field: str) -> Iterator[Cause]:
+    for key, text in part(obj, field).items():
+        if isinstance(text, str) and not _is_base64(text):
+            yield Cause(f"{field}.{key}", "must be base64")
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)  # Go's decoder skips line ends
+    except ValueError:
+        return False
+    return True
+
+
+def _port_name(name: str, index: int, names: dict[str, int]) -> Iterator[Cause]:
+    where = f"spec.ports[{index}].name"
+    first = names.setdefault(name, index)
+    if first != index:
+        yield Cause(where, f"{name!r} is the name of spec.ports[{first}] already; names of ports must differ")
+    elif fault := label_fault(name):
+        yield Cause(where, fault)
+
+
+def _number(value: object, where: str) -> Iterator[Cause]:
+    if value is None:
+        yield Cause(where, "is missing")
+    elif type(value) is int and not 1 <= value <= LARGEST_PORT:
+        yield Cause(where, f"must be from 1 to {LARGEST_PORT}, not {value}")
+
+
+def _target(value: object, where: str) -> Iterator[Cause]:
+    if value == "":
+        yield Cause(where, "must be a number, or the name of a container's port")
+    elif value:  # 0 means unset, as in Kubernetes
+        yield from _number(value, where)
+
+
+def slice_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in the fields of an EndpointSlice that headgate reads."""
+    kind = obj.get("addressType", "IPv4")
+    for index, endpoint in rows(obj.get("endpoints")):
+        where, addresses = f"endpoints[{index}].addresses", endpoint.get("addresses")
+        if not addresses:
+            yield Cause(where, "is missing" if addresses is None else "is empty: give the endpoint an address")
+        for number, address in enumerate(addresses if isinstance(addresses, list | tuple) else ()):
+            yield from _address(address, kind, f"{where}[{number}]")
+    for index, port in rows(obj.get("ports")):
+        if port.get("port") is not None:
+            yield from _number(port["port"], f"ports[{index}].port")
+
+
+def _address(value: Any, kind: object, where: str) -> Iterator[Cause]:
+    """Yield an address that a proxy would refuse, and with it every other endpoint of the Service."""
+    if value == "":
+        yield Cause(where, "is missing")
+        return
+    wanted = _ADDRESS_TYPES.get(kind) if isinstance(kind, str) else None
+    if isinstance(value, str) and value and wanted and not _is_address(value, wanted):
+        yield Cause(where, f"{value!r} is not an {kind} address; write an address, names are not resolved")
+
+
+def _is_address(text: str, *kinds: type[IPv4Address | IPv6Address]) -> bool:
+    for kind in kinds:
+        try:
+            kind(text)
+        except ValueError:
+            continue
+        return True
+    return False

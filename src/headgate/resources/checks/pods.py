@@ -1,0 +1,86 @@
+"""What can be wrong with what users write for the mesh on pods, on templates of pods, and on namespaces.
+
+All else about pods is their runtime's to judge.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.resources.checks.shared import part
+from headgate.resources.definitions.parts import LARGEST_PORT
+from headgate.resources.meta import Object
+from headgate.resources.names import is_dns_subdomain
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+
+_PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
+_PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+def pod_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in what the mesh reads of a Pod."""
+    yield from _pod_causes(obj, "")
+
+
+def template_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in what the pods of a Deployment or ReplicaSet say to the mesh."""
+    template = part(part(obj, "spec"), "template")
+    yield from _pod_causes(template, "spec.template.")
+    yield from _misplaced(part(obj, "metadata"), part(template, "metadata"))
+
+
+def namespace_causes(obj: Object) -> Iterator[Cause]:
+    """Yield mistakes in what a Namespace says to the mesh."""
+    yield from _flag(part(part(obj, "metadata"), "labels"), "metadata.labels")
+
+
+def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    metadata = part(pod, "metadata")
+    annotations, place = part(metadata, "annotations"), f"{where}metadata.annotations"
+    yield from _flag(part(metadata, "labels"), f"{where}metadata.labels")
+    yield from _flag(annotations, place)
+    yield from _sidecar(annotations, place)
+    yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
+    yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
+    account = part(pod, "spec").get("serviceAccountName")
+    if isinstance(account, str) and account and not is_dns_subdomain(account):
+        yield Cause(f"{where}spec.serviceAccountName", f"{account!r} is not the name of a ServiceAccount")
+
+
+def _flag(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    value = words.get(INJECT)
+    if isinstance(value, str) and value not in {"true", "false"}:
+        yield Cause(f"{where}.{INJECT}", f'must be "true" or "false", not {value!r}')
+
+
+def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    value = annotations.get(SIDECAR)
+    if isinstance(value, str) and value not in {"transparent", "explicit"}:
+        message = f"must be transparent or explicit, not {value!r}; leave it out: it is written when the pod is created"
+        yield Cause(f"{where}.{SIDECAR}", message)
+
+
+def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], where: str) -> Iterator[Cause]:
+    value = annotations.get(name)
+    if not isinstance(value, str) or value == "":
+        return
+    example = "9090,9102" if form is _PORTS else "8080=20417,9090=20418"
+    if not form.fullmatch(value):
+        yield Cause(
+            f"{where}.{name}", f"must be ports with commas between and no spaces, such as {example}, not {value!r}"
+        )
+        return
+    for number in _NUMBERS.findall(value):
+        if not 1 <= int(number) <= LARGEST_PORT:
+            yield Cause(f"{where}.{name}", f"has {number}; ports are from 1 to {LARGEST_PORT}")
+
+
+def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield what stands on the workload and does nothing there; on both, it is a label of all objects of somebody."""
+    for field, names in (("labels", (INJECT,)), ("annotations", (INJECT, EXCLUDED_PORTS))):
+        for name in names:
+            if name in part(own, field) and name not in part(pods, field):
+                message = f"has no effect here; write it in spec.template.metadata.{field}, for the pods"
+                yield Cause(f"metadata.{field}.{name}", message)

@@ -1,0 +1,120 @@
+"""What can be wrong with a TrafficSplit as it is written, whatever else exists (R6, R8, R9; requirements 2.1, D9, D12)."""
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from headgate.errors import Cause
+from headgate.quantity import parse_quantity, whole_weights
+from headgate.resources.checks.shared import annotation, namespace_of, part, rows
+from headgate.resources.meta import Object
+from headgate.resources.names import is_dns_label, is_dns_subdomain, type_name
+from headgate.resources.registry import split_api_version
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS
+
+LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
+_ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
+_STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def split_causes(obj: Object) -> Iterator[Cause]:
+    """Yield what the schema can't say about a TrafficSplit, in the version that it is written in."""
+    for name, allowed in _ALLOWED.items():
+        value = annotation(obj, name)
+        if isinstance(value, str) and value not in allowed:
+            yield Cause(f"metadata.annotations.{name}", f"must be {' or '.join(allowed)}, not {value!r}")
+    sticky = annotation(obj, STICKY)
+    if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
+        yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
+    spec = part(obj, "spec")
+    _, version = split_api_version(obj["apiVersion"])
+    root = spec.get("service")
+    if root == "":
+        yield Cause("spec.service", "is missing")
+    elif isinstance(root, str) and not _is_root(root):
+        message = f"{root!r} does not name a Service: write website, website.namespace or its FQDN"
+        yield Cause("spec.service", message)
+    if version not in MATCHLESS_VERSIONS:
+        yield from _match_causes(spec.get("matches"))
+    elif "matches" in spec:
+        yield Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4")
+    if spec.get("backends") == []:
+        yield Cause("spec.backends", "is empty: name at least one Service and its weight")
+    yield from _backends_causes(spec.get("backends"), version, namespace_of(obj))
+
+
+def _is_root(name: str) -> bool:
+    parts = name.removesuffix(".").split(".", 3)
+    if not all(map(is_dns_label, parts[:3])) or parts[2:3] not in ([], ["svc"]):
+        return False
+    return len(parts) < 4 or is_dns_subdomain(parts[3])
+
+
+def _backends_causes(backends: object, version: str, namespace: str) -> Iterator[Cause]:
+    weights: list[Fraction] = []
+    seen: dict[str, tuple[int, str]] = {}
+    for index, backend in rows(backends):
+        where = f"spec.backends[{index}]"
+        yield from _backend_causes(backend.get("service"), index, namespace, seen)
+        weight = _weight(backend.get("weight"), f"{where}.weight", quantity=version in QUANTITY_VERSIONS)
+        if isinstance(weight, Cause):
+            yield weight
+        else:
+            weights.append(weight)
+    if sum(whole_weights(weights)) > LARGEST_SUM:
+        yield Cause("spec.backends", f"have weights that add up to more than {LARGEST_SUM}; use fewer digits")
+
+
+def _backend_causes(name: object, index: int, namespace: str, seen: dict[str, tuple[int, str]]) -> Iterator[Cause]:
+    where = f"spec.backends[{index}].service"
+    if name == "":
+        yield Cause(where, "is missing")
+    if not isinstance(name, str) or not name:
+        return
+    parts = name.split(".")
+    if len(parts) > 2 or not all(map(is_dns_label, parts)):
+        yield Cause(where, f"{name!r} does not name a Service: write its name, or name.namespace")
+        return
+    full = name if len(parts) == 2 else f"{name}.{namespace}"
+    first, written = seen.setdefault(full, (index, name))
+    if first != index:
+        other = f"spec.backends[{first}]" + (f", there written {written!r}" if written != name else "")
+        yield Cause(where, f"{name!r} is the same Service as in {other}: name it once, with one weight")
+
+
+def _weight(value: object, where: str, *, quantity: bool) -> Fraction | Cause:
+    if value is None:
+        return Cause(where, "is missing; 0 means no traffic")
+    if quantity:
+        return _quantity(value, where)
+    if isinstance(value, str):
+        return Cause(where, f"must be a whole number, not the text {value!r}; write it without quotes")
+    if isinstance(value, float):
+        return Cause(
+            where, f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
+        )
+    if isinstance(value, bool) or not isinstance(value, int):
+        return Cause(where, f"must be a whole number, not {type_name(value)}")
+    return Fraction(value) if value >= 0 else Cause(where, f"must be 0 or more, not {value}")
+
+
+def _quantity(value: object, where: str) -> Fraction | Cause:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return Cause(where, f"must be a quantity such as 1, 500m or 1.5, not {type_name(value)}")
+    try:
+        weight = parse_quantity(str(value))
+    except ValueError as error:
+        return Cause(where, str(error))
+    return weight if weight >= 0 else Cause(where, f"must be 0 or more, not {value}")
+
+
+def _match_causes(matches: object) -> Iterator[Cause]:
+    for index, match in rows(matches):
+        where, name, group = f"spec.matches[{index}]", match.get("name"), match.get("apiGroup")
+        if name == "":
+            yield Cause(f"{where}.name", "is missing")
+        elif isinstance(name, str) and not is_dns_subdomain(name):
+            yield Cause(f"{where}.name", f"{name!r} is not the name of an object")
+        if isinstance(group, str) and group.partition("/")[0] not in ("", "specs.smi-spec.io"):
+            yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")

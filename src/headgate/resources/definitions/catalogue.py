@@ -1,0 +1,97 @@
+"""The schemas of all kinds, as OpenAPI definitions.
+
+A schema says which fields exist, their types, and what tells the items of a list apart. The embedded API publishes the
+schemas (explain, client-side checks), merges by them, and checks what is written with them. Definitions of Kubernetes and
+of the Gateway API are data. SMI's are written here: its published CRDs contradict its own specification (a header filter
+is a list there, weights are fractions), and headgate takes every shape that is in use (D4).
+"""
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from typing import TypeAlias
+
+import msgspec
+
+from headgate.resources.definitions import access, splits
+from headgate.resources.definitions.gateway_api import gateway_api
+from headgate.resources.definitions.parts import CONDITION, META, REF, SELECTOR, Schema
+from headgate.resources.registry import (
+    ACCESS,
+    MESH,
+    ROUTE_GROUP,
+    SPECS,
+    SPLIT,
+    TCP_ROUTE,
+    TRAFFIC_SPLIT,
+    TRAFFIC_TARGET,
+    UDP_ROUTE,
+)
+
+GroupVersionKind: TypeAlias = tuple[str, str, str]
+
+_GVK = "x-kubernetes-group-version-kind"
+_WITH_DEFINITION = ("items", "additionalProperties")
+
+
+def _mesh() -> dict[str, Schema]:
+    """Return the definitions of the kinds of SMI and of headgate."""
+    kinds: dict[GroupVersionKind, Schema] = {
+        (SPLIT, version, "TrafficSplit"): splits.traffic_split(version) for version in TRAFFIC_SPLIT.versions
+    }
+    kinds["", "v1beta1", "TrafficSplit"] = splits.traffic_split("v1beta1")
+    kinds |= {(SPECS, version, "HTTPRouteGroup"): splits.route_group() for version in ROUTE_GROUP.versions}
+    kinds |= {(ACCESS, version, "TrafficTarget"): access.traffic_target(version) for version in TRAFFIC_TARGET.versions}
+    for route in (TCP_ROUTE, UDP_ROUTE):
+        protocol = route.kind.removesuffix("Route")
+        kinds |= {(SPECS, version, route.kind): access.port_route(protocol, version) for version in route.versions}
+    kinds[MESH, "v1beta1", "TLSConfig"] = access.tls_config(bare=False)
+    kinds["", "v1beta1", "TLSConfig"] = access.tls_config(bare=True)
+    return {
+        definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
+        for gvk, schema in kinds.items()
+    }
+
+
+def definition_name(group: str, version: str, kind: str) -> str:
+    """Name the definition of a mesh kind: the group's domain reversed, as OpenAPI documents of Kubernetes have it."""
+    return ".".join([*reversed((group or "mesh").split(".")), version, kind])
+
+
+@functools.cache
+def definitions() -> Mapping[str, Schema]:
+    """Return every definition by name; `$ref` values point at other names of the same mapping."""
+    core = msgspec.json.decode(resources.files("headgate.resources").joinpath("schemas/core.json").read_bytes())
+    described = {META + "Condition": CONDITION, META + "LabelSelector": {**core[META + "LabelSelector"], **SELECTOR}}
+    return {**core, **described, **gateway_api(), **_mesh()}
+
+
+@functools.cache
+def names() -> Mapping[GroupVersionKind, str]:
+    """Return the definition's name of every (group, version, kind) that has a schema."""
+    return {
+        (gvk["group"], gvk["version"], gvk["kind"]): name
+        for name, schema in definitions().items()
+        for gvk in schema.get(_GVK, ())
+    }
+
+
+@functools.cache
+def schema(group: str, version: str, kind: str) -> Schema:
+    """Return the schema of a kind in one version, without `$ref`; an empty one, which allows all, for a kind without."""
+    name = names().get((group, version, kind))
+    return _resolved(name) if name else {}
+
+
+@functools.cache
+def _resolved(name: str) -> Schema:
+    return _linked(definitions()[name])
+
+
+def _linked(part: Schema) -> Schema:
+    """Return a schema with what each `$ref` points at in its place; the fields beside it (description) come first."""
+    linked = {key: value for key, value in part.items() if key != "$ref"}
+    if "properties" in part:
+        linked["properties"] = {field: _linked(inner) for field, inner in part["properties"].items()}
+    linked |= {key: _linked(part[key]) for key in _WITH_DEFINITION if isinstance(part.get(key), Mapping)}
+    return {**_resolved(part["$ref"].removeprefix(REF)), **linked} if "$ref" in part else linked
