@@ -49,7 +49,8 @@ def place(number, identity="", port=80):
 
 
 def view_of(world, found, credential=CREDENTIAL):
-    return project(structs.replace(world, workloads=(*world.workloads, found)), sidecar(found), credential)
+    workloads = sorted((*world.workloads, found), key=lambda item: item.name)
+    return project(structs.replace(world, workloads=tuple(workloads)), sidecar(found), credential)
 
 
 def rendered(world, found=None, credential=CREDENTIAL):

@@ -55,9 +55,11 @@ class Resources(Mapping[str, Encoded]):
         return len(self.common) + len(self.own)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Resources) and self.common is other.common:
-            return self.own == other.own
-        return dict(self) == dict(other) if isinstance(other, Mapping) else NotImplemented
+        if isinstance(other, Resources) and (self.common is other.common or not (self.own or other.own)):
+            return self.common == other.common and self.own == other.own
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
 
     __hash__ = None  # type: ignore[assignment]  # as other mappings
 

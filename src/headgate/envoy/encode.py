@@ -1,176 +1,242 @@
-"""A View to the bytes that its proxy is to hold.
+"""What a proxy sees to the bytes that it is to hold.
 
-What proxies of one kind have in common is put together once in a build, so a further sidecar costs little more than what
-is its own. What comes out as it was in the last build is the same object, so whoever has looked through it knows it again
-(`xds.session`).
+Each Service, each port of a Gateway and each proxy is rendered by itself, from a value with all that it depends on. What
+came of an equal value in the last build is taken again, as the very same objects: so a reader that has looked through a
+part of a configuration knows it by identity (`xds.session`). What proxies of one kind have in common is put together once
+in a build; a further proxy costs what is its own.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from google.protobuf.message import Message
 
-from headgate.envoy import inbound, outbound, pb, tap
+from headgate.envoy import inbound, outbound, pb, secrets, tap
 from headgate.envoy.config import NOTHING, ORDER, RUNTIME, Configuration, Encoded, ProxyConfig, Resources, TypeUrl
-from headgate.envoy.outbound import Group
 from headgate.envoy.parts import Part
-from headgate.envoy.reach import Callers, callers
-from headgate.envoy.view import SIDECAR, View
-from headgate.model.routing import Mesh
+from headgate.envoy.view import SIDECAR, Kind, MeshTerms, MeshView, View, mesh_terms
+from headgate.model.routing import Frontend, Mesh
 
 DIGEST_BYTES = 12
+EMPTY: Configuration = dict.fromkeys(ORDER, NOTHING)
+Place = tuple[Hashable, ...]
+T = TypeVar("T")
 
 
-Join = Callable[[Resources, Resources], Resources]
+Join = Callable[[Resources, Resources, Resources], Resources]
+"""Joins two parts of a type; the last is what came of the parts of the last build."""
 
 
-class Placed(NamedTuple):
-    """One encoded resource, and where in a configuration it belongs."""
+class Made:
+    """A part with its bytes."""
 
-    type_url: TypeUrl
-    name: str
-    encoded: Encoded
+    __slots__ = ("__weakref__", "encoded", "part")
+
+    def __init__(self, part: Part, encoded: Encoded) -> None:
+        self.part = part
+        self.encoded = encoded
+
+
+class Group(NamedTuple):
+    """What was rendered from one value."""
+
+    source: tuple[Any, ...]
+    made: tuple[Made, ...]
 
 
 class Joined(NamedTuple):
-    """What several proxies have in common, what one of them has besides, and both together."""
+    """A configuration, and the two that it is made of."""
 
     common: Configuration
-    own: Configuration
+    more: Configuration
     both: Configuration
 
 
-class Memo:
-    """Encoded resources by the value that they came from; what the last build did not use is dropped."""
+class Builds(Generic[T]):
+    """What was made in this build and in the one before, by what it is for."""
 
     def __init__(self) -> None:
-        self._kept: dict[Group, tuple[Placed, ...]] = {}
-        self._used: dict[Group, tuple[Placed, ...]] = {}
-        self._kept_joins: dict[Hashable, Joined] = {}
-        self._used_joins: dict[Hashable, Joined] = {}
+        self.now: dict[Place, T] = {}
+        self.last: dict[Place, T] = {}
+
+    def turn(self) -> None:
+        """Begin a new build, and drop what the last one did not use."""
+        self.last, self.now = self.now, {}
+
+    def get(self, place: Place) -> T | None:
+        """Return what was made most recently."""
+        found = self.now.get(place)
+        return self.last.get(place) if found is None else found
+
+
+class Memo:
+    """What the last build made; a build takes of it whatever would come out the same."""
+
+    def __init__(self) -> None:
+        self.encoded = 0  # resources encoded since the beginning: the cost of a change, counted
+        self._made: WeakValueDictionary[Part, Made] = WeakValueDictionary()  # while a group has it
+        self._groups: Builds[Group] = Builds()
+        self._owns: Builds[tuple[tuple[Any, ...], Configuration]] = Builds()
+        self._joined: Builds[Joined] = Builds()
         self._mesh: Mesh | None = None
-        self._common: dict[Hashable, Common] = {}
-        self.encoded = 0  # resources encoded anew, ever: the cost of a change, counted
+        self._terms: MeshTerms | None = None
+        self._common: dict[Kind, Common] = {}
 
     def turn(self) -> None:
         """Begin a new build."""
-        self._kept, self._used = self._used, {}
-        self._kept_joins, self._used_joins = self._used_joins, {}
-        self._mesh, self._common = None, {}
+        for builds in (self._groups, self._owns, self._joined):
+            builds.turn()
+        self._mesh = None
 
-    def get(self, group: Group) -> tuple[Placed, ...]:
-        """Return what was encoded from an equal group, or encode it now."""
-        found = self._used.get(group) or self._kept.get(group)
+    def group(self, place: Place, render: Callable[..., Iterable[Part]], *source: Any) -> tuple[Made, ...]:
+        """Return what `render` makes of a value, encoded."""
+        found = self._groups.get(place)
+        if found is None or found.source != source:
+            found = Group(source, tuple(map(self._encode, render(*source))))
+        self._groups.now[place] = found
+        return found.made
+
+    def _encode(self, part: Part) -> Made:
+        found = self._made.get(part)
         if found is None:
-            found = tuple(_encode(part) for part in group.make(*group.arguments))
-            self.encoded += len(found)
-        self._used[group] = found
+            self.encoded += 1
+            encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
+            found = self._made[part] = Made(part, encoded)
         return found
 
-    def joined(self, who: Hashable, common: Configuration, own: Configuration, join: Join) -> Configuration:
-        """Return both together; types that are as they were when the same was last asked are the same objects."""
-        last = self._used_joins.get(who) or self._kept_joins.get(who) or Joined({}, {}, {})
-        both = {type_url: _union(type_url, common, own, last, join) for type_url in ORDER}
-        self._used_joins[who] = Joined(common, own, both)
-        return both
+    def own(self, view: View) -> Configuration:
+        """Return what one proxy has for itself."""
+        place, terms = ("own", view.node.id), self._look(view.mesh)
+        source = (view.node, view.workload, view.credential, terms)
+        found = self._owns.get(place)
+        if found is None or found[0] != source:
+            groups = [self.group(("proxy", view.node.id), outbound.of_proxy, view.node, view.workload, terms)]
+            if view.credential:
+                groups.append(self.group(("secrets", view.node.id), secrets.parts, view.credential))
+            if view.workload:
+                domains = (terms.domain, terms.trust_domain)
+                groups.append(self.group(("inbound", view.node.id), inbound.parts, view.workload, *domains))
+            found = source, _kept(found[1] if found else EMPTY, _assembled(groups))
+        self._owns.now[place] = found
+        return found[1]
 
-    def common(self, view: View) -> "Common":
-        """Return what a proxy has in common with all of its kind in this mesh."""
-        if self._mesh is not view.mesh:
-            self._mesh, self._common = view.mesh, {}
-        kind = (view.node.role, bool(view.node.proxy_port), view.credential is not None)
+    def common(self, view: View) -> Configuration:
+        """Return what a proxy has in common with others of its kind."""
+        self._look(view.mesh)
+        kind = view.kind
         if kind not in self._common:
-            self._common[kind] = Common(kind, view, self)
-        return self._common[kind]
+            self._common[kind] = Common(MeshView(view.mesh, kind), self)
+        return self._common[kind].of(view.identity, view.home)
+
+    def joined(self, place: Place, common: Configuration, more: Configuration) -> Configuration:
+        """Return two configurations as one that several proxies have in common, as far as possible the last build's."""
+        return self._joined_by(_merged, place, common, more)
+
+    def whole(self, place: Place, common: Configuration, own: Configuration) -> Configuration:
+        """Return what proxies have in common together with what is one proxy's own."""
+        return self._joined_by(_beside, place, common, own)
+
+    def _joined_by(self, join: Join, place: Place, common: Configuration, more: Configuration) -> Configuration:
+        last = self._joined.get(place) or Joined(EMPTY, EMPTY, EMPTY)
+        if common is not last.common or more is not last.more:
+            news = {
+                item: found
+                for item in ORDER
+                if common[item] is not last.common[item] or more[item] is not last.more[item]
+                if (found := join(common[item], more[item], last.both[item])) is not last.both[item]
+            }
+            last = Joined(common, more, {**last.both, **news} if news else last.both)
+        self._joined.now[place] = last
+        return last.both
+
+    def _look(self, mesh: Mesh) -> MeshTerms:
+        """Begin with a mesh, unless it is the one that was looked at last."""
+        if self._terms is None or self._mesh is not mesh:
+            self._mesh, self._terms, self._common = mesh, mesh_terms(mesh), {}
+        return self._terms
 
 
 class Common:
-    """What proxies of one kind have in common: resources by Service, and put together for whoever may call the same."""
+    """What proxies of one kind have in common: put together once for all that see the same Services."""
 
-    def __init__(self, kind: Hashable, view: View, memo: Memo) -> None:
-        self._kind = kind
+    def __init__(self, seen: MeshView, memo: Memo) -> None:
         self._memo = memo
-        # A transparent sidecar that passes on what it doesn't know would call a Service that is left out in plaintext, past
-        # the proxies, instead of being refused by them.
-        unknown_is_passed_on = view.is_redirected and view.mesh.passthrough
-        scoped = view.mesh.scoped and view.node.role == SIDECAR and not unknown_is_passed_on
-        self._callers: Mapping[str, Callers] | None = callers(view.mesh) if scoped else None
-        self._placed = (
-            *((service, memo.get(outbound.alone(part))) for service, part in outbound.of_tables(view)),
-            *(("", memo.get(outbound.alone(part))) for part in outbound.of_gateways(view)),
-            *((service, memo.get(group)) for service, group in outbound.of_frontends(view)),
+        self._kind = seen.kind
+        self._domain = seen.mesh.domain
+        self._callers = seen.callers or {}
+        self._made = {
+            view.front.service: memo.group((self._kind, view.front.service), outbound.of_service, view)
+            for view in seen.services()
+        }
+        gateways = [
+            memo.group(("gateway", view.port.gateway, view.port.port), outbound.of_gateway, view)
+            for view in seen.gateways()
+        ]
+        self._visible: dict[str, list[str]] = defaultdict(list)
+        for service, identities in self._callers.items():
+            for identity in identities or ():
+                self._visible[identity].append(service)
+        known = (made for service, made in self._made.items() if self._callers.get(service) is None)
+        self._everywhere = memo.joined((self._kind,), EMPTY, _assembled((*known, *gateways)))
+        self._near: dict[str, list[Frontend]] = defaultdict(list)
+        for front in seen.mesh.frontends if self._kind.proxy and self._kind.role == SIDECAR else ():
+            self._near[front.service.partition("/")[0]].append(front)
+        self._found: dict[Place, Configuration] = {}
+
+    def of(self, identity: str, home: str) -> Configuration:
+        """Return what all see that have an identity, in a namespace."""
+        visible = tuple(self._visible.get(identity, ()))
+        near = home if home in self._near else ""
+        place = (self._kind, visible, near)
+        if place not in self._found:
+            self._found[place] = self._with_short_names(visible, near) if near else self._seen(visible)
+        return self._found[place]
+
+    def _seen(self, visible: tuple[str, ...]) -> Configuration:
+        if not visible:
+            return self._everywhere
+        found = _assembled(self._made[service] for service in visible)
+        return self._memo.joined((self._kind, visible), self._everywhere, found)
+
+    def _with_short_names(self, visible: tuple[str, ...], home: str) -> Configuration:
+        """Return what is seen, with the short names of the Services in a namespace."""
+        found = _assembled(
+            self._memo.group(("short names", front.service), outbound.short_names, front, self._domain)
+            for front in self._near[home]
+            if self._callers.get(front.service) is None or front.service in visible
         )
-        self._everywhere: dict[str, Configuration] = {}
-        self._homes: dict[tuple[str, str], Configuration] = {}
-
-    def config(self, view: View) -> Configuration:
-        """Return what all have who are the same as a proxy, in the same namespace."""
-        identity = view.identity if self._callers else ""
-        key = view.home, identity
-        if key not in self._homes:
-            near = ((service, self._memo.get(group)) for service, group in outbound.of_home(view))
-            found = _assembled(found for service, found in near if self.knows(identity, service))
-            self._homes[key] = self._memo.joined((self._kind, *key), self._without_home(identity), found, _merged)
-        return self._homes[key]
-
-    def _without_home(self, identity: str) -> Configuration:
-        """Return what does not depend on a namespace."""
-        if identity not in self._everywhere:
-            found = _assembled(found for service, found in self._placed if self.knows(identity, service))
-            self._everywhere[identity] = self._memo.joined((self._kind, identity), {}, found, _merged)
-        return self._everywhere[identity]
-
-    def knows(self, identity: str, service: str) -> bool:
-        """Say whether somebody is told of a Service at all."""
-        may = self._callers.get(service) if self._callers else None
-        return may is None or identity in may
+        return self._memo.joined((self._kind, visible, home), self._seen(visible), found)
 
 
 def encode(view: View, memo: Memo) -> Configuration:
-    """Encode everything that a proxy is to hold; equal parts come out of the memo as the same bytes."""
-    own = _assembled(memo.get(outbound.alone(part)) for part in _own(view))
-    return memo.joined(view.node.id, memo.common(view).config(view), own, _beside)
+    """Encode everything that a proxy is to hold."""
+    return memo.whole(("proxy", view.node.id), memo.common(view), memo.own(view))
 
 
-def _own(view: View) -> Iterator[Part]:
-    """Yield what is a proxy's own."""
-    yield from outbound.of_node(view)
-    if view.workload:
-        mesh = view.mesh
-        yield from inbound.parts(view.workload, domain=mesh.domain, trust_domain=mesh.trust_domain)
+def _merged(one: Resources, other: Resources, last: Resources) -> Resources:
+    found = Resources({**one.common, **other.common}, {}) if one and other else one or other
+    return last if found == last else found
 
 
-def _union(type_url: TypeUrl, common: Configuration, own: Configuration, last: Joined, join: Join) -> Resources:
-    """Return the resources of a type: one of the two where the other is empty, and the last ones where both are the same."""
-    found, more = common.get(type_url, NOTHING), own.get(type_url, NOTHING)
-    if found is last.common.get(type_url, NOTHING) and more == last.own.get(type_url, NOTHING):
-        return last.both.get(type_url, NOTHING)
-    return join(found, more) if more else found
+def _beside(common: Resources, own: Resources, _last: Resources) -> Resources:
+    return Resources(common.common, own.common) if own else common
 
 
-def _merged(found: Resources, more: Resources) -> Resources:
-    """Join what several proxies have in common."""
-    return Resources({**found.common, **more.common}, {})
+def _kept(last: Configuration, found: Configuration) -> Configuration:
+    """Return a configuration in which types that are equal to the last ones are the very same objects."""
+    return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
 
 
-def _beside(found: Resources, own: Resources) -> Resources:
-    """Join what several proxies have in common with what is one proxy's own."""
-    return Resources(found.common, own.common)
-
-
-def _assembled(several: Iterable[Iterable[Placed]]) -> Configuration:
-    config: dict[TypeUrl, dict[str, Encoded]] = {type_url: {} for type_url in ORDER}
-    for group in several:
-        for type_url, name, encoded in group:
-            config[type_url][name] = encoded
-    return {type_url: Resources(found, {}) if found else NOTHING for type_url, found in config.items()}
-
-
-def _encode(part: Part) -> Placed:
-    encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
-    return Placed(part.type_url, part.name, encoded)
+def _assembled(groups: Iterable[Iterable[Made]]) -> Configuration:
+    config: dict[TypeUrl, dict[str, Encoded]] = {}
+    for group in groups:
+        for made in group:
+            config.setdefault(made.part.type_url, {})[made.part.name] = made.encoded
+    return {item: Resources(config[item], {}) if item in config else NOTHING for item in ORDER}
 
 
 def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
@@ -184,7 +250,7 @@ def _runtime(share: int) -> Resources:
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:
-    """Serialise one resource; its version is a digest of its content, so equal content is never news."""
+    """Serialise one resource; its version is a digest of its content."""
     packed = pb.pack(message)
     digest = blake2b(packed.value, digest_size=DIGEST_BYTES).hexdigest()
     body = pb.Resource(name=name, version=digest, resource=packed).SerializeToString(deterministic=True)

@@ -50,7 +50,7 @@ _V4 = _Network("0.0.0.0", "127.0.0.6")  # noqa: S104  # the pod's own network na
 _V6 = _Network("::", "::6")
 
 
-def parts(workload: Workload, *, domain: str, trust_domain: str) -> Iterator[Part]:
+def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
     """Yield everything of a workload's inbound side but its certificates (`secrets.parts`).
 
     `domain` ends the server names by which clients say which Service they mean.

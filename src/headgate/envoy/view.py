@@ -1,15 +1,22 @@
-"""What one proxy gets to see of the mesh."""
+"""What one proxy sees of the mesh.
 
-from collections.abc import Mapping
+`MeshView` is what all proxies of one kind see, Service by Service, with the indexes that this takes. `View` is one proxy.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
+from headgate.envoy.reach import Callers, callers
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh, roots
+from headgate.model.routing import Endpoint, Frontend, GatewayPort, Mesh, Route, RouteTable, roots
 from headgate.model.workloads import Workload
 from headgate.resources.meta import Value
 
@@ -34,99 +41,233 @@ class Node(Value, frozen=True, kw_only=True):
     probe: str = ""
 
 
-class View:
-    """A proxy's part of the mesh, with the index that its rendering asks for."""
+class Kind(NamedTuple):
+    """What decides which resources proxies have in common: `proxy` for an HTTP proxy, `secured` with a certificate."""
 
-    def __init__(self, node: Node, mesh: Mesh, credential: Credential | None = None) -> None:
-        self.node = node
-        self.mesh = mesh
-        self.credential = credential
-
-    @cached_property
-    def ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-        """Ready endpoints by Service port."""
-        return {entry.ref: entry.ready for entry in self.mesh.endpoints}
-
-    @cached_property
-    def protocols(self) -> Mapping[PortRef, Protocol]:
-        """What is spoken on the Service ports that are not plain HTTP."""
-        return {table.ref: table.protocol for table in self.mesh.tables if table.protocol is not Protocol.HTTP}
-
-    @cached_property
-    def spoken(self) -> Mapping[PortRef, Protocol]:
-        """How pods are called: by what their Service ports say, or take from a root."""
-        return {**self.protocols, **roots(self.mesh.tables)}
-
-    @cached_property
-    def proxied(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-        """The pods that clients of the HTTP proxy may call by their own addresses."""
-        return authorities.pods(self.mesh) if self.node.proxy_port else {}
-
-    @cached_property
-    def opaque(self) -> frozenset[PortRef]:
-        """The Service ports whose pods take connections: not HTTP by what they say, or by what they take from a root."""
-        return frozenset(ref for ref, protocol in self.spoken.items() if not protocol.is_http)
-
-    @cached_property
-    def workload(self) -> Workload | None:
-        """The pod whose sidecar the proxy is; none for a gateway, and when the pod is gone."""
-        if self.node.role != SIDECAR:
-            return None
-        return next((item for item in self.mesh.workloads if item.name == self.node.workload), None)
-
-    @property
-    def identity(self) -> str:
-        """Who a sidecar's pod is; empty for a gateway, which is everybody's."""
-        return self.workload.identity if self.workload else ""
-
-    @property
-    def home(self) -> str:
-        """The namespace of the clients, in which short names are looked up."""
-        return self.node.workload.partition("/")[0] or DEFAULT_NAMESPACE
+    role: Literal["gateway", "sidecar"]
+    proxy: bool
+    secured: bool
 
     @property
     def is_redirected(self) -> bool:
-        """Whether connections are brought to the proxy, whatever their address: so it is for a transparent sidecar."""
-        return self.node.role == SIDECAR and not self.node.proxy_port
+        """Whether connections are redirected to the proxy, whatever their address: so it is for a transparent sidecar."""
+        return self.role == SIDECAR and not self.proxy
 
-    @property
-    def tls_domain(self) -> str:
-        """The domain of server names, when the proxy calls endpoints with an identity by mutual TLS; else empty."""
-        return self.mesh.domain if self.credential else ""
+
+class Terms(NamedTuple):
+    """What the resources of every Service depend on.
+
+    `tls_domain` is the domain of server names where endpoints with an identity are called by mutual TLS; else empty.
+    """
+
+    kind: Kind
+    domain: str
+    tls_domain: str
+    connection_seconds: int
+
+
+class MeshTerms(NamedTuple):
+    """What of a mesh the own resources of every proxy depend on.
+
+    `has_ipv6` says whether a Service has an IPv6 address.
+    """
+
+    domain: str
+    trust_domain: str
+    passthrough: bool
+    scoped: bool
+    has_ipv6: bool
+
+
+class Backend(NamedTuple):
+    """A Service port that routes lead to.
+
+    `protocol` is what its own port says, `spoken` how its pods are called: by that, or by what they take from a root.
+    """
+
+    ref: PortRef
+    ready: tuple[Endpoint, ...]
+    protocol: Protocol
+    spoken: Protocol
+
+
+class Backends:
+    """The backends of some routes, as the planner looks them up."""
+
+    def __init__(self, backends: Iterable[Backend]) -> None:
+        found = tuple(backends)
+        self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {item.ref: item.ready for item in found}
+        self.protocols: Mapping[PortRef, Protocol] = {item.ref: item.protocol for item in found}
+        self.spoken: Mapping[PortRef, Protocol] = {item.ref: item.spoken for item in found}
+        self.opaque: Collection[PortRef] = frozenset(item.ref for item in found if not item.spoken.is_http)
+
+
+class PortView(NamedTuple):
+    """A Service port with everything that its resources are made of.
+
+    `address` is where the proxy listens for it, empty where it does not. `proxied` are the pods that clients of the HTTP
+    proxy may call by their own addresses, `pods` those that clients without a proxy do.
+    """
+
+    table: RouteTable
+    backends: tuple[Backend, ...]
+    address: str
+    proxied: tuple[Endpoint, ...]
+    pods: tuple[Endpoint, ...]
+
+
+class ServiceView(NamedTuple):
+    """A Service with everything that its resources are made of."""
+
+    front: Frontend
+    ports: tuple[PortView, ...]
+    terms: Terms
+
+
+class GatewayView(NamedTuple):
+    """A port of a Gateway with everything that its resources are made of."""
+
+    port: GatewayPort
+    backends: tuple[Backend, ...]
+    terms: Terms
+
+
+class MeshView:
+    """The mesh as all proxies of one kind see it."""
+
+    def __init__(self, mesh: Mesh, kind: Kind) -> None:
+        self.mesh = mesh
+        self.kind = kind
+        self.terms = Terms(kind, mesh.domain, mesh.domain if kind.secured else "", mesh.connection_seconds)
+
+    def services(self) -> Iterator[ServiceView]:
+        """Yield every Service."""
+        fronts = {front.service: front for front in self.mesh.frontends}
+        tables: dict[str, list[PortView]] = defaultdict(list)
+        for table in self.mesh.tables:
+            tables[table.ref.service].append(self._port(table))
+        for name, ports in tables.items():
+            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(ports), self.terms)
+
+    def gateways(self) -> Iterator[GatewayView]:
+        """Yield the ports of Gateways: the gateway alone serves them."""
+        for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
+            routes = [route for host in port.hosts for route in host.routes]
+            yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.terms)
 
     @cached_property
-    def addresses(self) -> Mapping[PortRef, str]:
+    def callers(self) -> Mapping[str, Callers] | None:
+        """Who sees each Service (D21); nothing where every proxy of this kind sees all of them.
+
+        A transparent sidecar that passes on unknown addresses would call a Service that it does not see in plaintext, past
+        the proxies, instead of being refused by them.
+        """
+        passes_on = self.kind.is_redirected and self.mesh.passthrough
+        return callers(self.mesh) if self.mesh.scoped and self.kind.role == SIDECAR and not passes_on else None
+
+    def _port(self, table: RouteTable) -> PortView:
+        ref = table.ref
+        return PortView(
+            table,
+            self._backends(table.routes, ref),
+            self._addresses.get(ref, ""),
+            self._proxied.get(ref, ()),
+            self._pods.get(ref, ()),
+        )
+
+    def _backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[Backend, ...]:
+        refs = dict.fromkeys(own)
+        for route in routes:
+            for target in route.split.targets:
+                refs[target.ref] = None
+            for mirror in route.mirrors:
+                for target in mirror.targets:
+                    refs[target.ref] = None
+        return tuple(map(self._backend, refs))
+
+    def _backend(self, ref: PortRef) -> Backend:
+        protocol = self._protocols.get(ref, Protocol.HTTP)
+        return Backend(ref, self._ready.get(ref, ()), protocol, self._taken.get(ref, protocol))
+
+    @cached_property
+    def _ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        return {entry.ref: entry.ready for entry in self.mesh.endpoints}
+
+    @cached_property
+    def _protocols(self) -> Mapping[PortRef, Protocol]:
+        return {table.ref: table.protocol for table in self.mesh.tables}
+
+    @cached_property
+    def _taken(self) -> Mapping[PortRef, Protocol]:
+        return roots(self.mesh.tables)
+
+    @cached_property
+    def _proxied(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        return authorities.pods(self.mesh) if self.kind.proxy else {}
+
+    @cached_property
+    def _addresses(self) -> Mapping[PortRef, str]:
         """Where the proxy listens for each Service port; not those that it can't bind or that have no address.
 
         A sidecar that is an HTTP proxy listens on none of them: they are the gateway's.
         """
-        if self.node.role == SIDECAR and not self.is_redirected:
+        redirected = self.kind.is_redirected
+        if self.kind.role == SIDECAR and not redirected:
             return {}
         return {
             PortRef(front.service, port): front.address
             for front in self.mesh.frontends
             for port in front.ports
-            if front.address and (self.is_redirected or port not in front.unbindable)
+            if front.address and (redirected or port not in front.unbindable)
         }
 
     @cached_property
-    def pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+    def _pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
         """The endpoints that clients connect to themselves: those of Services without an address, each of them once.
 
         Of two Services with one endpoint the first counts.
         """
-        taken = {(address, ref.port) for ref, address in self.addresses.items()}
+        taken = {(address, ref.port) for ref, address in self._addresses.items()}
         found: dict[PortRef, tuple[Endpoint, ...]] = {}
-        for front in self.mesh.frontends if self.is_redirected else ():
+        for front in self.mesh.frontends if self.kind.is_redirected else ():
             for ref in (PortRef(front.service, port) for port in front.ports if not front.address):
-                new = {(item.address, item.port): item for item in self.ready.get(ref, ()) if not item.resolved}
+                new = {(item.address, item.port): item for item in self._ready.get(ref, ()) if not item.resolved}
                 found[ref] = tuple(item for place, item in new.items() if place not in taken)
                 taken |= new.keys()
         return found
 
-    def has_requests(self, ref: PortRef) -> bool:
-        """Say whether requests are seen one by one on a Service port; else connections are."""
-        return self.protocols.get(ref, Protocol.HTTP).is_http
+
+class View(NamedTuple):
+    """One proxy. `workload` is the pod whose sidecar it is; none for a gateway, and when the pod is gone.
+
+    `credential` is what it proves its identity with; without one it calls every endpoint in plaintext.
+    """
+
+    node: Node
+    mesh: Mesh
+    workload: Workload | None
+    credential: Credential | None
+
+    @property
+    def kind(self) -> Kind:
+        """With which other proxies it has resources in common."""
+        return Kind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
+
+    @property
+    def identity(self) -> str:
+        """The identity of a sidecar's pod; empty for a gateway."""
+        return self.workload.identity if self.workload else ""
+
+    @property
+    def home(self) -> str:
+        """The namespace of the clients, in which short names are looked up."""
+        return home_of(self.node)
+
+
+def mesh_terms(mesh: Mesh) -> MeshTerms:
+    """Return what of a mesh the own resources of every proxy depend on."""
+    has_ipv6 = any(":" in front.address for front in mesh.frontends)
+    return MeshTerms(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6)
 
 
 def sidecar(workload: Workload) -> Node:
@@ -139,6 +280,11 @@ def sidecar(workload: Workload) -> Node:
         proxy_address=workload.address if explicit else "",
         proxy_port=OUTBOUND_PORT if explicit else 0,
     )
+
+
+def home_of(node: Node) -> str:
+    """Return the namespace of a proxy's clients, in which short names are looked up."""
+    return node.workload.partition("/")[0] or DEFAULT_NAMESPACE
 
 
 def pod_of(node_id: str) -> str:
@@ -154,8 +300,11 @@ def place_of(node_id: str) -> tuple[str, str]:
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:
-    """Return the part of the mesh that a proxy needs: for a gateway, all of it.
-
-    `credential` is what it proves its identity with; without one it calls everybody in plaintext.
-    """
-    return View(node, mesh, credential)
+    """Return what a proxy sees of the mesh; a gateway sees all of it."""
+    found = None
+    if node.role == SIDECAR:
+        known = mesh.workloads  # sorted by name
+        index = bisect_left(known, node.workload, key=attrgetter("name"))
+        if index < len(known) and known[index].name == node.workload:
+            found = known[index]
+    return View(node, mesh, found, credential)
