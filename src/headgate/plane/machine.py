@@ -10,7 +10,7 @@ from headgate.objects.ports import Store
 from headgate.plane.census import Census
 from headgate.plane.feed import Feed, changed
 from headgate.plane.loop import Loop
-from headgate.plane.status.writer import refusals
+from headgate.plane.status.blame import refusals
 from headgate.plane.tap.taps import Taps
 from headgate.plane.trust import faults
 from headgate.resources.meta import Object
@@ -35,7 +35,7 @@ class Machine:
         if compiled is None:
             return ()
         unproven = faults(self._faults.get())
-        return (*compiled.report.findings, *refusals(compiled, self.fleet), *unproven)
+        return (*compiled.report.findings, *refusals(compiled, self.fleet.connected()), *unproven)
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return where each Service listens: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""

@@ -2,12 +2,12 @@
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from headgate.envoy.config import CLUSTER, ORDER, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, ENDPOINTS, ORDER, Encoded, ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import NOTHING, Rejected, Session
+from headgate.xds.session import NOTHING, Rejected, Session, Shelf
 
 MOST_SENT = 64  # responses without an answer whose time is remembered
 
@@ -79,6 +79,21 @@ class Proxy:
         held = self.session.shelves[type_url].held.get(name)
         return (encoded.digest if encoded else None) != (held.digest if held else None)
 
+    def lacking(self, most: int) -> frozenset[tuple[TypeUrl, str]] | None:
+        """Return the resources that the proxy lags with (`lags`) or refuses, of those that it asks for; none in sync.
+
+        None stands for more than `most`, and for all while it has no stream or no configuration.
+        """
+        config = self.config.get()
+        if self.session is None or config is None:
+            return None
+        found: set[tuple[TypeUrl, str]] = set()
+        for type_url, shelf in self.session.shelves.items():
+            found.update((type_url, name) for name in _lacking(shelf, type_url, config.get(type_url, NOTHING)))
+            if len(found) > most:
+                return None
+        return frozenset(found)
+
     def refusals(self) -> Iterator[Rejected]:
         """Yield the resources that the proxy refused in the version that is wanted now."""
         config = self.config.get() or {}
@@ -109,6 +124,22 @@ class Proxy:
             for type_url, shelf in self.session.shelves.items()
             for name in shelf.missing(config.get(type_url, NOTHING))
         )
+
+
+def _lacking(shelf: Shelf, type_url: TypeUrl, config: Mapping[str, Encoded]) -> set[str]:
+    """Return the names in which what a proxy holds differs from what it asked for, and those that it refuses.
+
+    It will ask for the endpoints of all clusters, if it has not yet.
+    """
+    if shelf.matching is config:
+        return set()
+    held, rejected = shelf.held, shelf.rejected
+    wanted = config if shelf.wildcard or type_url == ENDPOINTS else shelf.subscribed & config.keys()
+    found = {name for name in wanted if name not in held or held[name].digest != config[name].digest}
+    found |= held.keys() - config.keys()
+    found |= {name for name in rejected if name in config and rejected[name].digest == config[name].digest}
+    shelf.matching = None if found else config
+    return found
 
 
 class Fleet:

@@ -84,10 +84,11 @@ class Shelf:
     # Configurations that were looked through with no result; the same one needs no second look until `touch`.
     finished: Mapping[str, Encoded] | None = None  # nothing is left to send of it
     complete: Mapping[str, Encoded] | None = None  # the proxy holds it
+    matching: Mapping[str, Encoded] | None = None  # the proxy holds it, and nothing else
 
     def touch(self) -> None:
         """Note that something happened to the type, so that its configuration is looked through once more."""
-        self.finished = self.complete = None
+        self.finished = self.complete = self.matching = None
 
     @property
     def waits(self) -> bool:

@@ -23,10 +23,12 @@ from headgate.model.refs import PortRef
 from headgate.model.routing import Certificate, GatewayPort, Mesh
 from headgate.model.secrets import PrivateText
 from headgate.plane.loop import Loop
+from headgate.plane.status.blame import refusals
 from headgate.plane.status.conditions import Present, Said
 from headgate.plane.status.gateway import class_status, gateway_status
+from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.route import route_status
-from headgate.plane.status.writer import StatusWriter, refusals
+from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key
 from headgate.resources.registry import GATEWAY, SERVICE, key_of
 from headgate.settings import Settings
@@ -86,7 +88,7 @@ def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy
 
 
 def present(*proxies: Proxy, time: str = "2026-01-01T00:00:00Z") -> Present:
-    return Present(proxies, time)
+    return Present(Receipts(proxies), time)
 
 
 def conditions(entry: Any) -> dict[str, tuple[str, str]]:
@@ -230,7 +232,7 @@ async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
     refused = (ROUTES, NAME), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
     Client(held).take(refuse=dict.fromkeys(refused, "bad"))
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
-    assert {item.about for item in refusals(compiled, fleet)} == {EDGE, WEB, SERVICE.key("default", "web")}
+    assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}
 
 
 async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() -> None:
@@ -242,4 +244,4 @@ async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() ->
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, tls=(("*.example", wild),))
     mesh = Mesh(domain="cluster.local", gateways=(port,))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))
-    assert [item.about for item in refusals(compiled, fleet)] == [EDGE]
+    assert [item.about for item in refusals(compiled, fleet.connected())] == [EDGE]

@@ -16,7 +16,8 @@ from headgate.model.routing import Mesh
 from headgate.model.workloads import Stage, Workload
 from headgate.plane.status.conditions import Present, Said
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.writer import said_of
+from headgate.plane.status.receipts import Receipts
+from headgate.plane.status.reported import said_of
 from headgate.resources.meta import Key
 from headgate.resources.registry import MESH
 from headgate.xds.fleet import Fleet
@@ -39,7 +40,7 @@ def fleet(**held: str) -> Fleet:
 
 
 def programmed(said: Said, proxies: Fleet, *awaited: str) -> tuple[str, str, str]:
-    status = mesh_status(OBJ, said, Present(proxies.connected(), "now", awaited))
+    status = mesh_status(OBJ, said, Present(Receipts(proxies.connected()), "now", awaited))
     assert status is not None
     (found,) = [item for item in status["conditions"] if item["type"] == "Programmed"]
     return found["status"], found["reason"], found["message"]
@@ -88,7 +89,7 @@ def test_a_pod_that_has_not_been_told_what_to_hold_lags() -> None:
 def test_a_traffic_target_counts_the_proxies_that_ask_who_calls() -> None:
     """R70: enforced at the pods that are called."""
     target = {**OBJ, "kind": "TrafficTarget"}
-    status = mesh_status(target, said(), Present(fleet(a="2", b="1").connected(), "now"))
+    status = mesh_status(target, said(), Present(Receipts(fleet(a="2", b="1").connected()), "now"))
     assert status is not None
     assert status["proxies"] == {"programmed": 1, "total": 2}
     assert status["conditions"][-1]["message"] == "1 of 2 proxies hold it; waiting for sidecar/default/b"
@@ -117,7 +118,7 @@ def test_it_is_not_where_a_pod_has_no_sidecar() -> None:
     selected = Selected(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
     found = said(finding(Reason.NOT_ENFORCED, message), selected=selected)
     assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)
-    status = mesh_status(OBJ, found, Present(fleet(a="2").connected(), "now"))
+    status = mesh_status(OBJ, found, Present(Receipts(fleet(a="2").connected()), "now"))
     assert status is not None
     assert status["pods"] == {"total": 2, "sidecars": 1}
 
@@ -128,7 +129,7 @@ def test_one_that_is_not_valid_programs_nothing_whatever_its_generation() -> Non
 
 
 def test_an_older_generation_is_no_answer() -> None:
-    assert mesh_status(OBJ, Said(generation=1, selected=PODS), Present([], "now")) is None
+    assert mesh_status(OBJ, Said(generation=1, selected=PODS), Present(Receipts([]), "now")) is None
 
 
 def test_who_is_underway_is_read_off_the_stages() -> None:
@@ -139,4 +140,4 @@ def test_who_is_underway_is_read_off_the_stages() -> None:
     ]
     mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))
-    assert said_of(compiled, ())[KEY].underway == ("default/b",)
+    assert said_of(compiled)[KEY].underway == ("default/b",)

@@ -14,8 +14,9 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential
 from headgate.model.refs import PortRef
 from headgate.model.secrets import PrivateText
-from headgate.plane.status.conditions import few, programmed, progress_at
-from headgate.plane.status.writer import refusals
+from headgate.plane.status.blame import refusals
+from headgate.plane.status.conditions import few, programmed
+from headgate.plane.status.receipts import Receipts
 from headgate.resources.registry import POD
 from headgate.xds.fleet import Fleet
 
@@ -50,7 +51,7 @@ def connected(*found: object, **settings: str) -> Fleet:
 
 
 def told(fleet: Fleet, *places: Place) -> tuple[bool, str]:
-    found = programmed(progress_at(places, fleet.connected()), accepted=True)
+    found = programmed(Receipts(fleet.connected()).progress(places), accepted=True)
     return found.status, found.message
 
 
@@ -141,7 +142,7 @@ def test_a_refusal_of_several_proxies_is_told_once() -> None:
     found = list(objects())
     fleet = connected(*found)
     refuse(fleet, ROUTES, "outbound/default/web/8080", SERVER, CLIENT)
-    (finding,) = refusals(compiled(*found), fleet)
+    (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
     assert told(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"
 
@@ -154,6 +155,6 @@ def test_what_is_a_sidecars_own_is_blamed_on_its_pod(type_url: TypeUrl, name: st
     found = list(objects())
     fleet = connected(*found)
     refuse(fleet, type_url, name, SERVER)
-    (finding,) = refusals(compiled(*found), fleet)
+    (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.about == POD.key("default", "server")
     assert finding.message == f"the proxy {SERVER} refused {name}: bad"

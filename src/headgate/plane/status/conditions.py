@@ -6,11 +6,8 @@ from typing import Any, NamedTuple
 
 from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Selected, Share, Verdict
-from headgate.envoy import names
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, TypeUrl
-from headgate.envoy.view import SIDECAR
+from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
-from headgate.xds.fleet import Proxy
 
 _FINE = {
     Condition.ACCEPTED: ("Accepted", "the split is valid and decides for its root"),
@@ -25,7 +22,6 @@ _NO_SUCH_BACKEND = {
     Reason.REF_NOT_PERMITTED,
 }
 _NAMED = 5  # proxies that a message names
-Resource = tuple[TypeUrl, str]
 
 
 class Said(Value, frozen=True, kw_only=True):
@@ -46,24 +42,11 @@ class Said(Value, frozen=True, kw_only=True):
 
 
 class Present(NamedTuple):
-    """What is now: the proxies that serve, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
+    """What is now: what the proxies hold, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
 
-    proxies: Sequence[Proxy]
+    receipts: Receipts
     time: str
     awaited: Sequence[str] = ()
-
-
-class Progress(Value, frozen=True, kw_only=True):
-    """How far the proxies are with an object: names of those that hold it, lag, or refused it (with Envoy's words)."""
-
-    holding: tuple[str, ...] = ()
-    lagging: tuple[str, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def total(self) -> int:
-        """How many proxies there are."""
-        return len(self.holding) + len(self.lagging) + len(self.refused)
 
 
 def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, ...]:
@@ -99,7 +82,7 @@ def programmed(progress: Progress, *, accepted: bool, held: str = "") -> Verdict
     def verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
         return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
 
-    held = held or f"{len(progress.holding)} of {progress.total} proxies hold it"
+    held = held or f"{progress.holding} of {progress.total} proxies hold it"
     if not accepted:
         return verdict("Invalid", "there is nothing to program; see the other conditions")
     if progress.refused:
@@ -159,78 +142,6 @@ def _percent(part: Fraction) -> str:
     return f"{round(10_000 * part) / 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def progress_of(outcomes: Sequence[Outcome], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far each connected proxy is with the routes, clusters and endpoints of a split."""
-    return progress_at([outcome.ref for outcome in outcomes], proxies)
-
-
-def progress_at(places: Sequence[names.Place], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far the proxies are with everything that serves some ports of Services and Gateways.
-
-    It is about those that are to hold some of it, or hold what is to go; not about those whose view leaves it out.
-    """
-    at_services = any(not isinstance(place, names.GatewayRef) for place in places)
-    concerned = [proxy for proxy in proxies if at_services or not proxy.id.startswith(f"{SIDECAR}/")]
-    found = {proxy.id: (proxy, _resources(places, proxy)) for proxy in concerned}
-    return progress_with({name: (proxy, of) for name, (proxy, of) in found.items() if of or proxy.config.get() is None})
-
-
-def progress_with(wanted: Mapping[str, tuple[Proxy | None, Sequence[Resource]]]) -> Progress:
-    """Say how far proxies, by their ids, are with some resources of each; one that is away lags."""
-    holding, lagging, refused = [], [], []
-    for name, (proxy, resources) in wanted.items():
-        if proxy is None or proxy.config.get() is None:  # it has not been told yet what it is to hold
-            lagging.append(name)
-        elif words := next((item.message for item in proxy.refusals() if (item.type_url, item.name) in resources), ""):
-            refused.append((name, words))
-        elif any(proxy.lags(*pair) for pair in resources):
-            lagging.append(name)
-        else:
-            holding.append(name)
-    return Progress(holding=tuple(holding), lagging=tuple(lagging), refused=tuple(refused))
-
-
-def _resources(places: Sequence[names.Place], proxy: Proxy) -> list[Resource]:
-    """Return what some ports are to a proxy: where their traffic comes in, and the clusters that it may go to."""
-    config, shelves = proxy.config.get() or {}, proxy.session.shelves if proxy.session else {}
-    first = [
-        (type_url, name)
-        for place in places
-        for type_url, name in _entrances(place, proxy)
-        if name in config.get(type_url, {}) or (type_url in shelves and name in shelves[type_url].held)
-    ]
-    found = [config.get(type_url, {}).get(name) for type_url, name in first]
-    used = sorted({cluster for item in found if item for cluster in item.needs})
-    return [*first, *((type_url, cluster) for cluster in used for type_url in (CLUSTER, ENDPOINTS))]
-
-
-def _entrances(place: names.Place, proxy: Proxy) -> list[Resource]:
-    """Return the routes of a port. A Gateway's listener belongs to its port, a Service's to the Service.
-
-    Where nothing leads to the routes, a Service's listeners have all, one for each pod if it has no address: so it is for
-    connections that are redirected.
-    """
-    name = names.place(place)
-    if isinstance(place, names.GatewayRef):
-        return [*((ROUTES, item) for item in _routes_at(name, proxy)), (LISTENER, name)]
-    listeners = (proxy.config.get() or {}).get(LISTENER, {})
-    listener = listeners.get(name)
-    for_requests = listener is not None and not listener.needs
-    asked_for = proxy.session is not None and proxy.session.shelves[ROUTES].asks_for(name)
-    if names.PROXY in listeners or for_requests or asked_for:
-        return [(ROUTES, name)]
-    return [(LISTENER, name)] if listener else [(LISTENER, one) for one in listeners if names.parse(one) == place]
-
-
-def _routes_at(name: str, proxy: Proxy) -> list[str]:
-    """Return the routes of a port of a Gateway: one resource, or one for each TLS listener."""
-    wanted = (proxy.config.get() or {}).get(ROUTES, {})
-    if name in wanted:
-        return [name]
-    held = proxy.session.shelves[ROUTES].held if proxy.session else {}
-    return [name, *(item for item in dict.fromkeys((*wanted, *held)) if names.is_listener_of(name, item))]
-
-
 def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:
     """Return verdicts as `conditions`; one keeps its time from `before` while its status is the same."""
     rows = before if isinstance(before, Sequence) else ()
@@ -260,13 +171,13 @@ def status_of(obj: Object) -> Mapping[str, Any]:
 
 def split_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]:
     """Return the whole status of a TrafficSplit."""
-    progress = progress_of(said.outcomes, present.proxies)
+    progress = present.receipts.progress([outcome.ref for outcome in said.outcomes])
     generation = said.generation or obj["metadata"].get("generation", 0)
     judged = verdicts(said.findings, progress)
     before = status_of(obj).get("conditions")
     return {
         "observedGeneration": generation,
         "conditions": timed(judged, before, generation=generation, now=present.time),
-        "proxies": {"programmed": len(progress.holding), "total": progress.total},
+        "proxies": {"programmed": progress.holding, "total": progress.total},
         "ports": shares(said.outcomes),
     }

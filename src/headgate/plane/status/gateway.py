@@ -9,7 +9,7 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import ListenerOutcome, Verdict
 from headgate.envoy.names import GatewayRef
-from headgate.plane.status.conditions import Present, Said, programmed, progress_at, status_of, timed
+from headgate.plane.status.conditions import Present, Said, programmed, status_of, timed
 from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 
@@ -66,7 +66,7 @@ def _with_progress(verdicts: Sequence[Verdict], refs: Sequence[GatewayRef], pres
     """Add how far the proxies are, unless the compiler knows that there is nothing to be held."""
     if any(verdict.type == _PROGRAMMED for verdict in verdicts):
         return list(verdicts)
-    return [*verdicts, programmed(progress_at(refs, present.proxies), accepted=bool(refs))]
+    return [*verdicts, programmed(present.receipts.progress(refs), accepted=bool(refs))]
 
 
 def _of_listener(status: Mapping[str, Any], name: str) -> object:

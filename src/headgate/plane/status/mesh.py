@@ -12,20 +12,10 @@ from headgate.compiler.unenforced import listed
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
-from headgate.plane.status.conditions import (
-    Present,
-    Progress,
-    Resource,
-    Said,
-    few,
-    programmed,
-    progress_with,
-    status_of,
-    timed,
-)
+from headgate.plane.status.conditions import Present, Said, few, programmed, status_of, timed
+from headgate.plane.status.receipts import Answer, Progress, Receipts, Resource, Standing, own
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
-from headgate.xds.fleet import Proxy
 
 _FINE = {
     Condition.ACCEPTED: ("Accepted", "the object is valid"),
@@ -41,15 +31,15 @@ def mesh_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] 
         return None
     workloads = said.selected.workloads if said.selected else ()
     others = said.selected.without_sidecar if said.selected else ()
-    progress = _progress(workloads, present.proxies)
-    done = [name for name in progress.holding if _workload(name) not in {*said.underway, *said.unnamed}]
-    held = f"strict on {len(done)} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
+    progress, holding = _progress(workloads, present.receipts)
+    done = len(holding.difference(said.underway, said.unnamed))
+    held = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
     verdicts = [*_from_findings(said), _programmed(said, progress, present.awaited, held=held)]
     return {
         "observedGeneration": generation,
         "conditions": timed(verdicts, status_of(obj).get("conditions"), generation=generation, now=present.time),
         "pods": {"total": len(workloads) + len(others), "sidecars": len(workloads)},
-        "proxies": {"programmed": len(done), "total": progress.total},
+        "proxies": {"programmed": done, "total": progress.total},
     }
 
 
@@ -72,23 +62,40 @@ def _from_findings(said: Said) -> Iterator[Verdict]:
         yield Verdict(type=condition.value, status=not broken, reason=word, message=text or message)
 
 
-def _progress(workloads: Sequence[str], proxies: Sequence[Proxy]) -> Progress:
-    """Say how far the pods' own proxies are with what others may send to them; one that is away lags."""
-    connected = {proxy.id: proxy for proxy in proxies}
-    found = {name: connected.get(name) for name in (f"{SIDECAR}/{workload}" for workload in workloads)}
-    return progress_with({name: (proxy, _deciding(proxy) if proxy else []) for name, proxy in found.items()})
+def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, frozenset[str]]:
+    """Say how far the pods' own proxies are with what others may send to them, and which pods' proxies hold it.
+
+    One that is away lags.
+    """
+    lagging, refused, holding = [], [], []
+    for name in workloads:
+        node_id = f"{SIDECAR}/{name}"
+        standing = receipts.unsynced.get(node_id)
+        answer = standing.answer(_deciding(standing)) if standing else Answer(holds=node_id in receipts)
+        if answer.words:
+            refused.append((node_id, answer.words))
+        elif answer.holds:
+            holding.append(name)
+        else:
+            lagging.append(node_id)
+    progress = Progress(holding=len(holding), lagging=tuple(lagging), refused=tuple(refused))
+    return progress, frozenset(holding)
 
 
-def _workload(node_id: str) -> str:
-    return node_id.partition("/")[2]
+def _deciding(standing: Standing) -> frozenset[Resource]:
+    """Return what decides who is let in, and the proxy's certificate, of what it may lag with."""
+    if standing.lacking is not None:
+        return frozenset(filter(decides, standing.lacking))
+    config, session = standing.proxy.config.get() or {}, standing.proxy.session
+    inbound = ((kind, name) for kind in _INBOUND for name in own(config, kind))
+    secrets = ((SECRET, name) for name in (IDENTITY, ROOTS) if session and session.shelves[SECRET].asks_for(name))
+    return frozenset((*filter(decides, inbound), *secrets))
 
 
-def _deciding(proxy: Proxy) -> list[Resource]:
-    """Return what decides who is let in, and the proxy's certificate, if it asks for one."""
-    config, session = proxy.config.get() or {}, proxy.session
-    inbound = [(kind, name) for kind in _INBOUND for name in config.get(kind, {}) if name.startswith(INBOUND)]
-    secrets = [(SECRET, name) for name in (IDENTITY, ROOTS) if session and session.shelves[SECRET].asks_for(name)]
-    return [*inbound, *secrets]
+def decides(resource: Resource) -> bool:
+    """Say whether a resource decides who is let in by the proxy's own pod, or is its certificate."""
+    kind, name = resource
+    return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
 def _programmed(said: Said, progress: Progress, awaited: Sequence[str], *, held: str) -> Verdict:

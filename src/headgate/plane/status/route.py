@@ -7,10 +7,10 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ParentStatus, Verdict
 from headgate.envoy.names import GatewayRef, Place
-from headgate.plane.status.conditions import Present, Said, programmed, progress_at, status_of, timed
+from headgate.plane.status.conditions import Present, Said, programmed, status_of, timed
+from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object
-from headgate.xds.fleet import Proxy
 
 _OPTIONAL = ("namespace", "sectionName", "port")
 
@@ -44,7 +44,7 @@ def _entry(
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
-    verdicts = [*parent.verdicts, _programmed(parent, present.proxies), *_dropping(findings)]
+    verdicts = [*parent.verdicts, _programmed(parent, present.receipts), *_dropping(findings)]
     generation = obj["metadata"].get("generation", 0)
     return {
         "parentRef": reference,
@@ -72,8 +72,8 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _programmed(parent: ParentStatus, proxies: Sequence[Proxy]) -> Verdict:
+def _programmed(parent: ParentStatus, receipts: Receipts) -> Verdict:
     gateway = f"{parent.parent.namespace}/{parent.parent.name}"
     places: list[Place] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
     accepted = all(verdict.status for verdict in parent.verdicts if verdict.type == "Accepted")
-    return programmed(progress_at(places, proxies), accepted=accepted and bool(places))
+    return programmed(receipts.progress(places), accepted=accepted and bool(places))

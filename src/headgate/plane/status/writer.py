@@ -1,44 +1,44 @@
 """Writes what the compiler and the proxies say onto the users' objects: conditions, shares, Events.
 
-Off the path of publishing: it looks at the latest state when something changed, a moment later, and writes what differs.
+Off the path of publishing: it looks at the latest state when something changed, a moment later, judges the objects that this
+touched (`agenda`), and writes what differs. It works in slices and rests in between, so that it never holds up the streams.
 """
 
 import asyncio
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
-from headgate.envoy import names
-from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
+from headgate.compiler.report import Compiled, Finding
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest
-from headgate.model.refs import PortRef
-from headgate.model.routing import Mesh
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.plane.loop import Loop
+from headgate.plane.status.agenda import Agenda, Look
 from headgate.plane.status.announcements import Announcements
-from headgate.plane.status.conditions import Present, Said, few, split_status, summary
+from headgate.plane.status.blame import refusals
+from headgate.plane.status.conditions import Present, Said, split_status, summary
 from headgate.plane.status.gateway import class_status, gateway_status
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.mirror_limits import dropped_copies
+from headgate.plane.status.pace import Pace
+from headgate.plane.status.receipts import Groups, Receipts
+from headgate.plane.status.reported import Reported
 from headgate.plane.status.route import route_status
 from headgate.plane.status.service import service_status
 from headgate.plane.trust import faults
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, POD, SERVICE, SPLIT
+from headgate.resources.registry import ACCESS, GATEWAY, MESH, SERVICE, SPLIT, key_of
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import IN_USE, Rejected
 
-SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
+AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
 COMPONENT = "headgate"
-PROXY = "Proxy"  # the kind of what a gateway has for itself
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _Judge] = {
     (SPLIT, "TrafficSplit"): split_status,
@@ -57,72 +57,12 @@ _OF_FAULTS: Mapping[tuple[str, str], _Judge] = {(SERVICE.group, SERVICE.kind): s
 log = logging.getLogger(__name__)
 
 
-def refusals(compiled: Compiled, fleet: Fleet) -> tuple[Finding, ...]:
-    """Return the proxies' refusals as findings on the objects to blame."""
-    origin = origins(compiled)
-    refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
-    for proxy in fleet.connected():
-        for rejected in proxy.refusals():
-            about = origin(proxy.id, rejected.type_url, rejected.name)
-            refusing[about, rejected].append(proxy.id)
-    return tuple(
-        Finding(about=about, reason=Reason.ENVOY_REJECTED, field="", message=_refused(proxies, rejected))
-        for (about, rejected), proxies in refusing.items()
-    )
-
-
-Origin = Callable[[str, TypeUrl, str], Key]
-"""Returns the object that a proxy's (node id) resource comes from, by its type and name."""
-
-
-def origins(compiled: Compiled) -> Origin:
-    """Return the function that finds the object behind a resource, the one to blame when a proxy refuses it.
-
-    That is the split or the route whose own the resource is, the Gateway for what is between and for its certificates, the
-    pod for what is its sidecar's alone, else the Service. What each gateway has for itself comes from no object: its key is
-    of the kind Proxy.
-    """
-    owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
-    showing = {
-        names.secret(shown.secret): Key(GATEWAY, "Gateway", *port.gateway.split("/"))
-        for port in compiled.mesh.gateways
-        for _, shown in port.tls
-    }
-    return lambda node_id, type_url, name: showing.get(name) or _origin(node_id, type_url, name, owners)
-
-
-def _refused(proxies: Sequence[str], rejected: Rejected) -> str:
-    who = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
-    return f"{who} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
-
-
-def _advice(rejected: Rejected) -> str:
-    if IN_USE not in rejected.message:
-        return ""
-    other = "" if rejected.name.startswith(names.INBOUND) else " or give the Service another port"
-    return f"; free the address{other}: it is tried again every few seconds"
-
-
-def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef, Key]) -> Key:
-    route, gateway = names.parse_rule(name), names.parse_gateway(name)
-    if route:
-        return route
-    if gateway:
-        return Key(GATEWAY, "Gateway", *gateway.gateway.split("/"))
-    ref = names.parse(name)
-    if ref is None:
-        kind, _, pod = node_id.partition("/")
-        return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
-    if type_url not in {LISTENER, SCOPES} and ref in owners:
-        return owners[ref]
-    return SERVICE.key(*ref.service.split("/"))
-
-
 class StatusWriter:
-    """Keeps `status` and Events of the users' objects true."""
+    """Keeps `status` and Events of the users' objects true. `judged` counts how often each object's was computed."""
 
     def __init__(self, store: Store, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
         """`dropped` are copies that are dropped now, by the name of the mirror's cluster."""
+        self.judged: Counter[Key] = Counter()
         self._dropped = dropped
         self._store = store
         self._loop = loop
@@ -134,14 +74,20 @@ class StatusWriter:
         self._announcements = Announcements(store, self._events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
+        self._wake = asyncio.Event()
+        self._agenda = Agenda(STATUSES, _OF_FAULTS)
+        self._groups = Groups()
+        self._look: Look | None = None
+        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
+        self._again: dict[Key, None] = {}
+        self._pace = Pace()
 
     async def run(self) -> None:
-        """Write for ever. A write that fails is repeated with the next look, a second later at most."""
-        wake = asyncio.Event()
+        """Write for ever. A write that fails is repeated a second later."""
 
         async def follow(cell: Latest[Any]) -> None:
             async for _ in cell.changes():
-                wake.set()
+                self._wake.set()
 
         async with asyncio.TaskGroup() as group:
             group.create_task(follow(self._compiled), name="status follows builds")
@@ -149,44 +95,100 @@ class StatusWriter:
             group.create_task(follow(self._faults), name="status follows certificates")
             group.create_task(follow(self._dropped), name="status follows mirrors")
             while True:
-                await wake.wait()
-                await asyncio.sleep(SETTLE_SECONDS)
-                wake.clear()
-                if not await self._look():
-                    await asyncio.sleep(1)
-                    wake.set()
+                if self._agenda.is_empty:
+                    await self._wake.wait()
+                await asyncio.sleep(self._pace.pause())
+                self._pace.begin()
+                if self._wake.is_set():
+                    self._wake.clear()
+                    await self._take_look()
+                await self._work()
+                self._pace.end()
 
-    async def _look(self) -> bool:
+    async def _take_look(self) -> None:
+        """Note what changed since the last look."""
         compiled = self._compiled.get()
         if compiled is None:
-            return True
-        present = Present(self._fleet.serving(), times.timestamp(time.time()), self._staging.waiting())
-        told = (
-            *refusals(compiled, self._fleet),
+            return
+        before = self._look
+        is_built = before is None or before.reported.compiled is not compiled
+        reported = Reported(compiled) if before is None or is_built else before.reported
+        receipts = Receipts(self._fleet.serving(), self._groups)
+        awaited = self._staging.waiting() if reported.is_underway else ()
+        unnamed = frozenset(self._unnamed(compiled))
+        look = self._look = Look(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
+        self._agenda.take(look)
+        if is_built:
+            for key in self._announcements.keys() - compiled.report.seen.keys():
+                self._forget(key)
+            self._agenda.touch([key async for key in self._overwritten()])
+        if self._agenda.is_round_due:
+            if (left := self._pace.until_round()) <= 0:
+                self._agenda.begin_round()
+                self._pace.begin_round()
+            else:
+                asyncio.get_running_loop().call_later(left, self._wake.set)
+
+    def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
+        """Return what there is to say beside the build's report, by object."""
+        refusing = [standing.proxy for standing in receipts.unsynced.values() if standing.refused]
+        found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
+        for finding in (
+            *refusals(compiled, refusing),
             *faults(self._faults.get()),
             *dropped_copies(compiled.mesh, self._dropped.get()),
-        )
-        said = said_of(compiled, told, frozenset(self._unnamed(compiled.mesh)))
-        kinds = (
-            STATUSES.keys() if self._announcements.keys() else STATUSES.keys() | _OF_FAULTS.keys()
-        )  # of an earlier run
-        written = [key for key in compiled.report.seen if (key.group, key.kind) in kinds]
-        for key in self._announcements.keys() - compiled.report.seen.keys():
-            self._announcements.forget(key)
-            self._shares.pop(key, None)
-            self._withheld.discard(key)
-        done = True
-        for key in dict.fromkeys((*written, *said, *self._announcements.keys())):
-            known = said.get(key) or Said(generation=compiled.report.seen.get(key, 0))
-            done &= await self._tell(key, known, present)
-        return done
+        ):
+            found[finding.about] += (finding,)
+        return found
 
-    def _unnamed(self, mesh: Mesh) -> Iterator[str]:
+    def _unnamed(self, compiled: Compiled) -> Iterator[str]:
         """Yield the workloads whose certificate does not carry all names yet that it is to carry (R75)."""
-        for item in mesh.workloads:
+        for item in compiled.mesh.workloads:
             credential = self._loop.proven(f"{SIDECAR}/{item.name}") if item.subjects else None
             if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
                 yield item.name
+
+    async def _overwritten(self) -> AsyncIterator[Key]:
+        """Yield objects that are not as they were judged: made again with the same content, or with another's status."""
+        for group, kind in STATUSES:
+            for obj in (await self._store.list(group, kind)).items:
+                key = key_of(obj)
+                if key in self._found and self._found[key] != _found(obj):
+                    yield key
+
+    def _forget(self, key: Key) -> None:
+        """Drop what is known of an object that is gone."""
+        self._announcements.forget(key)
+        self._shares.pop(key, None)
+        self._withheld.discard(key)
+        self._found.pop(key, None)
+        del self.judged[key]
+
+    async def _work(self) -> None:
+        """Judge what is on the agenda, for the time of a slice."""
+        look = self._look
+        if look is None:
+            return
+        present = Present(look.receipts, times.timestamp(time.time()), look.awaited)
+        while not self._pace.is_slice_over and (found := self._agenda.next()):
+            key, in_round = found
+            began = time.monotonic()
+            if not await self._tell(key, look.said(key), present):
+                self._try_again(key)
+            waits = any(map(_is_waiting, _conditions(self._found.get(key, (0, {}))[1])))
+            self._agenda.judged(key, waits=waits, in_round=in_round)
+            if in_round:
+                self._pace.spend_on_round(time.monotonic() - began)
+
+    def _try_again(self, key: Key) -> None:
+        if not self._again:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._touch_again)
+        self._again[key] = None
+
+    def _touch_again(self) -> None:
+        self._agenda.touch(self._again)
+        self._again = {}
+        self._wake.set()
 
     async def _tell(self, key: Key, said: Said, present: Present) -> bool:
         try:
@@ -196,6 +198,7 @@ class StatusWriter:
             findings = [finding for finding in said.findings if finding not in held]
             await self._announcements.announce(key, obj, findings, fresh=fresh)
         except NotFound:
+            self._found.pop(key, None)
             return True
         except Conflict:
             return False
@@ -206,14 +209,16 @@ class StatusWriter:
 
     async def _write(self, key: Key, obj: Object, said: Said, present: Present, *, announce: bool) -> bool:
         """Write an object's status where it differs, and an Event about its shares; return whether it differs."""
+        self.judged[key] += 1
         kind = (key.group, key.kind)
         judge = STATUSES.get(kind) or _OF_FAULTS.get(kind)
         status = judge(obj, said, present) if judge else None
+        self._found[key] = _found(obj)
         if status is None:
             return True
         fresh = status != obj.get("status")
         if fresh:
-            await self._store.update({**obj, "status": status}, subresource="status")
+            self._found[key] = _found(await self._store.update({**obj, "status": status}, subresource="status"))
         if not announce:
             self._withheld.add(key)
         elif said.outcomes and _is_programmed(status):
@@ -230,40 +235,20 @@ class StatusWriter:
             await self._events.record(obj, type="Normal", reason=reason, message=f"every proxy holds {text}")
 
 
-def said_of(
-    compiled: Compiled, refused: tuple[Finding, ...], unnamed: frozenset[str] = frozenset()
-) -> Mapping[Key, Said]:
-    """Return all that there is to tell, by object; what has nothing but a generation is left out.
-
-    `unnamed` are all workloads whose certificate lacks names.
-    """
-    report = compiled.report
-    findings: dict[Key, list[Finding]] = defaultdict(list)
-    for finding in (*report.findings, *refused):
-        findings[finding.about].append(finding)
-    outcomes: dict[Key, list[Outcome]] = defaultdict(list)
-    for outcome in report.outcomes:
-        outcomes[outcome.about].append(outcome)
-    parents: dict[Key, list[ParentStatus]] = defaultdict(list)
-    for parent in report.parents:
-        parents[parent.about].append(parent)
-    gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
-    selected = {item.about: item for item in report.selected}
-    underway = {item.name for item in compiled.mesh.workloads if item.stage is not item.target}
-    return {
-        key: Said(
-            generation=report.seen.get(key, 0),
-            findings=tuple(findings.get(key, ())),
-            outcomes=tuple(outcomes.get(key, ())),
-            parents=tuple(parents.get(key, ())),
-            gateway=gateways.get(key),
-            selected=(found := selected.get(key)),
-            underway=tuple(name for name in (found.workloads if found else ()) if name in underway),
-            unnamed=tuple(name for name in (found.workloads if found else ()) if name in unnamed),
-        )
-        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected))
-    }
-
-
 def _is_programmed(status: Mapping[str, Any]) -> bool:
     return any(item["type"] == "Programmed" and item["status"] == "True" for item in status.get("conditions", ()))
+
+
+def _found(obj: Object) -> tuple[int, Any]:
+    return obj["metadata"].get("generation", 0), obj.get("status")
+
+
+def _conditions(status: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield all conditions of a status: those of its parents and listeners too."""
+    for part in (status or {}, *((status or {}).get("parents") or ()), *((status or {}).get("listeners") or ())):
+        yield from part.get("conditions") or ()
+
+
+def _is_waiting(condition: Mapping[str, Any]) -> bool:
+    """Say whether a condition is about proxies that may still come to hold an object."""
+    return condition.get("type") == "Programmed" and condition.get("reason") in {"Pending", Reason.ENVOY_REJECTED.value}

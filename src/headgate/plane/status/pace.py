@@ -1,0 +1,51 @@
+"""How much of the time work that can wait may take: it works in slices, and rests for longer than it worked."""
+
+import time
+from collections.abc import Callable
+
+SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
+SLICE_SECONDS = 0.02  # of work; then the streams have their turn
+REST = 3  # times as long as the work took
+ROUND_REST = 9  # the same after a round
+
+
+class Pace:
+    """Measures work, and says how long to rest. Times are seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._rested = self._began  # when the rest after the last slice is over
+        self._next_round = self._began
+        self._round = 0.0
+
+    def pause(self) -> float:
+        """Return how long to wait before the next slice."""
+        return max(SETTLE_SECONDS, self._rested - self._clock())
+
+    def begin(self) -> None:
+        """Begin a slice."""
+        self._began = self._clock()
+
+    @property
+    def is_slice_over(self) -> bool:
+        """Say whether the slice has taken its time."""
+        return self._clock() - self._began >= SLICE_SECONDS
+
+    def end(self) -> None:
+        """End a slice."""
+        now = self._clock()
+        self._rested = now + REST * (now - self._began)
+
+    def spend_on_round(self, seconds: float) -> None:
+        """Note work for a round: the next one waits for it."""
+        self._round += seconds
+        self._next_round = self._clock() + ROUND_REST * self._round
+
+    def begin_round(self) -> None:
+        """Begin a round."""
+        self._round = 0.0
+
+    def until_round(self) -> float:
+        """Return how long to wait until a round may begin; 0 or less when it may now."""
+        return self._next_round - self._clock()

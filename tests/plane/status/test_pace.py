@@ -1,0 +1,49 @@
+"""How much of the time the status may take, by a clock that only the test advances."""
+
+from headgate.plane.status.pace import REST, ROUND_REST, SETTLE_SECONDS, SLICE_SECONDS, Pace
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_it_rests_longer_than_it_worked_and_a_change_after_that_only_settles() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.pause() == SETTLE_SECONDS
+    pace.begin()
+    clock.now += 2.0
+    pace.end()
+    assert pace.pause() == REST * 2.0
+    clock.now += REST * 2.0
+    assert pace.pause() == SETTLE_SECONDS
+
+
+def test_a_slice_ends() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.begin()
+    assert not pace.is_slice_over
+    clock.now += 2 * SLICE_SECONDS
+    assert pace.is_slice_over
+
+
+def test_a_round_waits_by_what_all_slices_of_the_last_one_took() -> None:
+    """Proxies that connect one after the other cost a share of the time, however many objects there are."""
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.until_round() <= 0
+    pace.begin_round()
+    for _ in range(2):
+        clock.now += 1.0
+        pace.spend_on_round(0.5)
+    assert pace.until_round() == ROUND_REST * 1.0
+    clock.now += ROUND_REST * 1.0
+    assert pace.until_round() <= 0
+    pace.begin_round()
+    pace.spend_on_round(0.25)
+    assert pace.until_round() == ROUND_REST * 0.25
