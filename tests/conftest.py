@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from headgate.standalone.runtime_directory import remove_unused
 
 pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or served
+
+SLOW = ("chaos", "differential", "netns", "e2e", "docs", "properties")
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
@@ -19,6 +22,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # who runs the tests in t
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew; read the diff")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers `-n auto` starts: most of the slow tests wait, for a proxy, a process or a clock."""
+    return 2 * (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run slow directories first: a slow file that begins last keeps one worker busy and lets the others wait."""
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path: Path) -> int:
+    directory = path.relative_to(Path(__file__).parent).parts[0]
+    return SLOW.index(directory) if directory in SLOW else len(SLOW)
 
 
 def pytest_sessionfinish() -> None:

@@ -8,7 +8,9 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -122,37 +124,44 @@ def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: Recorded, va
     assert "\x1b" not in api.ok("top", "pods")  # a pipe
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """An empty directory for sockets: their paths have 107 bytes, and `tmp_path` may be longer than that."""
+    with tempfile.TemporaryDirectory(prefix="headgate-", dir="/tmp") as found:
+        yield Path(found)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
-    api: Recorded, tmp_path: Path, number: signal.Signals, code: int
+    api: Recorded, short_path: Path, number: signal.Signals, code: int
 ):
     api.answers[f"{BASE}/namespaces/default/pods"] = PODS
     with subprocess.Popen(
         [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
         stdout=subprocess.PIPE,
-        env={**api.environment(), "TMPDIR": str(tmp_path)},
+        env={**api.environment(), "TMPDIR": str(short_path)},
     ) as process:
         assert process.stdout
         assert process.stdout.readline() == b"NAME   SUCCESS      RPS   LATENCY_P99\n"
-        (directory,) = tmp_path.glob("kubectl-traffic-*")
+        (directory,) = short_path.glob("kubectl-traffic-*")
         assert (directory / "api").stat().st_mode & 0o077 == 0  # nobody else may use the user's rights
         assert directory.stat().st_mode & 0o077 == 0
         process.send_signal(number)
         process.communicate()
     assert process.returncode == code
-    assert list(tmp_path.glob("kubectl-traffic-*")) == []
+    assert list(short_path.glob("kubectl-traffic-*")) == []
 
 
-def test_nothing_can_be_changed_through_the_socket(api: Recorded, tmp_path: Path):
+def test_nothing_can_be_changed_through_the_socket(api: Recorded, short_path: Path):
     api.answers[f"{BASE}/namespaces/default/pods"] = PODS
     with subprocess.Popen(
         [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
         stdout=subprocess.PIPE,
-        env={**api.environment(), "TMPDIR": str(tmp_path)},
+        env={**api.environment(), "TMPDIR": str(short_path)},
     ) as process:
         assert process.stdout
         process.stdout.readline()
-        (socket,) = tmp_path.glob("kubectl-traffic-*/api")
+        (socket,) = short_path.glob("kubectl-traffic-*/api")
         code = (
             "import http.client as h, socket, sys\n"
             "c = h.HTTPConnection('localhost'); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])\n"

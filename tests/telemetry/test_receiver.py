@@ -66,7 +66,15 @@ async def test_a_proxy_reports_with_its_own_token(receiver, send):
     assert (flow.source.pod, flow.destination.pod, counts.success) == ("default/client", "default/web-0", 4)
 
 
-@pytest.mark.parametrize("token", ["", "abc", TOKENS.issue(OTHER), LocalTokens(bytes(32)).issue(NODE)])
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param("", id="none"),
+        pytest.param("abc", id="malformed"),
+        pytest.param(TOKENS.issue(OTHER), id="of another proxy"),
+        pytest.param(LocalTokens(bytes(32)).issue(NODE), id="signed with another key"),
+    ],
+)
 async def test_nobody_reports_in_the_name_of_another(receiver, send, token):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await send(message(counter("mesh.connections", 4, **PLACE)), token)
