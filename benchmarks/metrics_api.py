@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 
-from headgate.api.metrics.groups import FACES
+from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question, window
 from headgate.objects.ports import Listing
@@ -146,7 +146,7 @@ def _request(asked):
 
 async def _ask(api, asked):
     request = _request(asked)
-    return await api.answer(request, question(FACES[0], request.url.path.split("/")))
+    return await api.answer(request, question(METRICS_GROUPS[0], request.url.path.split("/")))
 
 
 async def _timed(work):

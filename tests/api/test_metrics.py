@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.embedded_api import TOKEN, Client
 
-from headgate.api.metrics.discovery import api_services
+from headgate.api.aggregated import api_services
 from headgate.api.metrics.groups import duration, quantity
 from headgate.api.metrics.query import window
 from headgate.quantity import parse_quantity
@@ -90,9 +90,9 @@ async def test_one_pod_is_told_of_as_the_seed_writes_it(client: Client) -> None:
 
 
 async def test_each_group_speaks_as_its_specification(client: Client) -> None:
-    """D20: one store, three faces; they differ in words, never in numbers."""
+    """D20: one store, three groups; they differ in words, never in numbers."""
     path = "namespaces/default/pods/web-5d-c4c4c"
-    seed, mesh, released = [await get(client, f"{face}/{path}") for face in (SEED, MESH, RELEASED)]
+    seed, mesh, released = [await get(client, f"{group}/{path}") for group in (SEED, MESH, RELEASED)]
     assert mesh == json.loads(json.dumps(seed).replace("traffic.metrics.k8s.io", "mesh.metrics.k8s.io"))
     assert released["apiVersion"] == "metrics.smi-spec.io/v1alpha1"
     assert released["edge"] == {"direction": "from", "side": "server", "resource": {}}
@@ -105,15 +105,15 @@ async def test_each_group_speaks_as_its_specification(client: Client) -> None:
     assert {(one["edge"]["direction"], one["edge"]["side"]) for one in edges["items"]} == {("to", "client")}
 
 
-@pytest.mark.parametrize(("face", "more"), [(SEED, set()), (MESH, set()), (RELEASED, {"trafficsplits"})])
-async def test_the_resources_are_exactly_those_of_the_specification(client: Client, face: str, more: set[str]) -> None:
+@pytest.mark.parametrize(("api", "more"), [(SEED, set()), (MESH, set()), (RELEASED, {"trafficsplits"})])
+async def test_the_resources_are_exactly_those_of_the_specification(client: Client, api: str, more: set[str]) -> None:
     """R80 to R82."""
-    listed = await get(client, face)
-    assert (listed["kind"], f"/apis/{listed['groupVersion']}") == ("APIResourceList", face)
+    listed = await get(client, api)
+    assert (listed["kind"], f"/apis/{listed['groupVersion']}") == ("APIResourceList", api)
     assert {row["name"] for row in listed["resources"]} == TEN | more
     assert {row["name"] for row in listed["resources"] if not row["namespaced"]} == {"namespaces", "nodes"}
     assert {(row["kind"], *row["verbs"]) for row in listed["resources"]} == {("TrafficMetrics", "get", "list")}
-    group, version = face.split("/")[2:]
+    group, version = api.split("/")[2:]
     assert (await get(client, f"/apis/{group}"))["preferredVersion"]["version"] == version
     assert group in {one["name"] for one in (await get(client, "/apis"))["groups"]}
 

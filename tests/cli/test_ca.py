@@ -32,7 +32,7 @@ async def authority(world: World) -> AsyncIterator[Authority]:
     authority.credentials.want({"sidecar/default/web": wanted()})
     works = (authority.credentials.run(), authority.rotation.run(), authority.board.run())
     tasks = [asyncio.create_task(work) for work in works]
-    async for change in world.store.watch(0, kind="ConfigMap"):
+    async for change in world.store.watch("", "ConfigMap", since="0"):
         if json.loads(change.object["data"]["status.json"]).get("certificates"):
             break
     yield authority

@@ -15,11 +15,10 @@ from tests.api.inspected import Answers
 from tests.api.metrics_world import FLOWS, Numbers, stored
 from tests.cluster.conftest import ADMIN, NOBODY, Cluster
 
-from headgate.api.aggregated import create_metrics_app, serve_metrics
+from headgate.api.aggregated import api_services, create_metrics_app, serve_metrics
 from headgate.api.certificate import Certificate
 from headgate.api.front import Permissions, front_proxy
 from headgate.api.inspect.handlers import InspectApi
-from headgate.api.metrics.discovery import api_services
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
 from headgate.latest import Latest

@@ -6,11 +6,13 @@ meant, `pytest tests/golden --update-golden` writes the files anew; the diff is 
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from tests.golden import sidecars
 
 from headgate.cli.compile import Stage, documents
 from headgate.cli.output import yaml_text
@@ -18,6 +20,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import EXPLAINED, Reason
 from headgate.compiler.report import Compiled
 from headgate.envoy import names
+from headgate.envoy.view import sidecar
 from headgate.model.check import check
 from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import validate
@@ -70,12 +73,15 @@ def owner(name: str) -> str:
     return ref.service if ref else ""
 
 
-def shown(case: Path, result: Compiled) -> Iterator[object]:
-    """Yield the resources that the case is about."""
+def topic(case: Path) -> tuple[set[str], set[str]]:
+    """Return the types of resources that the case is about, and the Services and Gateways; none of these means all."""
     found = SHOWN.search((case / "notes.md").read_text())
     assert found, f"{case.name}/notes.md must end with a line such as 'Shown: endpoints, routes of default/website.'"
-    types = {TYPES[word] for word in found["types"].split(", ")}
-    services = set((found["services"] or "").split(", ")) - {""}
+    return {TYPES[word] for word in found["types"].split(", ")}, set((found["services"] or "").split(", ")) - {""}
+
+
+def shown(result: Compiled, types: set[str], services: set[str]) -> Iterator[object]:
+    """Yield the gateway's resources that the case is about."""
     for document in documents(result, Stage.XDS):
         if document["type"] in types and (not services or owner(document["name"]) in services):
             del document["version"]  # a digest of what follows
@@ -85,22 +91,33 @@ def shown(case: Path, result: Compiled) -> Iterator[object]:
 def printed(case: Path) -> Mapping[str, str]:
     result = compiled(case)
     assert check(result.mesh) == ()
+    types, services = topic(case)
     stages = {
         "mesh.yaml": documents(result, Stage.MESH),
         "report.yaml": documents(result, Stage.REPORT),
-        "xds/gateway.yaml": shown(case, result),
+        "xds/gateway.yaml": shown(result, types, services),
     }
-    return {name: "---\n".join(map(yaml_text, stage)) for name, stage in stages.items()}
+    proxies = {f"xds/{node.id.replace('/', '.')}.yaml": node for node in map(sidecar, result.mesh.workloads)}
+    return {name: "---\n".join(map(yaml_text, stage)) for name, stage in stages.items()} | {
+        name: sidecars.printed(documents(result, Stage.XDS, node), services) for name, node in proxies.items()
+    }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(name, pytestconfig):
     case = HERE / name
-    for file, text in printed(case).items():
+    texts = printed(case)
+    stale = {path for path in case.glob("xds/*") if str(path.relative_to(case)) not in texts}
+    if pytestconfig.getoption("--update-golden"):
+        for file, text in texts.items():
+            (case / file).parent.mkdir(exist_ok=True)
+            (case / file).write_text(text)
+        for path in stale:
+            path.unlink()
+        return
+    assert not stale, "these proxies are no longer in the case; run make golden"
+    for file, text in texts.items():
         path = case / file
-        if pytestconfig.getoption("--update-golden"):
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
         assert path.exists(), f"{path} is missing; run make golden"
         assert path.read_text() == text, f"{path} differs; if that is meant, run make golden and read the diff"
 
@@ -110,11 +127,16 @@ def test_notes_name_a_requirement(name):
     assert re.search(r"\b[RD]\d+\b", (HERE / name / "notes.md").read_text())
 
 
+@cache
+def reported() -> frozenset[str]:
+    """Return the reasons in the reports of all cases."""
+    reports = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in HERE.glob("*/report.yaml")]
+    return frozenset(finding["reason"] for report in reports for finding in report["findings"])
+
+
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason not in FROM_PROXIES])
 def test_every_reason_has_a_case(reason):
-    reports = [yaml.safe_load(path.read_text()) for path in HERE.glob("*/report.yaml")]
-    given = {finding["reason"] for report in reports for finding in report["findings"]}
-    assert reason.value in given
+    assert reason.value in reported()
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -35,14 +35,13 @@ class World:
 
     async def shown(self, test: Any) -> tuple[Notice, dict[str, str]]:
         """Wait until the ConfigMap says something; a second passes whenever it is written."""
-        since = 0
         with contextlib.suppress(NotFound):
             data = (await self.store.get(CONFIG_MAP))["data"]
             if test(msgspec.json.decode(data["status.json"], type=Notice)):
                 return msgspec.json.decode(data["status.json"], type=Notice), data
         passing = asyncio.create_task(self._pass())
         try:
-            async for change in self.store.watch(since, kind="ConfigMap"):
+            async for change in self.store.watch("", "ConfigMap", since="0"):
                 notice = msgspec.json.decode(change.object["data"]["status.json"], type=Notice)
                 if test(notice) and change.type != "DELETED":
                     return notice, change.object["data"]

@@ -41,7 +41,7 @@ class CertManager:
         self.answer: Answer = self.signed
 
     async def run(self) -> None:
-        async for change in self.store.watch(0, group="cert-manager.io", kind="CertificateRequest"):
+        async for change in self.store.watch("cert-manager.io", "CertificateRequest", since="0"):
             if change.type == "ADDED":
                 self.requests.append(change.object)
                 await self.store.update({**change.object, "status": self.answer(change.object)}, subresource="status")
@@ -145,7 +145,7 @@ async def test_a_request_that_nobody_answers_ends(manager: CertManager) -> None:
 async def test_an_answer_that_comes_later_is_waited_for(manager: CertManager) -> None:
     manager.answer = lambda _: condition("Ready", "False", "Pending", "waiting for approval")
     asked = asyncio.create_task(issuer(manager).issue(wanted(), LIFETIME))
-    async for change in manager.store.watch(0, group="cert-manager.io", kind="CertificateRequest"):
+    async for change in manager.store.watch("cert-manager.io", "CertificateRequest", since="0"):
         if change.type == "MODIFIED":  # pending now
             await manager.store.update({**change.object, "status": manager.signed(change.object)}, subresource="status")
             break
@@ -155,7 +155,7 @@ async def test_an_answer_that_comes_later_is_waited_for(manager: CertManager) ->
 async def test_a_request_that_is_deleted_is_a_fault(manager: CertManager) -> None:
     manager.answer = lambda _: condition("Ready", "False", "Pending", "waiting for approval")
     asked = asyncio.create_task(issuer(manager).issue(wanted(), LIFETIME))
-    async for change in manager.store.watch(0, group="cert-manager.io", kind="CertificateRequest"):
+    async for change in manager.store.watch("cert-manager.io", "CertificateRequest", since="0"):
         if change.type == "MODIFIED":
             await manager.store.delete(key_of(change.object))
             break

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.latest import Latest
 from headgate.plane.feed import Feed
 from headgate.resources import decode
 from headgate.resources.meta import Object
 from headgate.resources.pods import Pod
-from headgate.resources.registry import POD
+from headgate.resources.registry import POD, SERVICE
 from headgate.standalone.store.memory import MemoryStore
 
 KEY = POD.key("default", "web")
@@ -26,12 +25,6 @@ WEB: Object = {
 RUNNING = {"phase": "Running", "podIP": "127.0.0.9"}
 
 
-async def settled(cell: Latest[int], revision: int) -> None:
-    async for read in cell.changes():
-        if read >= revision:
-            return
-
-
 class Followed:
     """A store that a feed follows."""
 
@@ -42,7 +35,7 @@ class Followed:
     async def snapshot(self) -> Snapshot:
         """Return the newest picture, with everything in it that is stored now."""
         async with asyncio.timeout(10):
-            await settled(self.feed.read, self.store.revision)
+            await self.feed.catches_up()
         snapshot = self.feed.snapshot.get()
         assert snapshot
         return snapshot
@@ -88,3 +81,21 @@ async def test_a_pod_is_known_by_its_labels_account_and_ports(followed: Followed
     assert pod.spec.service_account_name == "web"
     assert pod.spec.containers[0].ports
     assert pod.spec.containers[0].ports[0].container_port == 8080
+
+
+async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_is_gone(followed: Followed) -> None:
+    first = await followed.store.create(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+    )
+    async with asyncio.timeout(10):
+        await followed.feed.includes(first)
+        labels = {"metadata": {**first["metadata"], "labels": {"a": "b"}}}
+        second = await followed.store.update({**first, **labels})
+        await followed.feed.includes(second)
+        await followed.feed.includes(first)
+        await followed.store.delete(SERVICE.key("default", "web"))
+        await followed.feed.catches_up()
+        await followed.feed.includes(second)
+    snapshot = followed.feed.snapshot.get()
+    assert snapshot
+    assert not snapshot.services

@@ -31,7 +31,6 @@ def machine() -> Machine:
     loop = Loop(Latest(None), fleet, [Node(id=GATEWAY)], Settings(), Credentials(Signs(Time()), Time().schedule()))
     found = Machine(store, feed, loop, fleet)
     feed.snapshot.set(Snapshot())
-    feed.read.set(0)
     loop.compiled.set(compiled())
     connect(fleet, GATEWAY)
     return found
@@ -58,7 +57,7 @@ async def is_over(begun: Callable[[], object]) -> bool:
 
 async def test_a_proxy_that_never_connects_is_waited_for_by_nobody(machine: Machine) -> None:
     machine.fleet.expect(SIDECAR)
-    assert await is_over(lambda: machine.in_force(0))
+    assert await is_over(machine.distributed)
     assert await is_over(lambda: machine.unrouted("10.1.0.1"))
 
 
@@ -66,7 +65,7 @@ async def test_a_pod_ends_when_those_know_it_who_are_away_and_go_on_with_what_th
     """After a restart of headgate its proxies come back one after the other; until then they send where they always did."""
     machine.fleet.expect(SIDECAR)
     machine.fleet.recall()
-    assert await is_over(lambda: machine.in_force(0))
+    assert await is_over(machine.distributed)
     assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
     connect(machine.fleet, SIDECAR)
     assert await is_over(lambda: machine.unrouted("10.1.0.1"))
@@ -81,13 +80,13 @@ async def test_nothing_is_in_force_before_the_gateway_is_there(machine: Machine)
     gateway = machine.fleet.proxies[GATEWAY]
     assert gateway.session
     gateway.detach(gateway.session)
-    assert not await is_over(lambda: machine.in_force(0))
+    assert not await is_over(machine.distributed)
     assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
 
 
 async def test_one_that_waits_for_its_configuration_is_waited_for(machine: Machine) -> None:
     connect(machine.fleet, SIDECAR, told=False)
-    assert not await is_over(lambda: machine.in_force(0))
+    assert not await is_over(machine.distributed)
     assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
 
 
@@ -95,7 +94,7 @@ async def test_one_whose_certificate_nobody_signs_is_a_finding_and_holds_nobody_
     """But what it brought along it may still use: a pod waits for it before it ends."""
     connect(machine.fleet, SIDECAR, told=False)
     machine.loop.credentials.faults.set({SIDECAR: "the authority is away"})
-    assert await is_over(lambda: machine.in_force(0))
+    assert await is_over(machine.distributed)
     assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
     assert [str(item.about) for item in machine.findings()] == ["Pod default/web"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.standalone.pods.waiting import until
+from tests.watching import until
 
 from headgate.objects.events import EventRecorder
 from headgate.resources import times

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.watching import until
 
 from headgate.resources.meta import Object
 from headgate.standalone.addresses import Addresses, claim_range
@@ -41,17 +42,12 @@ async def ready(tmp_path: Path):
     task = asyncio.create_task(runtime.run())
 
     async def all_ready() -> list[Object]:
-        since = store.revision
-        while True:
-            pods = (await store.list("", "Pod")).items
-            if len(pods) == 4 and all("'Ready', 'status': 'True'" in str(pod.get("status")) for pod in pods):
-                return list(pods)
-            async for change in store.watch(since):
-                since = change.revision
-                break
+        pods = list((await store.list("", "Pod")).items)
+        ready = all("'Ready', 'status': 'True'" in str(pod.get("status")) for pod in pods)
+        return pods if len(pods) == 4 and ready else []
 
     try:
-        yield await asyncio.wait_for(all_ready(), 30)
+        yield await until(store, all_ready, 30)
     finally:
         assert await runtime.stop() == []
         await task

@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 
+from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers import Answers, Edge, Security, Traffic
 from headgate.telemetry.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_lane
 from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
 from headgate.telemetry.histogram import bucket_of, gathered
-from headgate.telemetry.owners import Backend, Members, Ref, Thing, World
+from headgate.telemetry.owners import Backend, Members, Thing, World
 
 
 def pod(name: str, namespace: str = "default") -> Peer:

@@ -3,6 +3,7 @@ on (R81, R99, D29).
 """
 
 import asyncio
+import base64
 import logging
 import socket
 import ssl
@@ -22,19 +23,22 @@ from headgate.api.guard import guarded
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.listening import Server
-from headgate.api.metrics.groups import FACES, face_of
+from headgate.api.metrics.groups import METRICS_GROUPS, metrics_group
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.resources import inspect as inspection
+from headgate.resources.meta import Object
 
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DISCOVERY = "APIGroupDiscoveryList"
-_GROUPS = tuple(face.group for face in FACES)
+_GROUPS = tuple(group.name for group in METRICS_GROUPS)
+# Below everything that Kubernetes has, and below custom resources (1000): `pods` and `deployments` go on to mean those.
+_GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
 _CLIENT_NAME = "client_cert_name"
 _REFRESH_SECONDS = 60.0
@@ -70,9 +74,9 @@ class _Front:
             return PlainTextResponse("ok")
         user = user_of(self._front.get(), _certified(request), _headers(request))
         parts = path.strip("/").split("/")
-        face = face_of(*parts[1:3]) if len(parts) > 3 and parts[0] == "apis" else None
-        if face:
-            asked = question(face, parts[3:])
+        group = metrics_group(*parts[1:3]) if len(parts) > 3 and parts[0] == "apis" else None
+        if group:
+            asked = question(group, parts[3:])
             await self._permissions.check(user, asked.attributes)
             return await self._metrics.answer(request, asked)
         if self._inspect and len(parts) > 3 and parts[0] == "apis" and inspect_query.is_inspect(*parts[1:3]):
@@ -190,3 +194,30 @@ def _context(certificate: Certificate, authority: str) -> ssl.SSLContext:
     made.verify_mode = ssl.CERT_OPTIONAL  # probes of health have none; whoever shows one must have a good one
     made.load_verify_locations(cadata=authority)
     return made
+
+
+def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:
+    """Return the APIServices that lead a cluster to `service` (`namespace/name`), one for each group (R80 to R82).
+
+    `authority` is the PEM of the authority that signed the service's certificate.
+    """
+    namespace, name = service.split("/")
+    return tuple(
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{version}.{group}"},
+            "spec": {
+                "group": group,
+                "version": version,
+                "service": {"namespace": namespace, "name": name, "port": port},
+                "caBundle": base64.b64encode(authority).decode(),
+                "groupPriorityMinimum": _GROUP_PRIORITY,
+                "versionPriority": _VERSION_PRIORITY,
+            },
+        }
+        for group, version in (
+            (inspection.GROUP, inspection.VERSION),
+            *((group.name, group.version) for group in METRICS_GROUPS),
+        )
+    )

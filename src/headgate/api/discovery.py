@@ -7,18 +7,26 @@ from typing import Any
 import headgate
 from headgate.api.inspect import query as inspect_query
 from headgate.api.kinds import Served, groups
-from headgate.api.metrics import discovery as metrics_discovery
-from headgate.api.metrics.groups import FACES
+from headgate.api.metrics.groups import (
+    EDGES,
+    METRICS_GROUPS,
+    SPLITS,
+    MetricsGroup,
+    distinct_kind,
+    is_cluster_scoped,
+    metrics_group,
+)
 from headgate.api.reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources import inspect
+from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import api_version
 
 _CHANGES = ("get", "patch", "update")
 _OTHERS = (
     *((group, version) for group, version, *_ in REVIEWS),
     (inspect.GROUP, inspect.VERSION),
-    *((face.group, face.version) for face in FACES),
+    *((group.name, group.version) for group in METRICS_GROUPS),
 )
 """Groups and versions of what is not stored."""
 
@@ -70,9 +78,15 @@ def group(name: str) -> dict[str, Any]:
 def resource_list(group: str, version: str) -> dict[str, Any]:
     """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
     rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
-    rows += [_review(plural, kind) for g, v, plural, kind in REVIEWS if (g, v) == (group, version)]
-    rows += inspect_query.rows(group, version)
-    rows += metrics_discovery.rows(group, version)
+    rows += [
+        _row(plural, kind, ["create"], namespaced=False, singular=kind.lower())
+        for g, v, plural, kind in REVIEWS
+        if (g, v) == (group, version)
+    ]
+    if inspect_query.is_inspect(group, version):
+        rows += [row for resource in inspect_query.RESOURCES.values() for row in _inspect_rows(resource)]
+    if metrics := metrics_group(group, version):
+        rows += [_metrics_row(plural, TRAFFIC_METRICS) for plural in metrics.kinds]
     if not rows:
         raise no_such_path()
     return {
@@ -122,18 +136,17 @@ def _group(name: str) -> dict[str, Any]:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
+def _row(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singular: str = "") -> dict[str, Any]:
+    """Return a resource, or a subresource `RESOURCE/NAME`, as an APIResourceList has it."""
+    return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
+
+
 def _rows(served: Served) -> list[dict[str, Any]]:
-    common = {"namespaced": served.kind.namespaced}
-    row = {
-        "name": served.plural,
-        "singularName": _singular(served),
-        **common,
-        "kind": served.kind.kind,
-        "verbs": list(served.verbs),
-    }
+    kind = served.kind
+    row = _row(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
     row |= {"shortNames": list(served.short)} if served.short else {}
     row |= {"categories": list(served.categories)} if served.categories else {}
-    return [row, *({**common, **_subresource(served, name)} for name in served.subresources)]
+    return [row, *(_subresource(served, name) for name in served.subresources)]
 
 
 def _singular(served: Served) -> str:
@@ -142,12 +155,40 @@ def _singular(served: Served) -> str:
 
 
 def _subresource(served: Served, name: str) -> dict[str, Any]:
-    row = {"name": f"{served.plural}/{name}", "singularName": "", "kind": served.kind.kind, "verbs": list(_CHANGES)}
+    row = _row(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
     if name == "eviction":  # clients look here for the version in which to send one
         return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
+
+
+def _inspect_rows(item: inspect_query.Resource) -> list[dict[str, Any]]:
+    """Return a resource of the inspect API with its subresources; one without verbs has only these."""
+    row = _row(item.plural, item.kind, item.verbs, namespaced=item.namespaced, singular=item.kind.lower())
+    parts = [
+        _row(f"{item.plural}/{name}", kind, ["get"], namespaced=item.namespaced)
+        for name, kind in item.subresources.items()
+    ]
+    return [row, *parts] if item.verbs else parts
+
+
+def _metrics_row(plural: str, kind: str, singular: str = "") -> dict[str, Any]:
+    return _row(plural, kind, ["get", "list"], namespaced=not is_cluster_scoped(plural), singular=singular)
+
+
+def _aggregated_metrics(group: MetricsGroup) -> list[dict[str, Any]]:
+    """Return the resources of a metrics group with what only aggregated discovery has: edges, and names for kubectl.
+
+    Without a singular kubectl takes the kind in small letters, which users don't type.
+    """
+    found = [_metrics_row(plural, distinct_kind(kind), kind.lower()) for plural, kind in group.kinds.items()]
+    edges = [
+        {**row, "name": f"{row['name']}/{EDGES}", "singularName": "", "verbs": ["get"]}
+        for row in found
+        if row["name"] != SPLITS
+    ]
+    return found + edges
 
 
 def custom_resources() -> dict[str, Any]:
@@ -160,17 +201,14 @@ def custom_resources() -> dict[str, Any]:
     }
 
 
-def _review(plural: str, kind: str) -> dict[str, Any]:
-    return {"name": plural, "singularName": kind.lower(), "namespaced": False, "kind": kind, "verbs": ["create"]}
-
-
 def _scope(row: Mapping[str, Any]) -> str:
     return "Namespaced" if row["namespaced"] else "Cluster"
 
 
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    listed = metrics_discovery.aggregated_rows(group, version) or resource_list(group, version)["resources"]
+    metrics = metrics_group(group, version)
+    listed = _aggregated_metrics(metrics) if metrics else resource_list(group, version)["resources"]
     for row in listed:
         parent, _, subresource = row["name"].partition("/")
         kind = {

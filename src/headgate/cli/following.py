@@ -30,13 +30,13 @@ class Following:
         self._current = current
         self._machine = current.machine
         self._voice = voice
-        self._troubles = PodTroubles(self._machine.store, current.runtime.logs)
+        self._troubles = PodTroubles(self._current.store, current.runtime.logs)
         self._reading = Manifests(())
         self._problems: Sequence[Problem] = ()
 
     async def begin(self) -> None:
         """Apply the directory; return when everything is in force, or as much of it as a start waits for."""
-        store = self._machine.store
+        store = self._current.store
         self._reading = read([self._directory])
         if differences := await drift(store, self._reading):
             self._voice.drift(differences)
@@ -46,7 +46,7 @@ class Following:
             self._voice.problems(self._problems)
         self._warn(())
         missing = await self._until_available()
-        await self._machine.in_force(store.revision)
+        await self._machine.in_force()
         self._voice.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
@@ -54,7 +54,7 @@ class Following:
         for seconds in (PATIENCE_S, READY_S - PATIENCE_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    async for _ in self._machine.feed.read.changes():  # the Services know the pods then
+                    async for _ in self._machine.feed.seen.changes():  # the Services know the pods then
                         if not await self._unavailable():
                             return ()
             if seconds == PATIENCE_S:
@@ -62,7 +62,7 @@ class Following:
         return await self._unavailable()
 
     async def _unavailable(self) -> Sequence[str]:
-        deployments = (await self._machine.store.list("apps", "Deployment")).items
+        deployments = (await self._current.store.list("apps", "Deployment")).items
         return [text for deployment in deployments if (text := _lacking(deployment))]
 
     async def files(self) -> None:
@@ -71,7 +71,7 @@ class Following:
             if current == self._reading:
                 continue
             before, self._reading = self._reading, current
-            applied = await apply(self._machine.store, current)
+            applied = await apply(self._current.store, current)
             self._voice.applied(applied)
             problems = (*current.problems, *applied.problems)
             if problems or self._problems:
@@ -118,11 +118,12 @@ class Following:
             before, compiled, told = compiled, builds.get(), faults.get()
             if compiled is None:
                 continue
-            await machine.in_force(compiled.revision)
+            revision = self._current.store.revision
+            await machine.in_force()
             now = frozenset(machine.findings())
             if compiled is not before or now != known:
                 gone = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
-                self._voice.change(compiled.revision, new=sorted(now - known, key=str), gone=gone)
+                self._voice.change(revision, new=sorted(now - known, key=str), gone=gone)
             known = now
 
 

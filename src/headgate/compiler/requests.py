@@ -17,11 +17,11 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.model.request import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.meta import Value
+from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.resources.registry import POD
 
 PORTS = {"http": 80, "https": 443}
-POD_TEMPLATE_HASH = "pod-template-hash"
 _GATEWAYS = {"gateway", "gateways", "gtw"}
 _CLIENTS = {
     **dict.fromkeys((POD.kind.lower(), POD.plural, *POD.short), "pod"),
@@ -139,19 +139,7 @@ def _is_client(name: str, pod: Pod, client: Client) -> bool:
         case "serviceaccount":
             return (pod.spec.service_account_name or "default") == client.name
         case _:
-            return deployment_of(pod) == client.name
-
-
-def deployment_of(pod: Pod) -> str:
-    """Return the Deployment of a pod, by its controller; empty when it has none."""
-    owner = next((item for item in pod.metadata.owner_references if item.controller), None)
-    if owner is None:
-        return ""
-    if owner.kind == "Deployment":  # in files, where no ReplicaSet stands between
-        return owner.name
-    revision = pod.metadata.labels.get(POD_TEMPLATE_HASH, "")
-    is_revision = owner.kind == "ReplicaSet" and revision and owner.name.endswith(f"-{revision}")
-    return owner.name.removesuffix(f"-{revision}") if is_revision else ""
+            return deployment_of(pod.metadata) == client.name
 
 
 def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:

@@ -6,14 +6,13 @@ rotation, by `headgate ca rotate` or `kubectl annotate`.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from cryptography import x509
 
-from headgate.errors import AlreadyExists, Conflict, Gone, NotFound, StoreError
+from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
 from headgate.identity.certificates import dates, fingerprint, read_certificates
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
@@ -22,8 +21,10 @@ from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until
 from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.objects.following import Listed, follow
 from headgate.objects.ports import Store
 from headgate.resources.meta import Input, Key, Object
+from headgate.resources.registry import key_of
 from headgate.resources.times import timestamp
 
 CONFIG_MAP = Key("", "ConfigMap", SYSTEM_NAMESPACE, "headgate-ca")
@@ -135,25 +136,15 @@ class Board:
 
     async def _follow(self) -> None:
         """Read the annotation, and every change of it."""
-        while True:
-            try:
-                await self._watch()
-            except Gone:
-                continue
-            except StoreError:
-                await self._schedule.sleep(PAUSE_S)
-
-    async def _watch(self) -> None:
-        since = self._store.revision
-        with contextlib.suppress(NotFound):  # it is about to be written
-            self._read(await self._store.get(CONFIG_MAP))
-        async for change in self._store.watch(since, kind=CONFIG_MAP.kind, namespace=CONFIG_MAP.namespace):
-            if change.key != CONFIG_MAP:
-                continue
-            if change.type == "DELETED":
+        async for step in follow(self._store, CONFIG_MAP.group, CONFIG_MAP.kind, CONFIG_MAP.namespace):
+            if isinstance(step, Listed):  # without the ConfigMap it is about to be written
+                for obj in step.items:
+                    if key_of(obj) == CONFIG_MAP:
+                        self._read(obj)
+            elif step.key == CONFIG_MAP and step.type == "DELETED":
                 self._lost.set(self._lost.get() + 1)
-            else:
-                self._read(change.object)
+            elif step.key == CONFIG_MAP:
+                self._read(step.object)
 
     def _read(self, obj: Object) -> None:
         asked = (obj["metadata"].get("annotations") or {}).get(ROTATE, "")

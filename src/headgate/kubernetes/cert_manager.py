@@ -19,7 +19,7 @@ from typing import Any
 
 from cryptography import x509
 
-from headgate.errors import Gone, Invalid, NotFound, StoreError
+from headgate.errors import Invalid, NotFound, StoreError
 from headgate.identity.authority import Leaf, check_domain, names_of, request
 from headgate.identity.certificates import (
     check_chain,
@@ -35,7 +35,8 @@ from headgate.identity.files import changes
 from headgate.identity.issuers import IssueError, Wanted
 from headgate.latest import Latest
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
-from headgate.objects.ports import Store
+from headgate.objects.following import follow
+from headgate.objects.ports import Change, Store
 from headgate.resources.meta import Object, Value
 from headgate.resources.registry import Kind, key_of
 
@@ -134,22 +135,18 @@ class CertManagerIssuer:
     async def _signed(self, created: Object) -> Mapping[str, Any]:
         """Watch a request until it has a certificate, or will get none."""
         key = key_of(created)
-        while True:
-            now = await self._store.get(key)
-            if status := _outcome(now, self._ref):
-                return status
-            since = int(now["metadata"]["resourceVersion"])
-            steps = self._store.watch(since, group=key.group, kind=key.kind, namespace=key.namespace)
-            with contextlib.suppress(Gone):
-                async for step in steps:
-                    if step.key != key:
-                        continue
-                    if step.type == "DELETED":
-                        raise IssueError(
-                            f"the request for a certificate by {self._ref} was deleted before it was answered"
-                        )
-                    if status := _outcome(step.object, self._ref):
-                        return status
+        async with contextlib.aclosing(follow(self._store, key.group, key.kind, key.namespace)) as steps:
+            async for step in steps:
+                if isinstance(step, Change) and step.key != key:
+                    continue
+                try:
+                    current = await self._store.get(key)
+                except NotFound:
+                    message = f"the request for a certificate by {self._ref} was deleted before it was answered"
+                    raise IssueError(message) from None
+                if status := _outcome(current, self._ref):
+                    return status
+        raise AssertionError("the changes of a kind have ended")
 
     def _accept(self, asked: Leaf, wanted: Wanted, status: Mapping[str, Any], lifetime: timedelta) -> str:
         """Return the chain that was signed. Raises IssueError when it is not what was asked for."""

@@ -1,28 +1,42 @@
-"""What a store does. Two sides use it alike: the API server in front, the control loop and the local runtime behind.
+"""The ports to objects: how the control plane reads and writes them, whatever host it runs on.
 
-Objects go in and out in the hub version of their kind (`resources.versions`); the HTTP layer converts.
+Objects go in and out in the hub version of their kind (`resources.versions`). Resource versions are opaque: two are equal or
+not, and neither is newer. Lists and watches are of one kind each; kinds have no order among them.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
 
 class Listing(NamedTuple):
-    """Objects of one kind, ordered by namespace and name, and the revision at which that was so."""
+    """Objects of one kind, ordered by namespace and name, and the resource version from which a watch goes on."""
 
     items: Sequence[Object]
-    revision: int
+    version: str
 
 
 class Change(NamedTuple):
-    """One step in an object's life; `object` is the whole object after it (before it, when deleted)."""
+    """One step in an object's life; `object` is the whole object after it, with its resource version.
+
+    A deleted object is as it was, with the resource version of its end.
+    """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     key: Key
     object: Object
-    revision: int
+
+    @property
+    def version(self) -> str:
+        """The resource version from which a watch goes on after this change."""
+        return version_of(self.object)
+
+
+def version_of(obj: Object) -> str:
+    """Return an object's resource version; empty for one that was never stored."""
+    return str(obj["metadata"].get("resourceVersion", ""))
 
 
 Admit = Callable[[Object, Object | None], Object]
@@ -33,21 +47,24 @@ Kept = Callable[[Sequence[Change]], None]
 """Sees the changes of each call once they are durable, before any other task runs. A refused or dry run has none."""
 
 
-class Store(Protocol):
-    """Versioned objects. Every call raises `Unavailable` when the store can't be reached."""
-
-    @property
-    def revision(self) -> int:
-        """The number of the newest change; it only grows, across restarts too."""
-
-    async def check(self) -> None:
-        """Return when a write would be kept. Raises Unavailable with the reason when none would."""
+class Reader(Protocol):
+    """Objects to read. Every call raises `Unavailable` when the objects can't be reached."""
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
+
+    def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+        """Yield every change of a kind after a resource version, in order, for ever.
+
+        Raises Gone when the changes since then are no longer kept, also later, when the reader falls behind that far.
+        """
+
+
+class Writer(Protocol):
+    """Objects to write. Every call raises `Unavailable` when the objects can't be reached."""
 
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Store a new object and return it with uid, creationTimestamp, generation and resourceVersion filled in.
@@ -71,8 +88,23 @@ class Store(Protocol):
         Raises NotFound, and Conflict when a precondition does not hold.
         """
 
-    def watch(self, since: int, *, group: str = "", kind: str = "", namespace: str = "") -> AsyncIterator[Change]:
-        """Yield every change after revision `since`, in order, for ever; without `kind`, of all kinds.
 
-        Raises Gone when `since` is older than what is kept, also later, when the reader falls behind that far.
-        """
+class Events(Protocol):
+    """Where Events about objects are recorded. The implementation counts repetitions of one Event (R39, R41)."""
+
+    async def record(
+        self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """Record an Event about an object; nothing is written when the object's namespace is gone or ending."""
+
+
+class Lease(Protocol):
+    """The right to be the one active control plane (architecture, rule 9)."""
+
+    @property
+    def held(self) -> Latest[bool]:
+        """Whether this control plane has it; one that has not reads and compiles, and writes nothing."""
+
+
+class Store(Reader, Writer, Protocol):
+    """Objects to read and to write."""

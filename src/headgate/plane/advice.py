@@ -19,7 +19,7 @@ async def advice(obj: Object, machine: Machine) -> Sequence[str]:
         return ()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            compiled = await machine.compiled(int(obj["metadata"]["resourceVersion"]))
+            compiled = await machine.compiled(obj)
     except TimeoutError:
         return ()
     return _findings(compiled, obj)

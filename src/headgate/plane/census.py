@@ -6,14 +6,17 @@ from typing import Any, NamedTuple, Protocol
 
 from headgate.compiler.external_names import EXTERNAL_NAME
 from headgate.compiler.references import service_name
-from headgate.compiler.snapshot import ENDED
+from headgate.compiler.snapshot import ENDED, Snapshot
+from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Listing
 from headgate.resources.meta import Object
+from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref, controller, typed_owners
 from headgate.resources.pods import SIDECAR, SIDECARS
+from headgate.resources.registry import POD as POD_KIND
 from headgate.resources.registry import SPLIT as SPLIT_GROUP
 from headgate.settings import Settings
-from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SERVICE, SPLIT, Backend, Ref, Thing, World
+from headgate.telemetry.owners import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
 
 _GROUPS: Mapping[str, str] = {
     "Deployment": "apps",
@@ -63,6 +66,17 @@ class Census:
         return before.things
 
 
+def pods_in(snapshots: Latest[Snapshot | None]) -> Find:
+    """Return a view of the pods that the plane knows; it knows no other kind of workload."""
+
+    def find(ref: Ref) -> Owners | None:
+        snapshot = snapshots.get()
+        pod = snapshot.objects.get(POD_KIND.key(ref.namespace, ref.name)) if snapshot and ref.kind == POD else None
+        return typed_owners(pod.metadata) if pod else None
+
+    return find
+
+
 class _Known(NamedTuple):
     """What was made of a kind's objects. They are kept with it, so that none becomes another one of the same identity."""
 
@@ -79,27 +93,27 @@ def thing_of(ref: Ref, obj: Object, settings: Settings) -> Thing:
     """Read an object, as far as traffic is told of it."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     labels = metadata.get("labels") or {}
-    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     if ref.kind == SPLIT:
         return _split(ref, labels, spec, settings.domain)
-    maker = Ref(owner["kind"], ref.namespace, owner["name"]) if owner else None
     if ref.kind == POD:
-        return _pod(ref, obj, maker, settings)
+        return _pod(ref, obj, settings)
     if ref.kind == SERVICE:
         selector = spec.get("selector") if spec.get("type") != EXTERNAL_NAME else None
         return Thing(ref=ref, labels=labels, selector=selector or {}, targets=_targets(spec))
-    return Thing(ref=ref, labels=labels, owner=maker)
+    return Thing(ref=ref, labels=labels, owner=controller(obj))
 
 
-def _pod(ref: Ref, obj: Object, owner: Ref | None, settings: Settings) -> Thing:
+def _pod(ref: Ref, obj: Object, settings: Settings) -> Thing:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
     meshed = (metadata.get("annotations") or {}).get(SIDECAR) in SIDECARS
     account = spec.get("serviceAccountName") or "default"
+    labels = metadata.get("labels") or {}
     return Thing(
         ref=ref,
-        labels=metadata.get("labels") or {},
-        owner=owner,
+        labels=labels,
+        owner=controller(obj),
+        template_hash=labels.get(TEMPLATE_HASH, ""),
         node=spec.get("nodeName") or "",
         ports={port["name"]: port["containerPort"] for port in ports if port.get("name")},
         identity=spiffe_id(settings.trust_domain, ref.namespace, account) if meshed else "",

@@ -27,7 +27,7 @@ class Machine:
         self.fleet = fleet
         self.taps = Taps(loop, Census(store, loop.settings))
         self._faults = loop.credentials.faults
-        self._cells = (feed.read, loop.compiled, fleet.news, self._faults)
+        self._cells = (feed.seen, loop.compiled, fleet.news, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return all there is to tell about the objects now: the compiler's findings and the proxies' refusals."""
@@ -80,9 +80,16 @@ class Machine:
             for item in (compiled.mesh.workloads if compiled else ())
         }
 
-    async def compiled(self, revision: int) -> Compiled:
-        """Wait until everything up to a revision of the store is compiled; return the result."""
-        await until(lambda: self.is_compiled(revision), *self._cells)
+    @property
+    def is_current(self) -> bool:
+        """Whether the newest snapshot is compiled."""
+        snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
+        return snapshot is not None and compiled is not None and compiled.revision == snapshot.revision
+
+    async def compiled(self, written: Object | None = None) -> Compiled:
+        """Wait until an object as it was written is compiled, without one everything that is stored; return the result."""
+        await (self.feed.includes(written) if written else self.feed.catches_up())
+        await until(lambda: self.is_current, *self._cells)
         current = self.loop.compiled.get()
         if current is None:
             raise AssertionError("nothing is compiled after the wait for it")
@@ -90,18 +97,22 @@ class Machine:
 
     async def foreseen(self, obj: Object) -> Compiled:
         """Return what would be compiled if an object were stored; nothing that is current changes."""
-        revision = self.store.revision
-        await until(lambda: self.feed.read.get() >= revision, self.feed.read)
+        await self.feed.catches_up()
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not hold up other requests
 
-    async def in_force(self, revision: int) -> Compiled:
-        """Wait until everything up to a revision is compiled, and every connected proxy holds it or refused it.
+    async def in_force(self) -> Compiled:
+        """Wait until everything that is stored is compiled and distributed; return the result."""
+        await self.feed.catches_up()
+        await self.distributed()
+        return await self.compiled()
 
-        Not those that can't be told anything, because nobody signs their certificate: that is a finding.
+    async def distributed(self) -> None:
+        """Wait until the newest snapshot is compiled, and every connected proxy holds it or refused it.
+
+        A proxy without a certificate, because none can be issued, is not waited for: that is a finding.
         """
-        await until(lambda: self.is_compiled(revision) and self._is_settled(self._faults.get()), *self._cells)
-        return await self.compiled(revision)
+        await until(lambda: self.is_current and self._is_settled(self._faults.get()), *self._cells)
 
     async def expected(self, node_id: str) -> None:
         """Wait until a proxy may come."""
@@ -126,13 +137,6 @@ class Machine:
     def _holds(self, node_id: str) -> bool:
         proxy = self.fleet.proxies.get(node_id)
         return proxy is not None and proxy.settled()
-
-    def is_compiled(self, revision: int) -> bool:
-        """Return whether everything up to a revision of the store is compiled."""
-        snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
-        if snapshot is None or compiled is None:
-            return False
-        return self.feed.read.get() >= revision and compiled.revision == snapshot.revision
 
     def _is_settled(self, untold: Container[str] = ()) -> bool:
         """Say whether every connected proxy is where it should be; `untold` may wait for their first configuration.

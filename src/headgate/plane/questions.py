@@ -15,7 +15,7 @@ from msgspec import structs
 
 from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.requests import Asked, deployment_of, explain_request
+from headgate.compiler.requests import Asked, explain_request
 from headgate.compiler.snapshot import account_name
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded, TypeUrl
 from headgate.envoy.readable import content
@@ -41,6 +41,7 @@ from headgate.resources.inspect import (
     TapNotice,
 )
 from headgate.resources.meta import Key
+from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.resources.times import timestamp
 from headgate.xds import fleet
@@ -146,11 +147,11 @@ class Questions:
     def status(self) -> inspect.MeshStatus:
         """Return how the mesh is."""
         machine, loop = self.machine, self.machine.loop
-        compiled = loop.compiled.get()
+        compiled, snapshot = loop.compiled.get(), machine.feed.snapshot.get()
         revisions = inspect.Revisions(
-            stored=machine.store.revision,
+            stored=snapshot.revision if snapshot else 0,
             compiled=compiled.revision if compiled else 0,
-            current=machine.is_compiled(machine.store.revision),
+            current=machine.is_current,
             failures=loop.failures,
         )
         world = Observed(revisions, tuple(self.proxies()), machine.findings(), self._host.pods())
@@ -159,13 +160,12 @@ class Questions:
         )
 
     async def _compiled(self) -> Compiled:
-        revision = self.machine.store.revision
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await self.machine.compiled(revision)
+                return await self.machine.compiled()
         except TimeoutError as error:
             raise HeadgateError(
-                f"the objects of revision {revision} are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
+                f"the objects are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
             ) from error
 
     def _origin(self) -> Origin:
@@ -220,7 +220,7 @@ def _written(key: Key) -> str:
 
 def _owner(pod: Pod | None) -> Mapping[str, str]:
     """Return what a proxy says of its pod."""
-    return {"service_account": account_name(pod), "deployment": deployment_of(pod)} if pod else {}
+    return {"service_account": account_name(pod), "deployment": deployment_of(pod.metadata)} if pod else {}
 
 
 def object_name(node_id: str) -> ObjectName:

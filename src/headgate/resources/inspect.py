@@ -185,9 +185,9 @@ class FindingList(Answer, frozen=True, kw_only=True):
 
 
 class Revisions(Answer, frozen=True, kw_only=True):
-    """How far the objects have come: the newest revision that is stored, and the newest that the compiler noticed.
+    """Which snapshots of the objects were taken and compiled: `stored` is the number of the newest, since headgate started.
 
-    `current`: everything that is stored is compiled. `failures` counts builds that a bug stopped.
+    `current`: the newest one is compiled. `failures` counts builds that a bug stopped.
     """
 
     stored: int

@@ -51,6 +51,7 @@ from headgate.standalone.pods.sidecars import SidecarSite, probe_socket
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
 from headgate.standalone.runtime_directory import claimed, remove_unused
+from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry import otlp, tapped
 from headgate.telemetry.flows import Source
 from headgate.telemetry.kept import FILE, keep, read_kept
@@ -72,6 +73,7 @@ log = logging.getLogger(__name__)
 class Running(NamedTuple):
     """A headgate that runs, until its context ends; `tasks` is for what should end with it, `metrics` a `flows.Source`."""
 
+    store: MemoryStore
     machine: Machine
     envoy: EnvoyProcess
     instance: Instance
@@ -134,7 +136,9 @@ async def running(options: Options) -> AsyncIterator[Running]:
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         write_environment(state, instance, Path(sys.prefix, "bin"))
-        yield Running(machine, envoy, instance, tasks, runtime, options.metrics_source or parts.traffic.windows)
+        yield Running(
+            ground.store, machine, envoy, instance, tasks, runtime, options.metrics_source or parts.traffic.windows
+        )
 
 
 class _Parts(NamedTuple):
@@ -181,7 +185,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     dropped = parts.traffic.dropped
     tasks.start(dropped.run(), name="dropped copies")
     tasks.start(StatusWriter(ground.store, loop, fleet, dropped.now).run(), name="status")
-    await machine.compiled(ground.store.revision)  # an adopted proxy must never be told that the mesh is empty
+    await machine.compiled()  # an adopted proxy must never be told that the mesh is empty
     fleet.recall()
     parts.traffic.tell_by(Callers(loop.compiled))
     beside = {otlp.METHOD: parts.traffic.export, tapped.METHOD: machine.taps.export}
@@ -201,7 +205,7 @@ def _exposed(options: Options, stack: AsyncExitStack, before: Instance | None) -
 
 def _expose(parts: _Parts, machine: Machine, envoy: EnvoyProcess, tasks: Background) -> None:
     if parts.exposed:
-        totals = count(parts.exposed, parts.traffic.windows, parts.ground.store.peek)
+        totals = count(parts.exposed, parts.traffic.windows, machine)
         tasks.start(expose(parts.exposed, totals, machine, envoy.state), name="exposition")
 
 

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from headgate.api.exposition import PATH, create_exposition, serve_exposition
 from headgate.latest import Latest
+from headgate.plane.census import pods_in
 from headgate.plane.machine import Machine
-from headgate.plane.places import Peek, Places
 from headgate.standalone.health import Health
 from headgate.standalone.instance import written
 from headgate.standalone.options import By
 from headgate.standalone.proxies.envoy import EnvoyState
 from headgate.telemetry.exposition import Family, traffic
+from headgate.telemetry.flow_labels import FlowLabels
 from headgate.telemetry.receiver import NOTES
 from headgate.telemetry.totals import Totals
 from headgate.telemetry.windows import Windows
@@ -31,10 +32,10 @@ class Exposed(NamedTuple):
         return f"http://{written(self.listener)}{PATH}"
 
 
-def count(exposed: Exposed, windows: Windows, peek: Peek) -> Totals:
-    """Begin to count what is told; `peek` looks at an object."""
+def count(exposed: Exposed, windows: Windows, machine: Machine) -> Totals:
+    """Begin to count the traffic between the pods of a machine."""
     by_pod = exposed.by == "pod"
-    totals = Totals(Places(peek, by_pod=by_pod), by_pod=by_pod)
+    totals = Totals(FlowLabels(pods_in(machine.feed.snapshot), by_pod=by_pod), by_pod=by_pod)
     for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
         totals.note(what, 0)
     windows.count_in(totals)

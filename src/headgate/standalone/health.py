@@ -37,7 +37,7 @@ class Health:
         async for compiled in self._machine.loop.compiled.changes():
             if compiled is not None and self._machine.fleet.connected():
                 began = time.monotonic()
-                await self._machine.in_force(compiled.revision)
+                await self._machine.distributed()
                 self._pushes.add(time.monotonic() - began)
 
     def families(self) -> Iterator[Family]:
@@ -50,7 +50,7 @@ class Health:
         yield from _process()
 
     def _builds(self) -> Iterator[Family]:
-        loop, store = self._machine.loop, self._machine.store
+        loop = self._machine.loop
         compiled = loop.compiled.get()
         text = "How long it took to compile all objects and to make every proxy's part."
         yield Family("headgate_build_duration_seconds", "histogram", text, loop.builds.lines())
@@ -58,12 +58,9 @@ class Health:
         yield Family("headgate_push_duration_seconds", "histogram", text, self._pushes.lines())
         text = "Builds that failed because of a bug; the proxies keep the last one."
         yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
-        text = "The newest revision of the objects, that which is read, and that which is built."
-        stages = {
-            "stored": store.revision,
-            "read": self._machine.feed.read.get(),
-            "built": compiled.revision if compiled else 0,
-        }
+        text = "The number of the newest snapshot of the objects, and of the one that is built."
+        snapshot = self._machine.feed.snapshot.get()
+        stages = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
         yield Family("headgate_revision", "gauge", text, _by("stage", stages))
         text = "What there is to tell users about their objects, by reason."
         reasons = Counter(finding.reason.value for finding in self._machine.findings())

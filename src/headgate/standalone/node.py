@@ -1,5 +1,6 @@
 """The machine as a Node: what it has, and whether it takes new pods (`kubectl get nodes`, `cordon`, `drain`)."""
 
+import contextlib
 import os
 import platform
 import time
@@ -8,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import headgate
-from headgate.errors import Cause, Conflict, Gone, Invalid, NotFound
+from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Store
+from headgate.objects.following import Listed, follow, follow_all
+from headgate.objects.ports import Change, Store
 from headgate.objects.rules import with_metadata
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
@@ -148,17 +150,9 @@ class MachineNode:
 
     async def run(self) -> None:
         """Create the Node again whenever it is deleted, until cancelled."""
-        while True:
-            since = self._store.revision
-            try:
-                await self._store.get(NODE_KEY)
-                async for change in self._store.watch(since, kind="Node"):
-                    if change.type == "DELETED":
-                        await self.ensure()
-            except NotFound:
+        async for step in follow(self._store, NODE_KEY.group, NODE_KEY.kind):
+            if (isinstance(step, Listed) and not step.items) or (isinstance(step, Change) and step.type == "DELETED"):
                 await self.ensure()
-            except Gone:
-                continue
 
     async def is_cordoned(self) -> bool:
         """Say whether the Node takes no new pods (`spec.unschedulable`)."""
@@ -185,19 +179,14 @@ class MachineNode:
     async def placed(self, pod: Object) -> None:
         """Wait until a pod that is held back may run. Raises NotFound when it is deleted first."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
-        while True:
-            since = self._store.revision
-            current = await self._store.get(key)
-            if current["metadata"]["uid"] != uid:
-                raise NotFound(f"{key} is another pod now")
-            if not await self.is_cordoned():
-                return
-            try:
-                async for change in self._store.watch(since):
-                    if change.key in (key, NODE_KEY):
-                        break
-            except Gone:
-                continue
+        kinds = (key.group, key.kind), (NODE_KEY.group, NODE_KEY.kind)
+        async with contextlib.aclosing(follow_all(self._store, kinds)) as changes:
+            async for _ in changes:
+                current = await self._store.get(key)
+                if current["metadata"]["uid"] != uid:
+                    raise NotFound(f"{key} is another pod now")
+                if not await self.is_cordoned():
+                    return
 
 
 def is_bound(pod: Mapping[str, Any]) -> bool:

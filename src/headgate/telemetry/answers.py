@@ -12,10 +12,11 @@ from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
+from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.counts import Counts
 from headgate.telemetry.flows import NOBODY, Arrived, Flow, Peer
 from headgate.telemetry.histogram import merged, percentiles
-from headgate.telemetry.owners import NAMESPACE, OUTSIDE, POD, SERVICE, SPLIT, Backend, Members, Ref, Thing, World
+from headgate.telemetry.owners import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Members, Thing, World
 
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)

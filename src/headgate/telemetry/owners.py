@@ -1,32 +1,18 @@
 """What a pod belongs to: its Deployment, its Job, its node, its namespace, its Services (004, R82, R89)."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from headgate.resources.meta import Value
+from headgate.resources.pod_owners import POD, Ref, owners
 from headgate.telemetry.flows import GATEWAY, Flow, Peer
 
-POD, SERVICE, NAMESPACE, NODE = "Pod", "Service", "Namespace", "Node"
+SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
 SPLIT = "TrafficSplit"
 OUTSIDE = "Outside"
 CLUSTER_SCOPED = frozenset({NAMESPACE, NODE})
-_MAKERS = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
-_MADE_NAME = re.compile(r"(?P<maker>.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|(?P<ordinal>[0-9]+))")
 _IDENTITY = "spiffe://"
-_LONGEST_CHAIN = 8  # owners of owners; more is a circle
-
-
-class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
-    """Points at a resource that traffic is told of. `namespace` is empty for nodes, namespaces and what is outside."""
-
-    kind: str
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace and self.name else self.namespace or self.name
 
 
 class Backend(Value, frozen=True, kw_only=True, gc=False):
@@ -40,7 +26,7 @@ class Backend(Value, frozen=True, kw_only=True, gc=False):
 class Thing(Value, frozen=True, kw_only=True, gc=False):
     """An object, as far as traffic is told of it.
 
-    `owner` is its controller, `node` where a pod runs, `ports` are the named ports of a pod's containers, `identity` is
+    `owner` is its controller, `template_hash` as in `resources.pod_owners`, `node` where a pod runs, `ports` are the named ports of a pod's containers, `identity` is
     its SPIFFE ID when it has a sidecar, `ended` says that it does not run any more. `selector` is a Service's, `targets` are the ports of pods that it leads to,
     numbers or names. `apex` (`namespace/name`, and as written) and `backends` are a split's.
     """
@@ -48,6 +34,7 @@ class Thing(Value, frozen=True, kw_only=True, gc=False):
     ref: Ref
     labels: Mapping[str, str] = {}
     owner: Ref | None = None
+    template_hash: str = ""
     node: str = ""
     ports: Mapping[str, int] = {}
     identity: str = ""
@@ -171,7 +158,7 @@ class World:
         return self._pods[name]
 
     def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
-        thing = self._things.get(pod) or Thing(ref=pod, owner=self._former_owner(pod))
+        thing = self._things.get(pod) or Thing(ref=pod)
         if kind == POD:
             yield pod
         elif kind == NAMESPACE:
@@ -182,14 +169,7 @@ class World:
         elif kind == SERVICE:
             yield from self._services_of(thing)
         else:
-            yield from (owner for owner in self._owners(thing) if owner.kind == kind)
-
-    def _owners(self, thing: Thing) -> Iterator[Ref]:
-        for _ in range(_LONGEST_CHAIN):
-            if thing.owner is None:
-                return
-            yield thing.owner
-            thing = self._things.get(thing.owner) or Thing(ref=thing.owner)
+            yield from (owner for owner in owners(pod, self._things.get) if owner.kind == kind)
 
     def _services_of(self, pod: Thing) -> Iterator[Ref]:
         for label in pod.labels.items():
@@ -206,22 +186,16 @@ class World:
                 found[thing.ref.namespace, *min(thing.selector.items())].append(thing)
         return found
 
-    def _former_owner(self, pod: Ref) -> Ref | None:
-        """Tell by its name who made a pod that is gone: what it did in the window is still its owner's."""
-        found = _MADE_NAME.fullmatch(pod.name)
-        if found is None:
-            return None
-        makers = ("StatefulSet",) if found["ordinal"] else _MAKERS
-        refs = (Ref(kind, pod.namespace, found["maker"]) for kind in makers)
-        return next((ref for ref in refs if ref in self._things), None)
-
     @cached_property
     def _named_by_pods(self) -> Mapping[Ref, Thing]:
         """Owners and nodes that pods name, whether or not they were given as objects."""
         found: dict[Ref, Thing] = {}
         for thing in self._things.values():
             if thing.ref.kind == POD:
-                for ref in (*self._owners(thing), *((Ref(NODE, "", thing.node),) if thing.node else ())):
+                for ref in (
+                    *owners(thing.ref, self._things.get),
+                    *((Ref(NODE, "", thing.node),) if thing.node else ()),
+                ):
                     found.setdefault(ref, Thing(ref=ref))
         return found
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.identity.world import Signs, Time
+from tests.watching import until
 from tests.xds.client import Client
 
 from headgate.compiler.report import (
@@ -194,12 +195,10 @@ def test_gateways_and_classes_of_others_are_left_alone() -> None:
 
 
 async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
-    async with asyncio.timeout(5):
-        while not (found := (await store.get(key)).get("status")):
-            async for change in store.watch(store.revision):
-                if change.key == key:
-                    break
-    return dict(found)
+    async def status() -> Any:
+        return (await store.get(key)).get("status")
+
+    return dict(await until(store, status, 5))
 
 
 async def test_the_writer_tells_all_kinds() -> None:
@@ -208,7 +207,7 @@ async def test_the_writer_tells_all_kinds() -> None:
     made = [await store.create(obj) for obj in (route(), gateway(), {**ours, "metadata": {"name": "headgate"}})]
     keys = [key_of(obj) for obj in made]
     compiled = Compiled(
-        revision=store.revision,
+        revision=1,
         mesh=Mesh(domain="cluster.local"),
         report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
     )

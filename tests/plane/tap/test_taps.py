@@ -10,7 +10,8 @@ from headgate.model.workloads import Workload
 from headgate.plane.tap.events import REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
 from headgate.plane.tap.targets import Pods, Present, Routed
-from headgate.telemetry.owners import Ref, Thing, World
+from headgate.resources.pod_owners import Ref
+from headgate.telemetry.owners import Thing, World
 from headgate.telemetry.tapped import Record
 
 SA = "spiffe://cluster.local/ns/default/sa/"

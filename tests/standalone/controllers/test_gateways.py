@@ -109,7 +109,7 @@ async def test_a_new_gateway_gets_its_address_at_once(store, addresses):
     work = asyncio.create_task(GatewayAddresses(store, addresses).run())
     await store.create(gateway())
     async with asyncio.timeout(5):
-        async for change in store.watch(store.revision - 1, group=GROUP, kind="Gateway"):
+        async for change in store.watch(GROUP, "Gateway", since=str(store.revision - 1)):
             if (change.object.get("status") or {}).get("addresses"):
                 break
     assert addresses.covers(await address_of(store), "services")

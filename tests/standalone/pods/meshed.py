@@ -99,9 +99,8 @@ class MeshedMachine(Machine):
 
     async def _follow(self) -> None:
         """Expect a proxy for each pod that has an address and a sidecar."""
-        since = 0
-        async for change in self.store.watch(since):
-            if change.key.kind == "Pod" and change.type != "DELETED":
+        async for change in self.store.watch("", "Pod", since="0"):
+            if change.type != "DELETED":
                 self.give(read(change.object, Pod))
 
     def give(self, pod: Pod) -> None:

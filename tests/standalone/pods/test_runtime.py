@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.standalone.pods.waiting import until
+from tests.watching import until
 
 from headgate.resources.meta import Key, Object
 from headgate.standalone.addresses import Addresses, claim_range

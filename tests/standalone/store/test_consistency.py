@@ -4,6 +4,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.watching import changes_after
 
 from headgate.errors import StoreError
 from headgate.resources.meta import Key
@@ -26,17 +27,16 @@ class Tape:
         return self.revision, list(self.objects.values())
 
     def append(self, changes):
-        assert [change.revision for change in changes] == list(
+        assert [int(change.version) for change in changes] == list(
             range(self.revision + 1, self.revision + 1 + len(changes))
         )
         for change in changes:
-            assert change.object["metadata"]["resourceVersion"] == str(change.revision)
             assert (change.key in self.objects) == (change.type != "ADDED")
             if change.type == "DELETED":
                 del self.objects[change.key]
             else:
                 self.objects[change.key] = change.object
-        self.revision = changes[-1].revision
+        self.revision = int(changes[-1].version)
 
 
 def config_map(name, namespace, owners=(), finalizers=(), number=0):
@@ -82,16 +82,11 @@ async def everything(store):
 async def story(store, since):
     """Fold what a watcher sees into the objects that it would believe in."""
     told = dict(since)
-    watch = store.watch(0)
-    while store.revision:
-        change = await anext(watch)
+    for change in await changes_after(store, 0):
         if change.type == "DELETED":
             del told[change.key]
         else:
             told[change.key] = change.object
-        if change.revision == store.revision:
-            break
-    await watch.aclose()
     return told
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from contextlib import aclosing
 
 import pytest
+from tests.watching import changes_after
 
 from headgate.errors import AlreadyExists, Cause, Conflict, Gone, Invalid, NotFound, Unavailable
 from headgate.resources.meta import Key
@@ -58,17 +58,8 @@ async def names(store, kind="ConfigMap", namespace=""):
     return [(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]) for obj in listing.items]
 
 
-async def changes_since(store, since, **where):
-    """Return what a watcher gets, up to the store's revision; the watcher is ended by a last, known change."""
-    end = await store.create(config_map("end-of-test"))
-    last = int(end["metadata"]["resourceVersion"])
-    seen = []
-    async with aclosing(store.watch(since, **where)) as watch:
-        async for change in watch:
-            if change.revision == last:
-                return seen
-            seen.append((change.type, change.key.kind, change.key.name))
-    return seen
+async def changes_since(store, since):
+    return [(change.type, change.key.kind, change.key.name) for change in await changes_after(store, since)]
 
 
 async def test_a_new_object_gets_what_an_api_server_fills_in():
@@ -242,7 +233,7 @@ async def test_lists_are_in_order_and_of_one_namespace_when_asked():
         await store.create(config_map(name, space))
     assert await names(store) == [("a", "y"), ("a", "z"), ("a-b", "x"), ("default", "a"), ("default", "b")]
     assert await names(store, namespace="a") == [("a", "y"), ("a", "z")]
-    assert (await store.list("", "ConfigMap")).revision == store.revision
+    assert (await store.list("", "ConfigMap")).version == str(store.revision)
 
 
 async def test_deleting_takes_what_the_object_owns():
@@ -358,13 +349,13 @@ async def test_a_watch_starts_after_a_revision_and_goes_on():
     store = MemoryStore()
     since = store.revision
     await store.create(config_map("a"))
-    watch = store.watch(since, kind="ConfigMap")
+    watch = store.watch("", "ConfigMap", since=str(since))
     assert (await anext(watch)).key.name == "a"
     waiting = asyncio.ensure_future(anext(watch))
     await store.create(split())
     await store.delete(key("a"))
     change = await waiting
-    assert (change.type, change.key.name, change.revision) == ("DELETED", "a", store.revision)
+    assert (change.type, change.key.name, change.version) == ("DELETED", "a", str(store.revision))
     assert change.object["metadata"]["resourceVersion"] == str(store.revision)
     await watch.aclose()
 
@@ -381,7 +372,7 @@ async def test_a_watch_can_be_of_a_kind_and_a_namespace():
         ("ADDED", "TrafficSplit", "birds"),
         ("ADDED", "ConfigMap", "b"),
     ]
-    watch = store.watch(since, kind="ConfigMap", namespace="shop")
+    watch = store.watch("", "ConfigMap", "shop", since=str(since))
     assert (await anext(watch)).key == key("b", "shop")
     await watch.aclose()
 
@@ -389,15 +380,18 @@ async def test_a_watch_can_be_of_a_kind_and_a_namespace():
 async def test_a_watch_from_a_forgotten_revision_is_told_to_list_again():
     store = MemoryStore(history=5)
     since = store.revision
-    slow = store.watch(since)
+    slow = store.watch("", "ConfigMap", since=str(since))
     await store.create(config_map("a"))
     assert (await anext(slow)).key.name == "a"
     for name in "bcdefgh":
         await store.create(config_map(name))
-    for watch in (slow, store.watch(since), store.watch(store.revision + 1)):
+    for watch in (
+        slow,
+        *(store.watch("", "ConfigMap", since=version) for version in (str(since), str(store.revision + 1), "x")),
+    ):
         with pytest.raises(Gone, match="list again"):
             await anext(watch)
-    kept = store.watch(store.revision - 5)
+    kept = store.watch("", "ConfigMap", since=str(store.revision - 5))
     assert [(await anext(kept)).key.name for _ in range(5)] == list("defgh")
     await kept.aclose()
 

@@ -65,8 +65,8 @@ async def test_changes_from_before_a_restart_are_no_longer_watched(path):
         await store.create(config_map("a"))
     with opened(path) as store:
         with pytest.raises(Gone, match="list again"):
-            await anext(store.watch(since))
-        watch = store.watch(store.revision)
+            await anext(store.watch("", "ConfigMap", since=str(since)))
+        watch = store.watch("", "ConfigMap", since=str(store.revision))
         await store.create(config_map("b"))
         assert (await anext(watch)).key == key("b")
         await watch.aclose()

@@ -1,7 +1,7 @@
 """The resources of the inspect API, and what a path of it asks for (D29)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headgate.api.attributes import Attributes
 from headgate.api.status import no_such_path
@@ -100,18 +100,3 @@ def _exists(asked: Asked) -> bool:
     if asked.subresource not in resource.subresources if asked.subresource else asked.verb not in resource.verbs:
         return False
     return resource.namespaced == bool(asked.namespace) or (resource.namespaced and not asked.name)
-
-
-def rows(group: str, version: str) -> list[dict[str, Any]]:
-    """Return the resources as an APIResourceList has them; nothing for another group."""
-    return [row for item in RESOURCES.values() for row in _rows(item)] if is_inspect(group, version) else []
-
-
-def _rows(item: Resource) -> list[dict[str, Any]]:
-    common = {"singularName": "", "namespaced": item.namespaced}
-    row = {**common, "name": item.plural, "singularName": item.kind.lower(), "kind": item.kind, "verbs": item.verbs}
-    parts = [
-        {**common, "name": f"{item.plural}/{name}", "kind": kind, "verbs": ["get"]}
-        for name, kind in item.subresources.items()
-    ]
-    return [row, *parts] if item.verbs else parts

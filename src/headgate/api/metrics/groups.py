@@ -1,4 +1,4 @@
-"""The faces of the metrics API: one store of numbers under three groups, each in the words of its specification (D20)."""
+"""The API groups that serve metrics: the same counts in the words of three specifications (D20)."""
 
 import functools
 import math
@@ -16,11 +16,12 @@ from headgate.resources.metrics import (
     Reference,
     TrafficMetrics,
 )
+from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
 from headgate.telemetry.answers import Numbers, Row, Security
 from headgate.telemetry.flows import Reading
-from headgate.telemetry.owners import CLUSTER_SCOPED, POD, SPLIT, Members, Ref
+from headgate.telemetry.owners import CLUSTER_SCOPED, SPLIT, Members
 
 KINDS: Mapping[str, str] = {
     "namespaces": "Namespace",
@@ -34,7 +35,7 @@ KINDS: Mapping[str, str] = {
     "statefulsets": "StatefulSet",
     "jobs": "Job",
 }
-"""The resources of every face (R82): plural and kind."""
+"""The resources of each group (R82): plural and kind."""
 SPLITS = "trafficsplits"
 EDGES = "edges"
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
@@ -42,13 +43,13 @@ _DIGITS = 3  # that a latency is worth: the buckets are 5 % to 10 % wide
 _EXACT = 1e-6
 
 
-class Face(Value, frozen=True, kw_only=True):
-    """A group and version. `unit` is that of latencies, `per_second` how many of them a second has.
+class MetricsGroup(Value, frozen=True, kw_only=True):
+    """An API group that serves metrics. Latencies are in `unit`, of which a second has `per_second`.
 
     `all_received` is the direction of the edge `{}` (R87); `sides`: edges say who measured; `splits`: has `trafficsplits`.
     """
 
-    group: str
+    name: str
     version: str
     unit: str = "seconds"
     per_second: int = 1
@@ -59,7 +60,7 @@ class Face(Value, frozen=True, kw_only=True):
     @property
     def api_version(self) -> str:
         """Group and version as objects carry them."""
-        return api_version(self.group, self.version)
+        return api_version(self.name, self.version)
 
     @property
     def kinds(self) -> Mapping[str, str]:
@@ -67,11 +68,11 @@ class Face(Value, frozen=True, kw_only=True):
         return {**KINDS, SPLITS: SPLIT} if self.splits else KINDS
 
 
-FACES = (
-    Face(group="traffic.metrics.k8s.io", version="v1beta1"),
-    Face(group="mesh.metrics.k8s.io", version="v1beta1"),
-    Face(
-        group="metrics.smi-spec.io",
+METRICS_GROUPS = (
+    MetricsGroup(name="traffic.metrics.k8s.io", version="v1beta1"),
+    MetricsGroup(name="mesh.metrics.k8s.io", version="v1beta1"),
+    MetricsGroup(
+        name="metrics.smi-spec.io",
         version="v1alpha1",
         unit="ms",
         per_second=1000,
@@ -82,19 +83,19 @@ FACES = (
 )
 
 
-def told_apart(kind: str) -> str:
-    """Return the kind by which kubectl finds one resource of a face: `DeploymentTrafficMetrics`.
+def distinct_kind(kind: str) -> str:
+    """Return the kind that discovery names for a resource: `DeploymentTrafficMetrics`.
 
-    It goes from a resource to its kind, and from the kind back to a resource. With one kind for all, as the specification
-    has it, `kubectl get deployments.traffic.metrics.k8s.io` would ask for the last resource of the list, whatever it is.
-    Pods keep TrafficMetrics, the kind of all answers, which must be somebody's.
+    kubectl goes from a resource to its kind, and from the kind back to a resource. With one kind for all, as the specification
+    has it, `kubectl get deployments.traffic.metrics.k8s.io` would ask for the last resource of the list. Pods keep
+    TrafficMetrics, the kind of all answers, because some resource must have it.
     """
     return shapes.TRAFFIC_METRICS if kind == POD else f"{kind}{shapes.TRAFFIC_METRICS}"
 
 
-def face_of(group: str, version: str) -> Face | None:
-    """Return a face by its group and version."""
-    return next((face for face in FACES if (face.group, face.version) == (group, version)), None)
+def metrics_group(name: str, version: str) -> MetricsGroup | None:
+    """Return a group by its name and version; None if it serves no metrics."""
+    return next((group for group in METRICS_GROUPS if (group.name, group.version) == (name, version)), None)
 
 
 def is_cluster_scoped(plural: str) -> bool:
@@ -102,24 +103,24 @@ def is_cluster_scoped(plural: str) -> bool:
     return KINDS.get(plural) in CLUSTER_SCOPED
 
 
-def self_link(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> str:
+def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -> str:
     """Return the path of a resource, or of the resources of its kind when it has no name."""
     namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
     name = f"/{ref.name}" if ref.name else ""
-    return f"/apis/{face.group}/{face.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
+    return f"/apis/{group.name}/{group.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
 
 
-def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
+def written(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
     """Write rows, which are all of one resource."""
-    time, window, version = timestamp(reading.end), duration(reading.window), face.api_version
-    latencies = _latencies(face)
+    time, window, version = timestamp(reading.end), duration(reading.window), group.api_version
+    latencies = _latencies(group)
     return [
         TrafficMetrics(
             kind=shapes.TRAFFIC_METRICS,
             api_version=version,
-            metadata=_metadata(face, plural, row, time),
+            metadata=_metadata(group, plural, row, time),
             resource=_reference(row.about),
-            edge=_edge(face, row),
+            edge=_edge(group, row),
             backend=MetricsBackend(apex=row.apex, name=row.backend.name, weight=row.backend.weight)
             if row.backend
             else None,
@@ -132,12 +133,12 @@ def written(face: Face, plural: str, rows: Sequence[Row], reading: Reading) -> l
     ]
 
 
-def _metadata(face: Face, plural: str, row: Row, time: str) -> MetricsMetadata:
+def _metadata(group: MetricsGroup, plural: str, row: Row, time: str) -> MetricsMetadata:
     return MetricsMetadata(
         name=row.about.name,
         namespace=row.about.namespace,
         labels={} if row.edge.peer else row.labels,  # those of an edge are its peer's
-        self_link=self_link(face, plural, row.about, edges=row.edge.peer is not None),
+        self_link=self_link(group, plural, row.about, edges=row.edge.peer is not None),
         creation_timestamp=time,
     )
 
@@ -146,11 +147,11 @@ def _reference(ref: Ref) -> Reference:
     return Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name)
 
 
-def _edge(face: Face, row: Row) -> MetricsEdge:
+def _edge(group: MetricsGroup, row: Row) -> MetricsEdge:
     edge = row.edge
     if edge.peer is None:
-        return _received(face, of_split=row.backend is not None)
-    side = ("client" if edge.direction == "to" else "server") if face.sides else ""
+        return _received(group, of_split=row.backend is not None)
+    side = ("client" if edge.direction == "to" else "server") if group.sides else ""
     resource, security = _reference(edge.peer), _security(row.security) if row.security else None
     return MetricsEdge(direction=edge.direction, side=side, resource=resource, copy=edge.copy, security=security)
 
@@ -162,9 +163,9 @@ def _security(found: Security) -> MetricsSecurity:
 
 
 @functools.cache
-def _received(face: Face, *, of_split: bool) -> MetricsEdge:
+def _received(group: MetricsGroup, *, of_split: bool) -> MetricsEdge:
     side = "client" if of_split else "server"
-    return MetricsEdge(direction=face.all_received, side=side if face.sides else "", resource=Reference())
+    return MetricsEdge(direction=group.all_received, side=side if group.sides else "", resource=Reference())
 
 
 def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
@@ -213,14 +214,14 @@ def _count(name: str, count: int) -> Metric:
 
 
 class _Latencies(dict[tuple[str, float], Metric]):
-    """Latencies by their name and seconds, as a face writes them: three names, and as many values as there are buckets."""
+    """Caches latencies as a group writes them, by name and seconds: three names, and a value for each bucket."""
 
-    def __init__(self, face: Face) -> None:
-        self._face = face
+    def __init__(self, group: MetricsGroup) -> None:
+        self._group = group
 
     def __missing__(self, key: tuple[str, float]) -> Metric:
         name, seconds = key
-        metric = self[key] = Metric(name=name, unit=self._face.unit, value=quantity(seconds * self._face.per_second))
+        metric = self[key] = Metric(name=name, unit=self._group.unit, value=quantity(seconds * self._group.per_second))
         return metric
 
 

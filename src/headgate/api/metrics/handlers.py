@@ -138,8 +138,8 @@ async def _all(rows: Iterable[Row]) -> Sequence[Row]:
 
 
 def _missing(asked: Question) -> ApiError:
-    details = {"name": asked.ref.name, "group": asked.face.group, "kind": asked.plural}
-    return ApiError(404, f'{asked.plural}.{asked.face.group} "{asked.ref.name}" not found', details=details)
+    details = {"name": asked.ref.name, "group": asked.group.name, "kind": asked.plural}
+    return ApiError(404, f'{asked.plural}.{asked.group.name} "{asked.ref.name}" not found', details=details)
 
 
 def _selection(query: Mapping[str, str]) -> Selects:
@@ -156,18 +156,18 @@ def _selection(query: Mapping[str, str]) -> Selects:
 
 def _items(found: _Found) -> tuple[TrafficMetrics, ...]:
     asked = found.question
-    return tuple(written(asked.face, asked.plural, found.rows, found.reading))
+    return tuple(written(asked.group, asked.plural, found.rows, found.reading))
 
 
 def _plain(found: _Found) -> TrafficMetrics | TrafficMetricsList:
     items = _items(found)
     if not found.many:
         return items[0]
-    face, ref = found.question.face, found.question.ref
+    group, ref = found.question.group, found.question.ref
     return TrafficMetricsList(
         kind=TRAFFIC_METRICS_LIST,
-        api_version=face.api_version,
-        metadata=MetricsMetadata(self_link=self_link(face, found.question.plural, ref, edges=found.question.edges)),
+        api_version=group.api_version,
+        metadata=MetricsMetadata(self_link=self_link(group, found.question.plural, ref, edges=found.question.edges)),
         resource=Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name),
         items=items,
         selector=found.selector,

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.api.attributes import Attributes
-from headgate.api.metrics.groups import EDGES, SPLITS, Face, is_cluster_scoped
+from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.api.status import ApiError, no_such_path
+from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers import Grouping
-from headgate.telemetry.owners import Ref
 
 DEFAULT_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second
@@ -20,7 +20,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 class Question(NamedTuple):
     """A resource, or all of a kind when `ref` has no name; or the edges of the resource."""
 
-    face: Face
+    group: MetricsGroup
     plural: str
     ref: Ref
     edges: bool = False
@@ -29,8 +29,8 @@ class Question(NamedTuple):
     def attributes(self) -> Attributes:
         """What RBAC knows it by (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
         return Attributes(
-            group=self.face.group,
-            version=self.face.version,
+            group=self.group.name,
+            version=self.group.version,
             resource=self.plural,
             subresource=EDGES if self.edges else "",
             verb="get" if self.ref.name else "list",
@@ -39,39 +39,39 @@ class Question(NamedTuple):
         )
 
 
-def question(face: Face, parts: list[str]) -> Question:
+def question(group: MetricsGroup, parts: list[str]) -> Question:
     """Read what follows the version. There is no path of a single edge (R92). Raises ApiError 404."""
     if not all(parts):
         raise no_such_path()
     match parts:
         case ["namespaces", name, "edges"]:
-            return _asked(face, "namespaces", Ref("", "", name), edges=True)
+            return _asked(group, "namespaces", Ref("", "", name), edges=True)
         case ["namespaces", namespace, plural, *rest] if not is_cluster_scoped(plural):
-            return _named(face, plural, namespace, rest)
+            return _named(group, plural, namespace, rest)
         case [plural, *rest] if is_cluster_scoped(plural) or not rest:
-            return _named(face, plural, "", rest)
+            return _named(group, plural, "", rest)
         case _:
             raise no_such_path()
 
 
-def _named(face: Face, plural: str, namespace: str, rest: list[str]) -> Question:
+def _named(group: MetricsGroup, plural: str, namespace: str, rest: list[str]) -> Question:
     match rest:
         case []:
-            return _asked(face, plural, Ref("", namespace))
+            return _asked(group, plural, Ref("", namespace))
         case [name]:
-            return _asked(face, plural, Ref("", namespace, name))
+            return _asked(group, plural, Ref("", namespace, name))
         case [name, "edges"] if plural != SPLITS:
-            return _asked(face, plural, Ref("", namespace, name), edges=True)
+            return _asked(group, plural, Ref("", namespace, name), edges=True)
         case _:
             raise no_such_path()
 
 
-def _asked(face: Face, plural: str, ref: Ref, *, edges: bool = False) -> Question:
-    kind = face.kinds.get(plural)
+def _asked(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -> Question:
+    kind = group.kinds.get(plural)
     if kind is None:
-        served = ", ".join(sorted(face.kinds))
-        raise ApiError(404, f"{face.api_version} has no metrics of {plural!r}; it has those of {served}")
-    return Question(face, plural, Ref(kind, ref.namespace, ref.name), edges)
+        served = ", ".join(sorted(group.kinds))
+        raise ApiError(404, f"{group.api_version} has no metrics of {plural!r}; it has those of {served}")
+    return Question(group, plural, Ref(kind, ref.namespace, ref.name), edges)
 
 
 def window(query: Mapping[str, str]) -> float:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.api.metrics.groups import EDGES, FACES, SPLITS, Face, is_cluster_scoped, told_apart
+from headgate.api.metrics.groups import EDGES, METRICS_GROUPS, SPLITS, MetricsGroup, distinct_kind, is_cluster_scoped
 from headgate.resources.definitions.catalogue import definition_name
 from headgate.resources.definitions.parts import META, REF, Schema, choice, flag, kind, listing, record, text, whole
 from headgate.resources.metrics import TRAFFIC_METRICS, TRAFFIC_METRICS_LIST
@@ -17,42 +17,42 @@ _META_DEFINITION = f"{META}ObjectMeta"
 def definitions() -> Mapping[str, Schema]:
     """Return the schemas by the names of their definitions."""
     found: dict[str, Schema] = {}
-    for face in FACES:
-        name = _name(face, TRAFFIC_METRICS)
-        found[name] = {**_metrics(face), **_kinds(face, *map(told_apart, face.kinds.values()))}
-        found[_name(face, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kinds(face, TRAFFIC_METRICS_LIST)}
+    for group in METRICS_GROUPS:
+        name = _name(group, TRAFFIC_METRICS)
+        found[name] = {**_metrics(group), **_kinds(group, *map(distinct_kind, group.kinds.values()))}
+        found[_name(group, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kinds(group, TRAFFIC_METRICS_LIST)}
     return found
 
 
-def names(face: Face) -> set[str]:
-    """Return the names of a face's definitions, with those that they point at."""
-    return {_name(face, TRAFFIC_METRICS), _name(face, TRAFFIC_METRICS_LIST), _META_DEFINITION}
+def names(group: MetricsGroup) -> set[str]:
+    """Return the names of a group's definitions, with those that they point at."""
+    return {_name(group, TRAFFIC_METRICS), _name(group, TRAFFIC_METRICS_LIST), _META_DEFINITION}
 
 
-def paths(face: Face) -> dict[str, Any]:
-    """Return the paths of a face as OpenAPI has them, 2 and 3 alike."""
+def paths(group: MetricsGroup) -> dict[str, Any]:
+    """Return the paths of a group as OpenAPI has them, 2 and 3 alike."""
     found = {}
-    for plural in face.kinds:
+    for plural in group.kinds:
         scope = "" if is_cluster_scoped(plural) else "/namespaces/{namespace}"
-        listing = f"/apis/{face.api_version}{scope}/{plural}"
-        found[listing] = _get(face, "list")
-        found[f"{listing}/{{name}}"] = _get(face, "get")
+        listing = f"/apis/{group.api_version}{scope}/{plural}"
+        found[listing] = _get(group, "list")
+        found[f"{listing}/{{name}}"] = _get(group, "get")
         if plural != SPLITS:
-            found[f"{listing}/{{name}}/{EDGES}"] = _get(face, "get")
+            found[f"{listing}/{{name}}/{EDGES}"] = _get(group, "get")
     return found
 
 
-def _get(face: Face, action: str) -> dict[str, Any]:
-    gvk = {"group": face.group, "version": face.version, "kind": TRAFFIC_METRICS}
+def _get(group: MetricsGroup, action: str) -> dict[str, Any]:
+    gvk = {"group": group.name, "version": group.version, "kind": TRAFFIC_METRICS}
     return {"get": {"responses": {"200": {"description": "OK"}}, "x-kubernetes-action": action, _GVK: gvk}}
 
 
-def _name(face: Face, kind: str) -> str:
-    return definition_name(face.group, face.version, kind)
+def _name(group: MetricsGroup, kind: str) -> str:
+    return definition_name(group.name, group.version, kind)
 
 
-def _kinds(face: Face, *kinds: str) -> dict[str, Any]:
-    return {_GVK: [{"group": face.group, "version": face.version, "kind": kind} for kind in kinds]}
+def _kinds(group: MetricsGroup, *kinds: str) -> dict[str, Any]:
+    return {_GVK: [{"group": group.name, "version": group.version, "kind": kind} for kind in kinds]}
 
 
 def _reference(description: str) -> Schema:
@@ -64,8 +64,8 @@ def _reference(description: str) -> Schema:
     )
 
 
-def _metrics(face: Face) -> Schema:
-    side = {"side": choice("Who measured.", "client server")} if face.sides else {}
+def _metrics(group: MetricsGroup) -> Schema:
+    side = {"side": choice("Who measured.", "client server")} if group.sides else {}
     backend = {
         "backend": record(
             "The leg of a TrafficSplit that this is about.",
@@ -104,7 +104,7 @@ def _metrics(face: Face) -> Schema:
                 name=text(
                     "Which: p99_response_latency, p90_response_latency, p50_response_latency, success_count, denied_count, ..."
                 ),
-                unit=text(f"The unit: {face.unit} for latencies."),
+                unit=text(f"The unit: {group.unit} for latencies."),
                 value=text("The value, a quantity."),
             ),
         ),
@@ -114,7 +114,7 @@ def _metrics(face: Face) -> Schema:
             pods=whole("How many pods there are."),
             meshed=whole("How many of them have a sidecar."),
         ),
-        **(backend if face.splits else {}),
+        **(backend if group.splits else {}),
     )
 
 

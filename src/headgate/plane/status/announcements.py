@@ -116,8 +116,9 @@ def _services(obj: Object, finding: Finding) -> Iterator[str]:
     """Yield the Service, as `namespace/name`, that has no ready endpoint."""
     yield from (f"{key.namespace}/{key.name}" for key in finding.related if key.kind == "Service")
     if backend := re.match(r"spec\.backends\[(\d+)\]", finding.field):
-        written = obj["spec"]["backends"][int(backend[1])].get("service", "")
-        yield service_name(written, obj["metadata"].get("namespace", ""), _DOMAIN)
+        named = slice(int(backend[1]), int(backend[1]) + 1)  # beyond the end when an edit came after the build
+        for written in obj["spec"]["backends"][named]:
+            yield service_name(written.get("service", ""), obj["metadata"].get("namespace", ""), _DOMAIN)
 
 
 def _has(pod: Object, labels: Mapping[str, str]) -> bool:

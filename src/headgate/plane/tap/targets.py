@@ -7,7 +7,8 @@ from headgate.envoy import names
 from headgate.envoy.view import pod_of, sidecar
 from headgate.model.routing import Mesh
 from headgate.resources.meta import Value
-from headgate.telemetry.owners import POD, SERVICE, Ref, World
+from headgate.resources.pod_owners import POD, Ref
+from headgate.telemetry.owners import SERVICE, World
 from headgate.telemetry.tapped import Record
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})

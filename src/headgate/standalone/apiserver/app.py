@@ -23,17 +23,17 @@ from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi, Questions
 from headgate.api.kinds import groups
 from headgate.api.listening import Server, serve_on_loopback
-from headgate.api.metrics.groups import face_of
+from headgate.api.metrics.groups import metrics_group
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
-from headgate.objects.ports import Store
 from headgate.private import write_private
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import bodies, health, openapi, paths
 from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.apiserver.objects import Advise, Objects
 from headgate.standalone.apiserver.resources import ResourceApi
+from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.flows import Source
 
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ NOTHING_COMPUTED = Computed()
 
 
 def create_app(
-    store: Store,
+    store: MemoryStore,
     *,
     token: str,
     advise: Advise | None = None,
@@ -177,8 +177,8 @@ class _Api:
             return media.answer(discovery.custom_resources())
         if reviews.is_review(*parts[1:4]) and len(parts) == 4:
             return await _review(request, parts[3])
-        if face := face_of(parts[1], parts[2]):
-            return await self._metrics.answer(request, question(face, parts[3:]))
+        if found := metrics_group(parts[1], parts[2]):
+            return await self._metrics.answer(request, question(found, parts[3:]))
         if inspect_query.is_inspect(parts[1], parts[2]):
             return await self._inspect.answer(request, inspect_query.asked_of(parts[3:]))
         return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))

@@ -10,7 +10,6 @@ from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.managers import ApplyConflicts, Manager, Write
 from headgate.merge.shapes import MergeError
 from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
-from headgate.objects.ports import Store
 from headgate.objects.rules import now
 from headgate.resources import decode
 from headgate.resources.checks.schema import examine
@@ -18,6 +17,7 @@ from headgate.resources.definitions import catalogue
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Key, Object
 from headgate.resources.versions import from_hub, with_metadata_name
+from headgate.standalone.store.memory import MemoryStore
 
 
 class Advise(Protocol):
@@ -75,7 +75,7 @@ def as_served(obj: Object, served: Served) -> Object:
 class Objects:
     """The objects of a store, as clients of the API see them. Every call raises ApiError."""
 
-    def __init__(self, store: Store, advise: Advise | None) -> None:
+    def __init__(self, store: MemoryStore, advise: Advise | None) -> None:
         self.store = store
         self._advise = advise
 

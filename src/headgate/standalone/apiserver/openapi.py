@@ -13,7 +13,7 @@ from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.kinds import Served, groups
 from headgate.api.metrics import schema as metrics_schema
-from headgate.api.metrics.groups import FACES, face_of
+from headgate.api.metrics.groups import METRICS_GROUPS, metrics_group
 from headgate.api.status import no_such_path
 from headgate.resources import inspect
 from headgate.resources.definitions import catalogue
@@ -55,8 +55,8 @@ def v3_json(path: str) -> bytes:
     if found is None:
         raise no_such_path()
     group, version = found
-    if face := face_of(group, version):
-        return _v3_document(metrics_schema.paths(face), metrics_schema.names(face))
+    if metrics := metrics_group(group, version):
+        return _v3_document(metrics_schema.paths(metrics), metrics_schema.names(metrics))
     if inspect_query.is_inspect(group, version):
         return _v3_document(inspect_schema.paths(), inspect_schema.names())
     served = groups()[group][version]
@@ -87,7 +87,7 @@ def _v3_paths() -> Mapping[str, tuple[str, str]]:
         for group, version in (
             *stored,
             (inspect.GROUP, inspect.VERSION),
-            *((face.group, face.version) for face in FACES),
+            *((found.name, found.version) for found in METRICS_GROUPS),
         )
     }
 
@@ -108,7 +108,7 @@ def _v2() -> dict[str, Any]:
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for face in FACES for path, item in metrics_schema.paths(face).items()}
+        | {path: item for found in METRICS_GROUPS for path, item in metrics_schema.paths(found).items()}
         | inspect_schema.paths(),
         "definitions": dict(_definitions()),
     }

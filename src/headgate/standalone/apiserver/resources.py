@@ -101,9 +101,9 @@ class ResourceApi:
             listing = await self._objects.store.list(kind.group, kind.kind, target.namespace)
         except StoreError as error:
             raise from_error(error, target.served, "") from error
-        paths.check_revision(query, listing.revision)
+        revision = int(listing.version)
+        paths.check_revision(query, revision)
         items = [obj for obj in listing.items if selects(obj)]
-        revision = listing.revision
         if token := query.get("continue"):
             after = paths.read_token(token)
             revision = after.revision

@@ -9,9 +9,10 @@ import msgspec
 from headgate.api.selectors import Predicate, everything
 from headgate.api.status import ApiError
 from headgate.errors import Gone
-from headgate.objects.ports import Change, Listing, Store
-from headgate.resources.meta import Key, Object
+from headgate.objects.ports import Change, Listing
+from headgate.resources.meta import Object
 from headgate.standalone.apiserver.objects import Target, as_served
+from headgate.standalone.store.memory import MemoryStore
 
 BOOKMARK_SECONDS = 60.0
 LONGEST_SECONDS = 3600.0
@@ -66,12 +67,12 @@ def _identity(obj: Object) -> tuple[str, str]:
 
 
 async def watch(
-    store: Store, target: Target, options: WatchOptions, shape: Shape, closing: asyncio.Event
+    store: MemoryStore, target: Target, options: WatchOptions, shape: Shape, closing: asyncio.Event
 ) -> AsyncIterator[bytes]:
     """Yield events as lines of JSON until the time is over or the server closes."""
     kind = target.served.kind
     listing = await store.list(kind.group, kind.kind, target.namespace)
-    since = listing.revision if options.since is None else options.since
+    since = int(listing.version) if options.since is None else options.since
     matches = _Matches(options.selects, listing, since)
     encode = _Encoder(target, shape)
     if options.since is None:
@@ -80,18 +81,13 @@ async def watch(
                 yield encode.event("ADDED", obj)
         if options.initial_end:
             yield encode.bookmark(since, initial_end=True)
-    async for step in _steps(store, since, options, closing):
+    async for step in _steps(store, target, since, options, closing):
         if isinstance(step, bytes):
             yield step
         elif isinstance(step, int):
             yield encode.bookmark(step)
-        elif _concerns(step.key, target) and options.name in ("", step.key.name) and (type := matches.event(step)):
+        elif options.name in ("", step.key.name) and (type := matches.event(step)):
             yield encode.event(type, step.object)
-
-
-def _concerns(key: Key, target: Target) -> bool:
-    kind = target.served.kind
-    return key.kind == kind.kind and key.group == kind.group and target.namespace in ("", key.namespace)
 
 
 class _Encoder:
@@ -115,29 +111,32 @@ def _line(type: str, obj: Mapping[str, Any]) -> bytes:
 
 
 async def _steps(
-    store: Store, since: int, options: WatchOptions, closing: asyncio.Event
+    store: MemoryStore, target: Target, since: int, options: WatchOptions, closing: asyncio.Event
 ) -> AsyncIterator[Change | int | bytes]:
-    """Yield changes of all kinds, revisions to bookmark, and at last an error when the history was too short.
+    """Yield changes, revisions to bookmark, and at last an error when the history was too short.
 
-    All kinds, because then the last revision seen is exact, and a bookmark says exactly that.
+    A bookmark is a revision whose changes were all yielded: that of the store when the last wait began.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.seconds
     next_bookmark = loop.time() + BOOKMARK_SECONDS
-    changes = aiter(store.watch(since))
+    kind = target.served.kind
+    changes = aiter(store.watch(kind.group, kind.kind, target.namespace, since=str(since)))
     closed = asyncio.ensure_future(closing.wait())
     pending: asyncio.Future[Change] = asyncio.ensure_future(anext(changes))
     try:
         while not closed.done() and (now := loop.time()) < end:
             until = min(end, next_bookmark) if options.bookmarks else end
+            stored = store.revision
             await asyncio.wait((pending, closed), timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
             if pending.done():
                 change = pending.result()
-                since = change.revision
+                since = int(change.version)
                 pending = asyncio.ensure_future(anext(changes))
                 yield change
             elif options.bookmarks:
                 next_bookmark = loop.time() + BOOKMARK_SECONDS
+                since = max(since, stored)
                 yield since
     except Gone as error:
         yield _line("ERROR", ApiError(410, str(error)).status())

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.errors import DecodeError, Gone, Invalid, refusal
+from headgate.errors import DecodeError, Invalid, refusal
 from headgate.objects.events import EventRecorder
+from headgate.objects.following import Listed, follow
 from headgate.objects.ports import Store
 from headgate.resources.core import Service
 from headgate.resources.decode import read
@@ -22,7 +23,8 @@ from headgate.standalone.controllers.replicasets import plan_replicaset
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-_KINDS = ("Deployment", "ReplicaSet", "Pod", "Service", "EndpointSlice")
+_SLICES = "discovery.k8s.io"
+_KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
 _BREATH = 200  # Services between two chances for other tasks
 _TIMED = 2.0  # seconds between looks at what only time changes: minReadySeconds, progress deadlines
 
@@ -44,7 +46,8 @@ class Controllers:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch())
+            for kind in _KINDS:
+                tasks.create_task(self._watch(kind))
             tasks.create_task(self._remind())
             tasks.create_task(self._work())
 
@@ -61,7 +64,7 @@ class Controllers:
         await self._endpoints(namespace)
 
     async def _endpoints(self, namespace: str) -> None:
-        slices = managed_slices((await self._store.list("discovery.k8s.io", "EndpointSlice", namespace)).items)
+        slices = managed_slices((await self._store.list(_SLICES, "EndpointSlice", namespace)).items)
         pods = _by_label(await self._known("", "Pod", namespace, Pod))
         for count, service in enumerate(await self._known("", "Service", namespace, Service)):
             mine = slices.get(service.typed.metadata.name, [])
@@ -128,20 +131,13 @@ class Controllers:
                 await self.reconcile(namespace)
             await asyncio.sleep(0)
 
-    async def _watch(self) -> None:
-        while True:
-            since = self._store.revision
-            for kind in ("Service", "Pod"):
-                await self._mark_all("", kind)
-            await self._mark_all("apps", "Deployment")
-            await self._mark_all("apps", "ReplicaSet")
-            try:
-                async for change in self._store.watch(since):
-                    if change.key.kind in _KINDS:
-                        self._forget(change.type, change.object)
-                        self._mark([change.key.namespace])
-            except Gone:
-                continue
+    async def _watch(self, kind: tuple[str, str]) -> None:
+        async for step in follow(self._store, *kind):
+            if isinstance(step, Listed):
+                self._mark(obj["metadata"]["namespace"] for obj in step.items)
+            else:
+                self._forget(step.type, step.object)
+                self._mark([step.key.namespace])
 
     def _forget(self, type: str, obj: Object) -> None:
         if type == "DELETED":
@@ -161,9 +157,6 @@ class Controllers:
                 status = replicaset.typed.status
                 if status.available_replicas < status.ready_replicas:
                     self._mark([replicaset.typed.metadata.namespace])
-
-    async def _mark_all(self, group: str, kind: str) -> None:
-        self._mark(obj["metadata"]["namespace"] for obj in (await self._store.list(group, kind)).items)
 
     def _mark(self, namespaces: Iterable[str]) -> None:
         self._changed.update(namespaces)

@@ -6,7 +6,8 @@ The address is one of this machine's loopback addresses, told in `status.address
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.errors import Conflict, DecodeError, Gone, NotFound
+from headgate.errors import Conflict, DecodeError, NotFound
+from headgate.objects.following import follow_all
 from headgate.objects.ports import Store
 from headgate.resources.decode import read
 from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass
@@ -15,7 +16,7 @@ from headgate.resources.registry import api_version, key_of
 from headgate.standalone.addresses import Addresses, NoAddress
 
 CLASS_NAME = "headgate"
-_KINDS = frozenset({"GatewayClass", "Gateway"})
+_KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"))
 
 
 async def ensure_class(store: Store) -> None:
@@ -44,15 +45,8 @@ class GatewayAddresses:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        while True:
-            since = self._store.revision
+        async for _ in follow_all(self._store, _KINDS):
             await self.reconcile()
-            try:
-                async for change in self._store.watch(since):
-                    if change.key.group == GROUP and change.key.kind in _KINDS:
-                        await self.reconcile()
-            except Gone:
-                continue
 
     async def reconcile(self) -> None:
         """Look at all Gateways once; write the addresses that differ from what should be."""

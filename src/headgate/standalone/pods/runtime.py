@@ -8,15 +8,17 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headgate.admission.workload_rules import workload_causes
-from headgate.errors import DecodeError, Gone, NotFound, refusal
+from headgate.errors import DecodeError, NotFound, refusal
 from headgate.objects.events import EventRecorder
+from headgate.objects.following import Listed, follow
 from headgate.objects.ports import Store
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import POD
 from headgate.resources.workloads import Pod
 from headgate.standalone.addresses import Addresses, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
@@ -119,7 +121,6 @@ class LocalRuntime:
     async def _run(self) -> None:
         (self._state / "pods").mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._node.ensure()
-        since = self._store.revision
         pods = [pod for pod in (await self._store.list("", "Pod")).items if _mine(pod)]
         await self._clean({pod["metadata"]["uid"] for pod in pods})
         self._hold(pods)
@@ -130,7 +131,7 @@ class LocalRuntime:
             tasks.create_task(self._controllers.run())
             tasks.create_task(self._rotate())
             tasks.create_task(self._node.run())
-            tasks.create_task(self._watch(since, tasks))
+            tasks.create_task(self._watch(tasks))
 
     async def _clean(self, wanted: set[str]) -> None:
         """End what runs of pods that no longer exist, and remove their files."""
@@ -204,18 +205,14 @@ class LocalRuntime:
         finally:
             settled.set()
 
-    async def _watch(self, since: int, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            try:
-                async for change in self._store.watch(since):
-                    if change.key.kind == "Pod":
-                        self._see(change.type, change.object, tasks)
-            except Gone:
-                since = self._store.revision
-                await self._relist(tasks)
+    async def _watch(self, tasks: asyncio.TaskGroup) -> None:
+        async for step in follow(self._store, POD.group, POD.kind):
+            if isinstance(step, Listed):
+                self._relist(step.items, tasks)
+            else:
+                self._see(step.type, step.object, tasks)
 
-    async def _relist(self, tasks: asyncio.TaskGroup) -> None:
-        pods = (await self._store.list("", "Pod")).items
+    def _relist(self, pods: Sequence[Object], tasks: asyncio.TaskGroup) -> None:
         for pod in pods:
             self._see("MODIFIED", pod, tasks)
         present = {pod["metadata"]["uid"] for pod in pods}

@@ -7,8 +7,9 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from headgate.errors import Gone, NotFound
+from headgate.errors import NotFound
 from headgate.latest import Latest
+from headgate.objects.following import Listed, follow_all
 from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import POD, key_of
@@ -17,6 +18,8 @@ SHOWN_LINES = 5
 LONGEST_LINE = 400  # characters
 _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what could move a terminal's cursor
+
+_KINDS = (("", POD.kind), ("", "Event"))
 
 
 class PodTrouble(Value, frozen=True, kw_only=True):
@@ -48,16 +51,13 @@ class PodTroubles:
 
     async def run(self) -> None:
         """Follow the store until cancelled."""
-        since = self._store.revision
-        while True:
-            try:
-                async for change in self._store.watch(since):
-                    if change.key.kind == "Event" and change.type != "DELETED":
-                        await self._hear(change.object)
-                    elif change.key.kind == "Pod":
-                        await self._see(change.object, gone=change.type == "DELETED")
-            except Gone:
-                since = self._store.revision
+        async for step in follow_all(self._store, _KINDS):
+            if isinstance(step, Listed):  # troubles of an earlier run
+                continue
+            if step.key.kind == POD.kind:
+                await self._see(step.object, gone=step.type == "DELETED")
+            elif step.type != "DELETED":
+                await self._hear(step.object)
 
     async def _hear(self, event: Object) -> None:
         about = event.get("involvedObject") or {}

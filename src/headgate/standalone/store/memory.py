@@ -89,7 +89,7 @@ class MemoryStore:
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
-        return Listing(self._shelves.select(group, kind, namespace), self.revision)
+        return Listing(self._shelves.select(group, kind, namespace), str(self.revision))
 
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist)."""
@@ -139,11 +139,10 @@ class MemoryStore:
         with self._transaction(dry_run=dry_run):
             return self._doom(key, orphan=orphan)
 
-    async def watch(self, since: int, *, group: str = "", kind: str = "", namespace: str = "") -> AsyncIterator[Change]:
-        """Yield every change after revision `since`, for ever; without `kind`, of all kinds. Raises Gone."""
-        async for change in self._history.after(since):
-            key = change.key
-            if (not kind or (key.kind == kind and key.group == group)) and namespace in ("", key.namespace):
+    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+        """Yield every change of a kind after a resource version, for ever. Raises Gone."""
+        async for change in self._history.after(since, group, kind):
+            if namespace in ("", change.key.namespace):
                 yield change
 
     @contextmanager
@@ -179,7 +178,7 @@ class MemoryStore:
         """Make one change and give it the next revision."""
         revision = self.revision + len(self._steps) + 1
         stored = rules.with_metadata(obj, resourceVersion=str(revision))
-        self._steps.append(_Step(Change(type, key, stored, revision), self._shelves.get(key)))
+        self._steps.append(_Step(Change(type, key, stored), self._shelves.get(key)))
         if type == "DELETED":
             self._shelves.remove(key)
         else:

@@ -112,7 +112,7 @@ class SqliteJournal:
                 self._connection.execute(_DROP, _columns(change.key))
             else:
                 self._connection.execute(_PUT, (*_columns(change.key), msgspec.json.encode(change.object)))
-        self._connection.execute("UPDATE state SET revision = ?", (changes[-1].revision,))
+        self._connection.execute("UPDATE state SET revision = ?", (int(changes[-1].version),))
 
     def close(self) -> None:
         """Sync and close the file; the next process may open it."""

@@ -1,28 +1,22 @@
-"""What pods belong to: the labels of exposed metrics."""
+"""The labels of flows in `/metrics`: which workload, or which pod, is at each end."""
 
-import re
 from collections import OrderedDict
-from collections.abc import Callable
 
-from headgate.resources.meta import Key, Object
+from headgate.resources.pod_owners import POD, Find, Ref, workload
 from headgate.telemetry.flows import GATEWAY, Flow, Peer
 from headgate.telemetry.series import ELSEWHERE
 from headgate.telemetry.totals import End, Passage
 
-Peek = Callable[[Key], Object | None]
-UNKNOWN = "unknown"
 OUTSIDE = "outside"
 _GATEWAYS = "headgate-system"  # as the gateway's identity has it
-_GROUPS = {"ReplicaSet": "apps", "Job": "batch"}  # owners that may have an owner
-_MADE_BY_REPLICA_SET = re.compile(r"(?P<workload>.+)-[a-z0-9]{5,10}-[a-z0-9]{5}")
 _REMEMBERED = 20_000  # pods
 
 
-class Places:
-    """Tells what a flow counts as (`totals.Describe`), by the objects of now."""
+class FlowLabels:
+    """Describes flows by the objects of now (`totals.Describe`); a pod that is gone keeps its workload."""
 
-    def __init__(self, peek: Peek, *, by_pod: bool = False) -> None:
-        self._peek = peek
+    def __init__(self, find: Find, *, by_pod: bool = False) -> None:
+        self._find = find
         self._by_pod = by_pod
         self._workloads: OrderedDict[str, str] = OrderedDict()
 
@@ -51,30 +45,10 @@ class Places:
         return End(workload=OUTSIDE if peer.outside else "", outside=outside)
 
     def _workload(self, pod: str) -> str:
-        """Return what a pod belongs to; one that is gone is still known, or told by its name."""
         if pod in self._workloads:
             self._workloads.move_to_end(pod)
             return self._workloads[pod]
-        found = self._workloads[pod] = self._find_workload(*pod.split("/", 1))
+        found = self._workloads[pod] = workload(Ref(POD, *pod.split("/", 1)), self._find)
         if len(self._workloads) > _REMEMBERED:
             self._workloads.popitem(last=False)
         return found
-
-    def _find_workload(self, namespace: str, pod: str) -> str:
-        known = self._peek(Key("", "Pod", namespace, pod))
-        if known is None:
-            made = _MADE_BY_REPLICA_SET.fullmatch(pod)
-            return made["workload"] if made else pod
-        owner = _owner(known)
-        if owner is None:
-            return pod
-        kind, name = owner
-        above = self._peek(Key(_GROUPS[kind], kind, namespace, name)) if kind in _GROUPS else None
-        further = _owner(above) if above else None
-        return further[1] if further else name
-
-
-def _owner(obj: Object) -> tuple[str, str] | None:
-    """Return kind and name of an object's controller."""
-    references = obj["metadata"].get("ownerReferences") or ()
-    return next(((one["kind"], one["name"]) for one in references if one.get("controller")), None)

@@ -1,0 +1,114 @@
+"""Which workload a pod belongs to: one rule for the metrics API, the labels of `/metrics`, and `explain` (R82, R89).
+
+A pod belongs to its controller, to the controller of that, and so on: ReplicaSet, Deployment. Where an object is not known:
+- A ReplicaSet belongs to a Deployment if its name ends with the pod's `pod-template-hash`: Deployments name them so.
+- A pod that is gone belongs to the known object after which it is named.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from headgate.resources.meta import Metadata, Object, Value
+
+POD = "Pod"
+DEPLOYMENT = "Deployment"
+TEMPLATE_HASH = "pod-template-hash"
+"""The label by which a Deployment tells the pods of its ReplicaSets apart."""
+_NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # of Kubernetes' random names: no vowels, so no words
+_OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
+_OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
+_LONGEST_CHAIN = 8  # controllers of controllers; a longer chain is a circle
+
+
+class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
+    """Points at a resource that has traffic. `namespace` is empty for nodes, namespaces and what is outside the mesh."""
+
+    kind: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace and self.name else self.namespace or self.name
+
+
+class Owned(Protocol):
+    """An object, as far as the rule reads it: its controller, and the value of its label `pod-template-hash`."""
+
+    @property
+    def owner(self) -> Ref | None: ...
+    @property
+    def template_hash(self) -> str: ...
+
+
+Find = Callable[[Ref], Owned | None]
+"""Returns an object; None if the reader does not know it."""
+
+
+class Owners(NamedTuple):
+    """What an object says about its owner (`Owned`)."""
+
+    owner: Ref | None = None
+    template_hash: str = ""
+
+
+def controller(obj: Object) -> Ref | None:
+    """Return the controller of an object as JSON."""
+    metadata = obj["metadata"]
+    found = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    return Ref(found["kind"], metadata.get("namespace", ""), found["name"]) if found else None
+
+
+def typed_owners(metadata: Metadata) -> Owners:
+    """Read the metadata of a typed object."""
+    found = next((one for one in metadata.owner_references if one.controller), None)
+    owner = Ref(found.kind, metadata.namespace, found.name) if found else None
+    return Owners(owner, metadata.labels.get(TEMPLATE_HASH, ""))
+
+
+def owners(pod: Ref, find: Find) -> Iterator[Ref]:
+    """Yield the controller of a pod, the controller of that, and so on."""
+    known: Owned = find(pod) or Owners(_former_owner(pod, find))
+    template_hash = known.template_hash
+    for _ in range(_LONGEST_CHAIN):
+        owner = known.owner
+        if owner is None:
+            return
+        yield owner
+        known = find(owner) or Owners(_deployment(owner, template_hash))
+
+
+def workload(pod: Ref, find: Find) -> str:
+    """Return the name of the workload at the end of a pod's owners: its own name, if it has none.
+
+    A pod that is gone, like all objects above it, belongs to the Deployment after which it is named.
+    """
+    *_, last = (pod, *owners(pod, find))
+    if last == pod and find(pod) is None and (found := _OF_DEPLOYMENT.fullmatch(pod.name)):
+        return found["deployment"]
+    return last.name
+
+
+def deployment_of(metadata: Metadata) -> str:
+    """Return the name of a pod's Deployment, as far as the pod says it; empty if it has none."""
+    pod = Ref(POD, metadata.namespace, metadata.name)
+    known = {pod: typed_owners(metadata)}
+    return next((owner.name for owner in owners(pod, known.get) if owner.kind == DEPLOYMENT), "")
+
+
+def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
+    suffix = f"-{template_hash}"
+    if replicaset.kind == "ReplicaSet" and template_hash and replicaset.name.endswith(suffix):
+        return Ref(DEPLOYMENT, replicaset.namespace, replicaset.name.removesuffix(suffix))
+    return None
+
+
+def _former_owner(pod: Ref, find: Find) -> Ref | None:
+    """Return the known object after which a pod is named: what a pod did before it went is still its owner's."""
+    found = _OF_CONTROLLER.fullmatch(pod.name)
+    if found is None:
+        return None
+    kinds = ("StatefulSet",) if found["ordinal"] else _NAMED_AT_RANDOM
+    refs = (Ref(kind, pod.namespace, found["controller"]) for kind in kinds)
+    return next((ref for ref in refs if find(ref)), None)

@@ -1,0 +1,84 @@
+"""What a golden case prints of a sidecar: its certificates, its inbound side, and which servers its calls accept.
+
+Fields that hold in every case alike are left out (`_EVERYWHERE`), all others are printed: a new one shows by itself.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from headgate.envoy import names
+
+_EVERYWHERE = {
+    "@type",  # the name beside it says the same
+    "access_log",
+    "access_log_options",
+    "circuit_breakers",
+    "config_source",
+    "connect_timeout",
+    "generate_request_id",
+    "http_protocol_options",
+    "idle_timeout",
+    "local_reply_config",
+    "sds_config",
+    "server_header_transformation",
+    "stat_prefix",
+    "stream_idle_timeout",
+    "suppress_envoy_headers",
+    "track_per_rule_stats",
+    "upgrade_configs",
+}
+_ORDER = ("Secret", "Cluster", "Listener", "RouteConfiguration")
+_LINE = 140
+_INLINE = 110
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a mapping or a list that is short on one line."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return super().represent_mapping(tag, mapping, flow_style or len(str(mapping)) < _INLINE)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        return super().represent_sequence(tag, sequence, flow_style or _is_short(sequence))
+
+    def ignore_aliases(self, _: object) -> bool:
+        return True
+
+
+def _is_short(sequence: list[Any]) -> bool:
+    return len(str(sequence)) < _INLINE and not any(isinstance(item, dict) for item in sequence)
+
+
+def printed(documents: Iterable[Mapping[str, Any]], services: set[str]) -> str:
+    """Return a sidecar's resources as YAML; of its outbound side, the TLS of the clusters of `services`, or of all."""
+    found = sorted(_chosen(documents, services), key=lambda item: _ORDER.index(item[0]))
+    return "---\n".join(
+        yaml.dump({f"{kind} {name}": _short(body)}, Dumper=_Dumper, sort_keys=False, width=_LINE)
+        for kind, name, body in found
+    )
+
+
+def _chosen(documents: Iterable[Mapping[str, Any]], services: set[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for document in documents:
+        kind, name = document["type"], document["name"]
+        body = {key: value for key, value in document["resource"].items() if key != "name"}
+        ref = names.parse(name)
+        if kind == "Secret" or name.split("/")[0] in (names.INBOUND, names.PROBES):
+            yield kind, name, body
+        elif kind == "Cluster" and ref and (not services or ref.service in services):
+            tls = {key: value for key, value in body.items() if key.startswith("transport_socket")}
+            yield from [(kind, name, tls)] if tls else []
+
+
+def _short(value: Any) -> Any:
+    """Leave out what holds everywhere; write an extension as its name and its configuration."""
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    if not isinstance(value, dict):
+        return value.strip() if isinstance(value, str) else value
+    found = {key: _short(item) for key, item in value.items() if key not in _EVERYWHERE}
+    if value.keys() == {"name", "typed_config"}:
+        return {value["name"].removeprefix("envoy."): found["typed_config"]}
+    return found

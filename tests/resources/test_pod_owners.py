@@ -1,0 +1,56 @@
+"""Which workload a pod belongs to, as far as the reader knows the objects above it."""
+
+import pytest
+
+from headgate.resources.meta import Metadata, OwnerReference
+from headgate.resources.pod_owners import Owners, Ref, controller, deployment_of, owners, workload
+
+POD = Ref("Pod", "shop", "web-5b6d4-bcdfg")
+REPLICASET = Ref("ReplicaSet", "shop", "web-5b6d4")
+
+
+@pytest.mark.parametrize(
+    ("known", "chain"),
+    [
+        (
+            {POD: Owners(REPLICASET), REPLICASET: Owners(Ref("Rollout", "shop", "r"))},
+            [REPLICASET, Ref("Rollout", "shop", "r")],
+        ),
+        ({POD: Owners(REPLICASET, "5b6d4")}, [REPLICASET, Ref("Deployment", "shop", "web")]),
+        ({POD: Owners(REPLICASET, "other")}, [REPLICASET]),
+        ({REPLICASET: Owners(Ref("Deployment", "shop", "web"))}, [REPLICASET, Ref("Deployment", "shop", "web")]),
+        ({POD: Owners()}, []),
+        ({}, []),
+    ],
+)
+def test_owners_are_the_chain_of_controllers(known, chain):
+    assert list(owners(POD, known.get)) == chain
+
+
+def test_a_pod_without_an_owner_is_its_own_workload():
+    assert workload(POD, {POD: Owners()}.get) == POD.name
+
+
+def test_a_pod_that_is_gone_is_named_after_its_deployment():
+    assert workload(POD, {}.get) == "web"
+
+
+def test_only_the_controller_among_the_owners_counts():
+    references = [{"kind": "Team", "name": "a"}, {"kind": "Job", "name": "b", "controller": True}]
+    assert controller({"metadata": {"namespace": "shop", "ownerReferences": references}}) == Ref("Job", "shop", "b")
+    assert controller({"metadata": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "deployment"),
+    [
+        ("Deployment", "web", "web"),
+        ("ReplicaSet", "web-5b6d4", "web"),
+        ("ReplicaSet", "web", ""),
+        ("Job", "web-5b6d4", ""),
+    ],
+)
+def test_a_pod_names_its_deployment(kind, name, deployment):
+    owner = OwnerReference(api_version="v1", kind=kind, name=name, uid="1", controller=True)
+    labels = {"pod-template-hash": "5b6d4"}
+    assert deployment_of(Metadata(name="p", namespace="shop", labels=labels, owner_references=(owner,))) == deployment

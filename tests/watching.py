@@ -1,0 +1,45 @@
+"""How tests look at what a store's watchers see."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from headgate.objects.following import Listed, follow_all
+from headgate.objects.ports import Change, Reader
+from headgate.resources.registry import KINDS
+from headgate.standalone.store.memory import MemoryStore
+
+
+async def changes_after(store: MemoryStore, version: str | int) -> list[Change]:
+    """Return the changes of all kinds that watchers see at once, in the order in which they were made."""
+    found = [
+        change for kind in KINDS for change in await _available(store.watch(kind.group, kind.kind, since=str(version)))
+    ]
+    return sorted(found, key=lambda change: int(change.version))
+
+
+async def _available(watch: AsyncIterator[Change]) -> list[Change]:
+    found = []
+    while True:
+        step = asyncio.ensure_future(anext(watch))  # type: ignore[arg-type]
+        await asyncio.sleep(0)  # a change that is kept takes no more than that
+        if not step.done():
+            step.cancel()
+            await asyncio.gather(step, return_exceptions=True)
+            return found
+        found.append(step.result())
+
+
+def every_step(reader: Reader) -> AsyncGenerator[Listed | Change]:
+    """Follow all kinds."""
+    return follow_all(reader, ((kind.group, kind.kind) for kind in KINDS))
+
+
+async def until(reader: Reader, holds: Callable[[], Any], seconds: float) -> Any:
+    """Wait until `holds` (a coroutine function) returns something true, looking again after every change."""
+    async with asyncio.timeout(seconds), aclosing(every_step(reader)) as steps:
+        async for _ in steps:
+            if found := await holds():
+                return found
+    raise AssertionError("the changes of a store have ended")
