@@ -25,7 +25,9 @@ def proxy(world: World) -> Serve:
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
                     head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                    length = next((int(x[16:]) for x in head.split("\r\n") if x.startswith("content-length: ")), 0)
+                    length = next(
+                        (int(x[16:]) for x in head.split("\r\n") if x.lower().startswith("content-length: ")), 0
+                    )
                     asked.append(head + (await reader.readexactly(length)).decode())
                     writer.write(next(answers).encode())
             writer.close()

@@ -19,6 +19,8 @@ from tests.ports import free_port
 
 from headgate.api.certificate import self_signed
 from headgate.kubernetes.api import ApiServer
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.login import InCluster
 
 READY_S = 90
 STOP_S = 20
@@ -36,10 +38,17 @@ class Cluster:
         self.port = port
 
     def api(self, token: str = HEADGATE) -> ApiServer:
-        """Return the API server as the holder of a token asks it."""
-        path = self.root / f"{token}.txt"
-        path.write_text(token)
-        return ApiServer(url=self.url, roots=self.root / "api.crt", token=path)
+        """Return the API server as a pod with this token asks it."""
+        account = self.root / token
+        account.mkdir(exist_ok=True)
+        (account / "token").write_text(token)
+        (account / "ca.crt").write_bytes((self.root / "api.crt").read_bytes())
+        return ApiServer(Client(InCluster(self.environment, account)))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment by which a pod finds the API server."""
+        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
 
     def call(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
@@ -138,8 +147,12 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
     (root / "front.crt").write_bytes(front.pem)
     proxy = front.write(root, "front-proxy")
     front.write(root, "somebody-else")
+    users = Authority()
+    (root / "users.crt").write_bytes(users.pem)
+    users.write(root, "certified")
     front.write(root, "metrics", "metrics.mesh.svc", "localhost")
     options = {
+        "client-ca-file": root / "users.crt",
         "requestheader-client-ca-file": root / "front.crt",
         "requestheader-allowed-names": "front-proxy",
         "requestheader-username-headers": "X-Remote-User",

@@ -5,19 +5,20 @@ import base64
 import itertools
 import json
 import time
-from pathlib import Path
 
 import grpc
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from tests.cluster.conftest import ISSUER, NOBODY
+from tests.cluster.conftest import HEADGATE, ISSUER, NOBODY
 from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
 from headgate.envoy.config import CLUSTER, Encoded
 from headgate.errors import ProxyError
 from headgate.kubernetes.api import ApiServer
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.login import InCluster
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.latest import Latest
 from headgate.xds.fleet import Fleet
@@ -150,19 +151,19 @@ async def test_headgate_without_permission_says_which_one_it_needs(cluster, name
 async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    api = cluster.api()
-    gone = ApiServer(url="https://127.0.0.1:1", roots=api.roots, token=api.token)
-    with pytest.raises(ProxyError, match=r"the API server https://127.0.0.1:1 can't be asked"):
+    cluster.api()
+    environment = cluster.environment | {"KUBERNETES_SERVICE_PORT": "1"}
+    gone = ApiServer(Client(InCluster(environment, cluster.root / HEADGATE)))
+    with pytest.raises(ProxyError, match=r"no API answers at https://127.0.0.1:1 \(Connection refused\)"):
         await TokenReview(gone).check(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_an_api_server_with_another_authority_gets_no_token(cluster, namespace, tmp_path):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    roots: Path = tmp_path / "roots.pem"
-    roots.write_text(Authority().roots)
-    api = cluster.api()
-    wrong = ApiServer(url=api.url, roots=roots, token=api.token)
+    (tmp_path / "ca.crt").write_text(Authority().roots)
+    (tmp_path / "token").write_text(HEADGATE)
+    wrong = ApiServer(Client(InCluster(cluster.environment, tmp_path)))
     with pytest.raises(ProxyError, match="CERTIFICATE_VERIFY_FAILED"):
         await TokenReview(wrong).check(f"sidecar/{namespace}/web-1", token)
 

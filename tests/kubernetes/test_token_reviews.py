@@ -6,7 +6,6 @@ import json
 import pytest
 
 from headgate.errors import ProxyError
-from headgate.kubernetes.api import in_cluster
 from headgate.kubernetes.token_reviews import PATH, TokenReview
 from headgate.xds.proofs import Refused
 
@@ -140,11 +139,3 @@ async def test_a_server_that_cant_be_asked_makes_no_token_wrong():
     with pytest.raises(ProxyError, match="no route") as raised:
         await check(Api(error=ProxyError("no route")), jwt(claims()))
     assert not isinstance(raised.value, Refused)
-
-
-def test_a_pod_finds_its_api_server_by_its_environment():
-    assert in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}).url == "https://10.0.0.1:443"
-    found = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
-    assert found.url == "https://[fd00::1]:6443"
-    with pytest.raises(ProxyError, match="KUBERNETES_SERVICE_HOST is not set"):
-        in_cluster({})

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import Format, usage_error
-from headgate.manifests.files import STANDARD_INPUT
+from headgate.manifests import STANDARD_INPUT
 from headgate.resources.registry import KINDS, Kind
 
 DEFAULT_STATE = Path(".headgate")

@@ -15,13 +15,13 @@ import typer
 from rich.status import Status
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.client import Client, path_of
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout
 from headgate.cli.wait import PAUSE_S, read_duration
 from headgate.errors import Gone, HeadgateError, NotFound
 from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
 from headgate.identity.rotation import Phase
+from headgate.kubernetes.client import Client, path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, find
 from headgate.resources.times import timestamp
@@ -73,7 +73,7 @@ def ca(
 ) -> None:
     """Show the mesh's certificate authority, or replace its root without a lost call."""
     seconds = read_duration(timeout)
-    client = Client(find_access(kubeconfig, state, os.environ))
+    client = find_api(kubeconfig, state, os.environ)
     if action is Action.ROTATE:
         shown = asyncio.run(_rotate(client, seconds if wait else 0.0))
     else:

@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import Kubeconfig, Output, State, existing
-from headgate.cli.client import Client
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.offline import Offline, compile_files
-from headgate.cli.output import NO, Format, note, print_document, stdout
+from headgate.cli.output import FINDING_STYLES, NO, Format, note, print_document, stdout
 from headgate.cli.workload_findings import WorkloadFinding, workload_findings
 from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.report import Finding
@@ -23,7 +22,6 @@ from headgate.manifests.files import Manifest
 from headgate.resources.meta import Key, Value
 
 API_VERSION_MISSING = "ApiVersionMissing"
-STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 SomeManifests = Annotated[
     list[Path] | None,
@@ -89,7 +87,7 @@ def check(
 
 def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
     """Return all findings on the running mesh, by object."""
-    found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).findings())
+    found = asyncio.run(Inspection(find_api(kubeconfig, state, os.environ)).findings())
     rows = [
         Row(
             file="",
@@ -190,7 +188,7 @@ def _row(manifest: Manifest, finding: Finding | WorkloadFinding, *, severity: Se
 def _print(verdict: Verdict) -> None:
     console = stdout()
     for row in verdict.findings:
-        console.print(row.text(), style=STYLES[row.severity] if console.is_terminal else None, soft_wrap=True)
+        console.print(row.text(), style=FINDING_STYLES[row.severity] if console.is_terminal else None, soft_wrap=True)
     note(summary(verdict))
 
 

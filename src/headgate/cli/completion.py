@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import typer
 
-from headgate.cli.client import Client
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
 from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind, find
 
@@ -101,8 +101,7 @@ async def _names(client: Client, group: str, kind: str, namespace: str) -> list[
 
 def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
     try:
-        access = find_access(ctx.params.get("kubeconfig"), ctx.params.get("state"), os.environ)
-        client = Client(access)
+        client = find_api(ctx.params.get("kubeconfig"), ctx.params.get("state"), os.environ)
         words = asyncio.run(_in_time(ask(client, ctx.params.get("namespace") or client.namespace)))
     except (HeadgateError, TimeoutError):
         return []

@@ -8,10 +8,9 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.client import Client
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import Format, print_document, stdout, usage_error
 from headgate.resources.inspect import TYPES, ProxyConfig
 
@@ -51,7 +50,7 @@ def config(
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
-    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
+    inspection = Inspection(find_api(kubeconfig, state, os.environ))
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspection.config(proxy, namespace, query))
     if output is Format.TABLE:

@@ -10,10 +10,9 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
-from headgate.cli.client import Client
 from headgate.cli.completion import callers, gateways
-from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.inspection import Inspection, path_of
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.offline import Access, Mtls, offline
 from headgate.cli.output import NO, Format, print_document, stdout, usage_error
 from headgate.cli.trial import CONNECTION, FIXED, read_headers, read_method
@@ -92,13 +91,19 @@ def explain_(
         world = offline(filename, Settings(mtls=mtls, access=access))
         found = explain_request(world.compiled, world.snapshot, asked)
     else:
-        found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).explain(asked))
+        found = asyncio.run(_answer(Inspection(find_api(kubeconfig, state, os.environ)), asked))
     if output is Format.TABLE:
         show(found)
     else:
         print_document(found, output)
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(NO)
+
+
+async def _answer(inspection: Inspection, asked: Asked) -> Explanation:
+    query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
+    headers = [f"{name}: {value}" for name, value in asked.headers]
+    return await inspection.ask(path_of("explanations", asked.namespace), Explanation, **query, header=headers)
 
 
 def show(found: Explanation) -> None:

@@ -7,11 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.cli.client import Client
-from headgate.compiler.explain import Explanation
-from headgate.compiler.requests import Asked
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
@@ -43,24 +41,18 @@ class Inspection:
         """Return the resources of a proxy. Raises NotFound that names the proxies that exist."""
         return self._read(await self._of_proxy(text, namespace, "/config", query), ProxyConfig)
 
-    async def explain(self, asked: Asked) -> Explanation:
-        """Say where a request would go. Raises NotFound for a client or a Gateway that does not exist."""
-        query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
-        headers = [f"{name}: {value}" for name, value in asked.headers]
-        try:
-            found = await self.client.get(_path("explanations", asked.namespace), **query, header=headers)
-        except NotFound as error:
-            raise await self._meant(error) from None
-        return self._read(found, Explanation)
-
     async def findings(self) -> FindingList:
         """Return what there is to say about the objects."""
         return self._read(await self._list("findings"), FindingList)
 
     async def status(self) -> MeshStatus:
         """Return how the mesh is."""
+        return await self.ask(f"{path_of('meshstatuses')}/{MESH}", MeshStatus)
+
+    async def ask(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
+        """Return an answer. Raises HeadgateError when there is no such API, NotFound when it does not know an object."""
         try:
-            return self._read(await self.client.get(f"{_path('meshstatuses')}/{MESH}"), MeshStatus)
+            return self._read(await self.client.get(path, **query), shape)
         except NotFound as error:
             raise await self._meant(error) from None
 
@@ -77,14 +69,14 @@ class Inspection:
     ) -> Object:
         inside, name = place_of(text, namespace or "default")
         try:
-            return await self.client.get(f"{_path('proxies', inside)}/{quote(name, safe='')}{part}", **query)
+            return await self.client.get(f"{path_of('proxies', inside)}/{quote(name, safe='')}{part}", **query)
         except NotFound:
             known = ", ".join(shown(item.node) for item in await self.proxies())
             raise NotFound(f"there is no proxy {text!r}; the proxies are: {known or 'none'}") from None
 
     async def _list(self, plural: str, namespace: str = "", **query: str) -> Object:
         try:
-            return await self.client.get(_path(plural, namespace), **query)
+            return await self.client.get(path_of(plural, namespace), **query)
         except NotFound:
             raise HeadgateError(NO_GROUP) from None
 
@@ -97,7 +89,8 @@ class Inspection:
             ) from error
 
 
-def _path(plural: str, namespace: str = "") -> str:
+def path_of(plural: str, namespace: str = "") -> str:
+    """Return the path of a kind of the inspect API."""
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{API_VERSION}{inside}/{plural}"
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from headgate.cli.arguments import Kubeconfig, Namespace, State, kind_and_name
-from headgate.cli.client import Client, path_of
 from headgate.cli.completion import printing
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
+from headgate.kubernetes.client import Client, path_of
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, find
 
@@ -50,7 +50,7 @@ def logs(
         "tailLines": str(tail) if tail >= 0 else "",
         "previous": "true" if previous else "",
     }
-    client = Client(find_access(kubeconfig, state, os.environ))
+    client = find_api(kubeconfig, state, os.environ)
     asyncio.run(
         _logs(client, kind, (namespace or client.namespace, name), {key: text for key, text in query.items() if text})
     )

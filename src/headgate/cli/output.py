@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 
 NO = 1
@@ -20,6 +21,7 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 INTERRUPTED = 130
 QUIET_S = 60.0
+FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
 class Format(enum.StrEnum):

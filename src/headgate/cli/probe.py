@@ -6,14 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.cli.wire import Connection, Header
+from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+from yarl import URL
+
 from headgate.envoy.listeners import BACKEND_HEADER, POD_HEADER
 from headgate.envoy.peers import DENIED
 from headgate.envoy.telemetry import parse_pod
 from headgate.errors import ProxyError
+from headgate.http_failures import describe
 from headgate.resources.meta import Value
 
 SHOWN_BYTES = 200
+_LONGEST_HEADER = 1 << 16
+_OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # routes may look at these: only the user sets them
+
+Header = tuple[str, str]
 
 
 class Request(Value, frozen=True, kw_only=True):
@@ -80,7 +87,7 @@ def first_line(body: bytes) -> str:
 
 
 class Probe:
-    """Sends one kind of request `number` times, `concurrency` at once, each worker on a connection that it keeps."""
+    """Sends one kind of request `number` times, `concurrency` at once, on connections that are kept."""
 
     def __init__(self, socket: Path, request: Request) -> None:
         self.told: Callable[[], object] = lambda: None
@@ -94,46 +101,45 @@ class Probe:
         """Send the requests. Raises ProxyError when the proxy can't be reached at all."""
         self._left = number
         try:
-            first = await self._connect()
+            _, writer = await asyncio.open_unix_connection(self._socket)
         except OSError as error:
             raise ProxyError(
                 f"the proxy's socket {self._socket} can't be reached ({error.strerror}); is `headgate up` still running?"
             ) from error
-        async with asyncio.TaskGroup() as group:
-            for index in range(min(concurrency, number)):
-                group.create_task(self._work(first if index == 0 else None))
+        writer.close()
+        session = ClientSession(
+            connector=UnixConnector(str(self._socket), limit=concurrency),
+            timeout=ClientTimeout(self.request.timeout),
+            skip_auto_headers=_OURS,
+            auto_decompress=False,
+            max_field_size=_LONGEST_HEADER,
+        )
+        async with session, asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, number)):
+                group.create_task(self._work(session))
         return self.tally
 
-    async def _connect(self) -> Connection:
-        return Connection(await asyncio.open_unix_connection(self._socket))
-
-    async def _work(self, connection: Connection | None) -> None:
+    async def _work(self, session: ClientSession) -> None:
         while self._left:
             self._left -= 1
-            connection = await self._ask(connection)
+            await self._ask(session)
             self.told()
-        if connection:
-            await connection.close()
 
-    async def _ask(self, kept: Connection | None) -> Connection | None:
-        """Send one request; return the connection when it takes another."""
-        connection = kept
-        try:
-            connection = connection or await self._connect()
-            if await self._exchange(connection):
-                return connection
-        except TimeoutError:
-            self.tally.lose(f"no answer within {self.request.timeout:g} s; allow more with --timeout")
-        except OSError as error:
-            self.tally.lose(str(error))
-        if connection:
-            await connection.close()
-        return None
-
-    async def _exchange(self, connection: Connection) -> bool:
+    async def _ask(self, session: ClientSession) -> None:
         request = self.request
-        async with asyncio.timeout(request.timeout):
-            response = await connection.ask(request.method, request.url, request.headers, request.body)
-            body = await response.read()
-        self.tally.add(response.status, response.headers, body)
-        return response.reusable
+        try:
+            async with session.request(
+                request.method,
+                URL(request.url, encoded=True),
+                headers=request.headers,
+                data=request.body or None,
+                allow_redirects=False,
+                proxy="http://proxy",  # the request line has the whole URL, as for any proxy
+            ) as response:
+                body = await response.read()
+        except TimeoutError:
+            self.tally.lose(f"no answer within {request.timeout:g} s; allow more with --timeout")
+        except (OSError, ClientError) as error:
+            self.tally.lose(describe(error))
+        else:
+            self.tally.add(response.status, {name.lower(): text for name, text in response.headers.items()}, body)

@@ -10,10 +10,9 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.client import Client
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import Format, print_document, stdout
 from headgate.figures import NONE, age
 from headgate.resources import times
@@ -53,7 +52,7 @@ def proxies(
     CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
     has not acknowledged the current version of one of them.
     """
-    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
+    inspection = Inspection(find_api(kubeconfig, state, os.environ))
     if proxy:
         found = asyncio.run(inspection.proxy(proxy, namespace))
         _answer(found, output, lambda: _details(found))

@@ -6,18 +6,16 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from headgate.cli.arguments import State
-from headgate.cli.client import Client, path_of
-from headgate.cli.instance import instance
-from headgate.cli.kubeconfig import read_kubeconfig
+from headgate.cli.kubeconfig import api_of
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import states
 from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client, path_of
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, write_identity
@@ -71,7 +69,7 @@ def run(
     reach it, and its exit code is the command's. The pod goes with it.
     """
     wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
-    client = Client(read_kubeconfig(Path(instance(state).kubeconfig)))
+    client = api_of(state)
     raise typer.Exit(asyncio.run(_run(client, wanted, command)))
 
 

@@ -8,11 +8,9 @@ import typer
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.check import STYLES
-from headgate.cli.client import Client
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_access
-from headgate.cli.output import NO, Format, print_document, stdout
+from headgate.cli.kubeconfig import find_api
+from headgate.cli.output import FINDING_STYLES, NO, Format, print_document, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
@@ -25,7 +23,7 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
     Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
     """
-    found = asyncio.run(Inspection(Client(find_access(kubeconfig, state, os.environ))).status())
+    found = asyncio.run(Inspection(find_api(kubeconfig, state, os.environ)).status())
     if output is Format.TABLE:
         _show(found.status)
     else:
@@ -82,8 +80,8 @@ def _certificates(counts: CertificateCounts) -> Text:
 
 def _findings(counts: FindingCounts) -> Text:
     parts = (
-        ("errors", counts.errors, STYLES[Severity.ERROR]),
-        ("warnings", counts.warnings, STYLES[Severity.WARNING]),
-        ("notes", counts.notes, STYLES[Severity.NOTE]),
+        ("errors", counts.errors, FINDING_STYLES[Severity.ERROR]),
+        ("warnings", counts.warnings, FINDING_STYLES[Severity.WARNING]),
+        ("notes", counts.notes, FINDING_STYLES[Severity.NOTE]),
     )
     return _joined("", parts)

@@ -16,15 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.client import Client
 from headgate.cli.completion import callers
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
-from headgate.cli.probe import Failure, Probe, Request, Tally
+from headgate.cli.probe import Failure, Header, Probe, Request, Tally
 from headgate.cli.senders import Sender, gateway, sidecar
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, concerned, fits, wanted
-from headgate.cli.wire import Header
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
 from headgate.compiler.requests import BadRequest, read_client
@@ -124,7 +122,7 @@ def trial(
         raise usage_error(str(error), option="--from") from None
     if caller is None:
         gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
-    inspection = Inspection(Client(find_access(kubeconfig, state, os.environ)))
+    inspection = Inspection(find_api(kubeconfig, state, os.environ))
     result = asyncio.run(_run(inspection, place, sent, caller or state, amount=(number, concurrency)))
     _print(result, output)
     if not result.fits:

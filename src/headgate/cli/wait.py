@@ -12,11 +12,11 @@ import typer
 from rich.status import Status
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, kind_and_name
-from headgate.cli.client import Client
 from headgate.cli.completion import waitable
-from headgate.cli.kubeconfig import find_access
+from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError
+from headgate.kubernetes.client import Client
 from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind
@@ -80,7 +80,7 @@ def wait(
             option="KIND/NAME",
         )
     seconds = read_duration(timeout)
-    client = Client(find_access(kubeconfig, state, os.environ))
+    client = find_api(kubeconfig, state, os.environ)
     place = namespace or client.namespace
     obj, progress = asyncio.run(_wait(client, kind, (place, name), judge, seconds))
     if progress.step is Step.FAILED:

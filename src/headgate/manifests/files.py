@@ -15,6 +15,7 @@ from typing import NamedTuple
 from watchfiles import Change, awatch
 
 from headgate.errors import DecodeError, StoreError
+from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
 from headgate.objects.rules import DEFAULT_NAMESPACE, with_metadata
 from headgate.resources.decode import validate
@@ -24,7 +25,6 @@ from headgate.resources.versions import to_hub
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
-STANDARD_INPUT = Path("-")
 _QUIET = 50  # ms without a change, then the files are read: an editor has written all of a file by then
 _LONGEST_WAIT = 1000  # ms; a directory that never rests is read all the same
 

@@ -1,0 +1,162 @@
+"""Calls a Kubernetes API: get, list, watch, create, change, delete, logs."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from headgate.errors import Gone, HeadgateError, NotFound, Unavailable
+from headgate.kubernetes.login import Access, Login
+from headgate.resources.meta import Object
+from headgate.resources.registry import Kind
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+
+class Refused(HeadgateError):
+    """The API server does not let the caller do it: 401 or 403."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Hints(NamedTuple):
+    """What an error adds: how to reach an API server that does not answer, and what to do when it refuses."""
+
+    unreachable: str = ""
+    refused: str = ""
+
+
+class Step(NamedTuple):
+    """One event of a watch."""
+
+    type: str
+    object: Object
+
+
+class Client:
+    """An API server. Every call raises Unavailable when it can't be reached, HeadgateError when it refuses."""
+
+    def __init__(self, access: Access, hints: Hints = Hints()) -> None:  # noqa: B008 - it is immutable
+        self.namespace = access.namespace
+        self._access = access
+        self._hints = hints
+        self._login: Login | None = None
+
+    async def get(self, path: str, **query: str | Sequence[str]) -> Object:
+        """Return an object or a list. Raises NotFound."""
+        return await self._object("GET", path, query)
+
+    async def post(self, path: str, obj: Object) -> Object:
+        """Create an object and return what became of it."""
+        return await self._object("POST", path, {}, obj)
+
+    async def merge(self, path: str, patch: Object) -> Object:
+        """Change fields of an object (a JSON merge patch) and return it. Raises NotFound."""
+        return await self._object("PATCH", path, {}, patch)
+
+    async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
+        """Return the objects of a kind, in one namespace or in all, and the resourceVersion to watch from."""
+        found = await self.get(path_of(kind, namespace), **query)
+        items: list[Object] = [{"apiVersion": kind.hub, "kind": kind.kind, **item} for item in found.get("items") or ()]
+        return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Store a new object in its namespace and return it."""
+        return await self.post(path_of(kind, obj["metadata"].get("namespace", "")), obj)
+
+    async def delete(self, kind: Kind, obj: Object) -> None:
+        """Delete an object, if it is still the same one. Raises NotFound."""
+        metadata = obj["metadata"]
+        path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
+        await self._object("DELETE", path, {}, options)
+
+    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[Step]:
+        """Yield changes until the server ends the watch; close it with `aclosing`. Raises Gone when the resourceVersion is too old."""
+        rest = b""
+        async with contextlib.aclosing(self.stream(path_of(kind, namespace), **{**query, "watch": "true"})) as parts:
+            async for part in parts:
+                *lines, rest = (rest + part).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield _step(line)
+
+    async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
+        """Yield a body as it comes, without end when the server goes on; close it with `aclosing`. Raises NotFound."""
+        async with self._answer("GET", path, query) as response:
+            async for part in response.content.iter_any():
+                yield part
+
+    async def _object(
+        self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
+    ) -> Object:
+        async with self._answer(method, path, query, body) as response:
+            return _decoded(await response.read())
+
+    @contextlib.asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
+    ) -> AsyncIterator["ClientResponse"]:
+        """Ask, and give the answer when it is a good one. Credentials that have expired are read again."""
+        from headgate.kubernetes.exchange import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
+
+        kept, login = self._login is not None, self._login or await self._access.login()
+        self._login = login
+        target = path + (f"?{urlencode(query, doseq=True)}" if query else "")
+        try:
+            async with exchange(login, method, target, body) as response:
+                if response.status < 300:
+                    yield response
+                    return
+                content = await response.read()
+        except Unavailable as error:
+            self._login = None
+            raise Unavailable(": ".join(filter(None, (str(error), self._hints.unreachable)))) from error
+        if response.status == 401 and kept:
+            self._login = None
+            async with self._answer(method, path, query, body) as response:
+                yield response
+            return
+        raise self._refusal(response.status, content)
+
+    def _refusal(self, status: int, content: bytes) -> HeadgateError:
+        """Return the error that an answer means; its words are those of the API's Status."""
+        try:
+            message = str(msgspec.json.decode(content)["message"])
+        except (msgspec.DecodeError, KeyError, TypeError):
+            message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
+        if status in (401, 403):
+            return Refused(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
+        kinds = {404: NotFound, 410: Gone, 503: Unavailable}
+        return kinds.get(status, HeadgateError)(message)
+
+
+def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
+    """Return the API's path of a kind, an object, or a part of it."""
+    group = f"/apis/{kind.hub}" if kind.group else f"/api/{kind.hub}"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
+    tail = "".join(f"/{quote(part, safe='')}" for part in (name, sub) if part)
+    return f"{group}{inside}/{kind.plural}{tail}"
+
+
+def _decoded(content: bytes) -> Object:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.ValidationError as error:
+        raise HeadgateError("the API's answer is no object") from error
+    except msgspec.DecodeError as error:
+        raise HeadgateError(f"the API's answer is not JSON: {error}") from error
+
+
+def _step(line: bytes) -> Step:
+    event = _decoded(line)
+    content = event.get("object") or {}
+    if event.get("type") == "ERROR":
+        message = str(content.get("message", "the watch failed"))
+        raise Gone(message) if content.get("code") == 410 else HeadgateError(message)
+    return Step(str(event.get("type", "")), content)

@@ -1,0 +1,60 @@
+"""One request to an API server, and the session with an identity provider: all that needs aiohttp."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, encode_basic_auth
+from yarl import URL
+
+from headgate.errors import Unavailable
+from headgate.http_failures import describe
+from headgate.kubernetes.login import Login
+from headgate.resources.meta import Object
+
+CONNECT_S = 5.0
+ANSWER_S = 30.0  # until an answer begins; a watch begins at once, too
+FAILURES = (OSError, ClientError)
+_LOOPBACK = ("127.", "::1", "localhost")
+
+
+@contextlib.asynccontextmanager
+async def exchange(login: Login, method: str, target: str, body: Object | None) -> AsyncIterator[ClientResponse]:
+    """Send a request and give its answer, whatever its status. Raises Unavailable, in reading the answer too."""
+    url = URL(login.host + target, encoded=True)
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    session = ClientSession(
+        connector=TCPConnector(ssl=login.tls or True),
+        timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
+        trust_env=not str(url.host).startswith(_LOOPBACK),  # for proxies; Go's clients use none for loopback either
+    )
+    try:
+        async with session:
+            async with asyncio.timeout(ANSWER_S):
+                response = await session.request(
+                    method,
+                    url,
+                    data=None if body is None else msgspec.json.encode(body),
+                    headers=[("accept", "application/json"), ("content-type", content), *login.headers()],
+                    allow_redirects=False,
+                    proxy=login.proxy,
+                    server_hostname=login.tls_server_name,
+                )
+            async with response:
+                yield response
+    except FAILURES as error:
+        raise Unavailable(f"no API answers at {login.host} ({describe(error)})") from error
+
+
+def provider_session(requestor: Any) -> ClientSession:
+    """Return a session of kubernetes_asyncio's OpenIDRequestor with an identity provider whose certificate is good."""
+    authorization = encode_basic_auth(requestor._client_id, requestor._client_secret)  # noqa: SLF001 - as its own does
+    return ClientSession(
+        connector=TCPConnector(ssl=ssl.create_default_context(cafile=requestor._ssl_ca_cert)),  # noqa: SLF001 - same
+        headers={"accept": "application/json", "authorization": authorization},
+        raise_for_status=True,
+        trust_env=True,
+    )
