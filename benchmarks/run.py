@@ -31,6 +31,7 @@ from benchmarks import (
     sidecar_memory,
     sidecars,
     spread,
+    statuses,
 )
 
 
@@ -61,6 +62,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "fleet": ("100 proxies on streams: connecting, a weight, a restart, a storm; then how they grow", fleet.measure),
+    "statuses": ("what statuses cost, by objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
 }
 

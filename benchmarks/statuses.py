@@ -1,0 +1,174 @@
+"""What statuses cost: processor time of the status writer alone, by how many objects and proxies there are.
+
+The real writer, store, fleet and sessions run; the proxies are in this process and take what they are sent. Nearly every
+Service is split, so there are about as many statuses as Services. The time of builds and sessions is not counted.
+"""
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.build import split
+from benchmarks.pods import Authority, mesh
+from benchmarks.stream import Stream
+
+from headgate.compiler.compile import compile_mesh
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import project, sidecar
+from headgate.identity.credentials import Credentials, Schedule
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.keys import FileKeys
+from headgate.latest import Latest
+from headgate.model.workloads import Workload
+from headgate.plane.feed import snapshot_of
+from headgate.plane.loop import Loop
+from headgate.plane.status.writer import StatusWriter
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import SPLIT, key_of
+from headgate.settings import Settings
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
+
+SIZES = ((100, 100), (300, 300))  # Services, proxies
+WEIGHTS = 5
+LATER = 10  # proxies that connect one by one when all others have
+TOGETHER = 20  # proxies whose answers come together
+QUIET_S = 1.0
+
+
+class Lab:
+    """A control plane that builds when it is told to, and its proxies."""
+
+    def __init__(self, services: int, proxies: int) -> None:
+        self._objects: dict[Key, Object] = {key_of(item): item for item in mesh(services, proxies, "transparent")}
+        for number in range(services - 2):
+            item = split(number, 90)
+            self._objects[key_of(item)] = item
+        self.store, self._fleet, self._memo = MemoryStore(), Fleet(), Memo()
+        credentials = Credentials(
+            EmbeddedIssuer(FileKeys(Path("unused")), "cluster.local", clock=time.time), Schedule(clock=time.time)
+        )
+        self._loop = Loop(Latest(None), self._fleet, [], Settings(), credentials)
+        self.writer = StatusWriter(self.store, self._loop, self._fleet, Latest({}))
+        self._authority = Authority()
+        self._streams: dict[str, Stream] = {}
+        self._workloads: Sequence[Workload] = ()
+        self.spent = 0.0  # by what is not the writer
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Count the processor time of the body as not the writer's."""
+        began = time.process_time()
+        yield
+        self.spent += time.process_time() - began
+
+    async def fill(self) -> None:
+        """Store all objects."""
+        for item in self._objects.values():
+            await self.store.create(item)
+
+    async def change(self, number: int, weight: int) -> Key:
+        """Change a weight and build; return the split."""
+        with self.apart():
+            key = key_of(item := split(number, weight))
+            self._objects[key] = await self.store.update(item)
+            self.build()
+        return key
+
+    def build(self) -> None:
+        """Compile, and give every proxy its part."""
+        compiled = compile_mesh(snapshot_of(self._objects), Settings())
+        self._memo.turn()
+        self._workloads = compiled.mesh.workloads
+        for item in self._workloads:
+            node = sidecar(item)
+            config = encode(project(compiled.mesh, node, self._authority.credential(item)), self._memo)
+            self._fleet.expect(node.id).config.set(config)
+        self._loop.compiled.set(compiled)
+
+    async def deliver(self, first: int = 0, last: int | None = None) -> None:
+        """Let proxies connect, and take what they are sent; the writer has its turn now and then."""
+        for number, item in enumerate(self._workloads[first:last]):
+            with self.apart():
+                proxy = self._fleet.expect(sidecar(item).id)
+                stream = self._streams.setdefault(proxy.id, Stream())
+                if proxy.session is None:
+                    proxy.attach(stream.session, lambda _: None)
+                config = proxy.config.get()
+                if config is not None:
+                    stream.deliver(config)
+                self._fleet.bump()
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
+
+    async def programmed(self, keys: Sequence[Key], message: str) -> None:
+        """Wait until objects are programmed, in these words."""
+        for key in keys:
+            while not await self._says(key, message):
+                await asyncio.sleep(0.005)
+
+    async def _says(self, key: Key, message: str) -> bool:
+        obj = await self.store.get(key)
+        status = obj.get("status") or {}
+        if status.get("observedGeneration") != obj["metadata"]["generation"]:
+            return False
+        return any(item["type"] == "Programmed" and item["message"] == message for item in status["conditions"])
+
+    @property
+    def splits(self) -> list[Key]:
+        """All splits."""
+        return [key for key in self._objects if key.group == SPLIT]
+
+
+async def _row(services: int, proxies: int) -> None:
+    lab = Lab(services, proxies)
+    await lab.fill()
+    lab.build()
+    work = asyncio.create_task(lab.writer.run())
+
+    async def cost(number: int) -> float:
+        """Return the milliseconds since the last call for each of a number of events."""
+        await asyncio.sleep(QUIET_S)
+        spent, lab.spent = time.process_time() - began[0] - lab.spent, 0.0
+        began[0] = time.process_time()
+        return 1000 * spent / number
+
+    began = [time.process_time()]
+    await lab.deliver(0, -LATER)
+    await lab.programmed(lab.splits, f"{proxies - LATER} of {proxies - LATER} proxies hold it")
+    first = await cost(proxies - LATER)
+    for later in range(LATER, 0, -1):
+        await lab.deliver(-later, 1 - later or None)
+        await asyncio.sleep(0.1)
+    await lab.programmed(lab.splits, f"{proxies} of {proxies} proxies hold it")
+    further = await cost(LATER)
+    weights, waits = [], []
+    for weight in range(1, WEIGHTS + 1):
+        key = await lab.change(0, weight)
+        written = time.monotonic()
+        await lab.deliver()
+        await lab.programmed([key], f"{proxies} of {proxies} proxies hold it")
+        waits.append(1000 * (time.monotonic() - written))
+        weights.append(await cost(1))
+    work.cancel()
+    columns = (first, further, statistics.median(weights), statistics.median(waits))
+    print(
+        f"{f'{services} Services, {proxies} proxies':30} " + " ".join(f"{column:12.1f}" for column in columns),
+        flush=True,
+    )
+
+
+async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
+    """Print a row for each size: milliseconds of processor time, and until Programmed is True after one weight."""
+    print(f"{'milliseconds':30} {'connecting':>12} {'one more':>12} {'one weight':>12} {'programmed':>12}")
+    for services, proxies in sizes:
+        await _row(services, proxies)
+
+
+if __name__ == "__main__":
+    import sys
+
+    asyncio.run(measure([(int(sys.argv[1]), int(sys.argv[2]))]))
