@@ -20,8 +20,8 @@ import msgspec
 
 from headgate.envoy import pb
 from headgate.envoy.reporting import BOUNDS, CLUSTER_SECONDS, absences
-from headgate.telemetry.otlp import METHOD
 from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.reports.otlp import METHOD
 from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens
@@ -137,7 +137,7 @@ async def receive(proxies: int, edges: int) -> None:
     reading = await receiver.windows.read(30)
     print(f"reading {len(reading.flows)} flows: {time.perf_counter() - began:.2f} s; {reading.cut}")
     began = time.perf_counter()
-    kept = await receiver.kept()
+    kept = await receiver.checkpoint()
     middle = time.perf_counter()
     print(
         f"kept: {middle - began:.2f} s, {len(msgspec.msgpack.encode(kept)) / 1e6:.1f} MB, {time.perf_counter() - middle:.2f} s"

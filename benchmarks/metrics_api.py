@@ -20,9 +20,9 @@ from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question, window
 from headgate.objects.ports import Listing
 from headgate.standalone.app import COLLECT
-from headgate.telemetry.counts import Counts, class_lane
-from headgate.telemetry.flows import Flow, Peer
-from headgate.telemetry.histogram import bucket_of, gathered
+from headgate.telemetry.counters.counts import Counts, class_index
+from headgate.telemetry.counters.flows import Flow, Peer
+from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.windows import Windows
 
 PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
@@ -97,7 +97,7 @@ class Numbers:
 def _growth():
     number = REQUESTS * INTERVAL // WINDOW
     latencies = Counter(bucket_of(random.lognormvariate(8, 0.7)) for _ in range(number))
-    return Counts.of({class_lane(200): number}, gathered(latencies))
+    return Counts.of({class_index(200): number}, gathered(latencies))
 
 
 class Times(NamedTuple):

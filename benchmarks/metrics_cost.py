@@ -21,7 +21,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, Encoded, ProxyConfig
 from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
-from headgate.telemetry.otlp import METHOD
+from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import Prove, XdsServer
 

@@ -6,9 +6,9 @@ from typing import Any
 from headgate.errors import TelemetryError
 from headgate.resources import decode
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry.counts import Counts, class_lane
-from headgate.telemetry.flows import Flow, Peer, Reading
-from headgate.telemetry.histogram import bucket_of, gathered
+from headgate.telemetry.counters.counts import Counts, class_index
+from headgate.telemetry.counters.flows import Flow, Peer, Reading
+from headgate.telemetry.counters.histogram import bucket_of, gathered
 
 END = 1_900_000_000.0  # 2030-03-17T17:46:40Z
 SHOP, WEB1, WEB2 = (Peer(pod=f"default/{name}") for name in ("shop-5d-b2b2b", "web-5d-c4c4c", "web-5d-d5d5d"))
@@ -33,7 +33,7 @@ class Numbers:
 
 def requests(success: int, failure: int = 0, *, ms: float = 10.5) -> Counts:
     latency = gathered({bucket_of(ms * 1000): success + failure})
-    return Counts.of({class_lane(200): success, class_lane(500): failure}, latency)
+    return Counts.of({class_index(200): success, class_index(500): failure}, latency)
 
 
 def flow(

@@ -13,8 +13,8 @@ from headgate.quantity import parse_quantity
 from headgate.resources import decode
 from headgate.standalone.apiserver.app import Computed, create_app
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
-from headgate.telemetry.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
+from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
 
 from .metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
 

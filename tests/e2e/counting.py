@@ -17,7 +17,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
 from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
-from headgate.telemetry.otlp import METHOD
+from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.server import Prove, XdsServer
 
 FLUSH_S = 0.1  # instead of seconds, so that tests need not wait

@@ -11,7 +11,7 @@ from tests.e2e.test_metrics_exact import PLAN, shop_in
 from tests.e2e.world import until, world_in_a_new_directory
 
 from headgate.envoy import pb
-from headgate.telemetry.otlp import METHOD, Report, Series, read_report
+from headgate.telemetry.reports.otlp import METHOD, Report, Series, read_report
 
 
 class Collector(grpc.GenericRpcHandler):

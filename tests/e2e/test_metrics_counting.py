@@ -33,9 +33,9 @@ from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
 from headgate.model.workloads import InboundPort, server_name
 from headgate.resources.meta import Key
-from headgate.telemetry import lanes
-from headgate.telemetry.histogram import bucket_of
-from headgate.telemetry.otlp import read_report
+from headgate.telemetry.counters import packed_counters
+from headgate.telemetry.counters.histogram import bucket_of
+from headgate.telemetry.reports.otlp import read_report
 
 REQUESTS, LATENCY = "mesh.requests", "mesh.latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
@@ -254,7 +254,7 @@ def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
     rig.reports.settle(LATENCY, {"default/one": len(latencies)}, "backend")
     found = read_report(rig.reports.all[-1].message.SerializeToString())
     (counts,) = (sample.buckets for sample in found.samples if sample.series.name == LATENCY)
-    assert lanes.spread(counts, lanes.LONG) == Counter(map(bucket_of, latencies))
+    assert packed_counters.by_index(counts, packed_counters.WIDE) == Counter(map(bucket_of, latencies))
 
 
 def test_copies_count_apart_and_for_the_pod_that_got_them(rig):

@@ -18,8 +18,8 @@ from tests.e2e.wire import Request, Where
 from tests.e2e.world import World, until, world_in_a_new_directory
 
 from headgate.standalone.proxies.admin import Admin
-from headgate.telemetry.growth import KeptRun
-from headgate.telemetry.kept import FILE, read_kept
+from headgate.telemetry.checkpoint import FILE, read_checkpoint
+from headgate.telemetry.reports.cumulative_to_delta import ProcessCheckpoint
 
 HERE = Path(__file__).parent
 PORTS = {"http": 8080}
@@ -272,8 +272,8 @@ def test_counters_that_are_reset_do_not_matter(shop: Shop) -> None:
 def values_on_disk(shop: Shop, server: str) -> set[int]:
     """Return the last values of counters of the clients' requests to a server that a headgate would go on from."""
     nodes = {f"sidecar/default/{name_of(pod)}" for client in CLIENTS for pod in shop.pods(client)}
-    kept = read_kept(shop.world.state / FILE)
-    runs = [msgspec.msgpack.decode(part, type=KeptRun) for part in kept.growth.runs] if kept else []
+    kept = read_checkpoint(shop.world.state / FILE)
+    runs = [msgspec.msgpack.decode(part, type=ProcessCheckpoint) for part in kept.growth.runs] if kept else []
     newest = {run.node: run for run in sorted(runs, key=lambda run: run.start) if run.node in nodes}
     return {
         one.value

@@ -18,7 +18,7 @@ from headgate.model import latency
 from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint
-from headgate.telemetry import histogram
+from headgate.telemetry.counters import histogram
 
 REF = PortRef("default/web", 80)
 NAME = names.outbound(REF)

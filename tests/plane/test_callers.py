@@ -8,7 +8,7 @@ from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints, Mesh
 from headgate.model.workloads import Stage, Workload
 from headgate.plane.callers import Callers
-from headgate.telemetry.flows import GATEWAY, Peer
+from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 WEB = "sidecar/default/web-0"
 SHARED = "spiffe://a/ns/default/sa/web"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from headgate.envoy import pb
 from headgate.envoy.reporting import BOUNDS
-from headgate.telemetry.histogram import bucket_of
-from headgate.telemetry.otlp import Report, Sample, Series
+from headgate.telemetry.counters.histogram import bucket_of
+from headgate.telemetry.reports.otlp import Report, Sample, Series
 
 START = 1_800_000_000.0
 FLUSH = 2.0  # seconds between reports

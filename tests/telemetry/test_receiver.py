@@ -9,10 +9,11 @@ import grpc.aio
 import pytest
 from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message, series_of
 
-from headgate.telemetry import kept, lanes
-from headgate.telemetry.kept import FILE, keep, read_kept
-from headgate.telemetry.otlp import METHOD, Report, Sample, read_report
+from headgate.telemetry import checkpoint
+from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
+from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
+from headgate.telemetry.reports.otlp import METHOD, Report, Sample, read_report
 from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens
@@ -34,8 +35,8 @@ async def connections(receiver):
 @pytest.fixture
 def eager(monkeypatch):
     """Write what is known as often as there is something new."""
-    monkeypatch.setattr(kept, "EVERY", 0)
-    monkeypatch.setattr(kept, "REST", 0)
+    monkeypatch.setattr(checkpoint, "EVERY", 0)
+    monkeypatch.setattr(checkpoint, "REST", 0)
 
 
 @pytest.fixture
@@ -122,7 +123,10 @@ async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
     for number in range(1, 4):
         impossible = {name: series_of(f"mesh.{name}", **PLACE) for name in ("sent", "latency")}
         values = {"sent": number * 10**18, "latency": most}
-        samples = [Sample(impossible[name], values[name], (1 << 170 * lanes.BITS[lanes.LONG]) - 1) for name in values]
+        samples = [
+            Sample(impossible[name], values[name], (1 << 170 * packed_counters.BITS[packed_counters.WIDE]) - 1)
+            for name in values
+        ]
         receiver.take(Report(NODE, START + number, START + number, samples))
         proxy.count("a")
         receiver.take(proxy.flush())
@@ -130,7 +134,7 @@ async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
         await receiver.windows.read(900)
     assert await connections(receiver) == 0
     assert sum(found.connections for found in (await receiver.windows.read(900)).flows.values()) == 3
-    assert (await receiver.kept()).windows.slots
+    assert (await receiver.checkpoint()).windows.buckets
     data = message(counter("mesh.sent", -5, **PLACE), counter("mesh.connections", 4, **PLACE))
     assert [sample.value for sample in read_report(data).samples] == [4]
 
@@ -141,13 +145,13 @@ async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path):
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
     receiver.take(proxy.flush())
-    async with asyncio.timeout(20), running(keep(receiver, path)):
+    async with asyncio.timeout(20), running(write_checkpoints(receiver, path)):
         for number in range(1, 6):
             proxy.count("a", 10)
             receiver.take(proxy.flush())
-            while await counted(read_kept(path)) != number * 10:
+            while await counted(read_checkpoint(path)) != number * 10:
                 await asyncio.sleep(0)
-        lost = read_kept(path)
+        lost = read_checkpoint(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     proxy.count("a", 7)
     receiver.take(proxy.flush())
@@ -163,16 +167,16 @@ async def test_a_reset_is_on_disk_before_anything_grows(tmp_path):
     """Otherwise a headgate that is killed soon would go on from what the series has passed again by then."""
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
-    async with asyncio.timeout(20), running(keep(receiver, path)):
+    async with asyncio.timeout(20), running(write_checkpoints(receiver, path)):
         proxy.count("a", 10)
         receiver.take(proxy.flush())
-        while await counted(read_kept(path)) != 10:
+        while await counted(read_checkpoint(path)) != 10:
             await asyncio.sleep(0)
         proxy.reset()
         receiver.take(proxy.flush())
         proxy.count("a", 12)
         report = proxy.flush()
-        while await counted(read_kept(path), report) != 22:
+        while await counted(read_checkpoint(path), report) != 22:
             await asyncio.sleep(0)
 
 
@@ -196,26 +200,26 @@ async def running(work):
 
 async def test_the_end_writes_what_is_known(tmp_path):
     receiver, proxy = fresh(), Proxy()
-    async with running(keep(receiver, tmp_path / FILE)):
+    async with running(write_checkpoints(receiver, tmp_path / FILE)):
         await asyncio.sleep(0)
         proxy.count("a", 3)
         receiver.take(proxy.flush())
-    assert await counted(read_kept(tmp_path / FILE)) == 3
+    assert await counted(read_checkpoint(tmp_path / FILE)) == 3
 
 
 def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
-    assert read_kept(tmp_path / FILE) is None
+    assert read_checkpoint(tmp_path / FILE) is None
     assert caplog.text == ""
     for content in (b"", b"junk", b"\x81\xa7version\x01"):
         (tmp_path / FILE).write_bytes(content)
-        assert read_kept(tmp_path / FILE) is None
+        assert read_checkpoint(tmp_path / FILE) is None
     assert "the counts of traffic begin anew" in caplog.text
 
 
 @pytest.mark.usefixtures("eager")
 async def test_a_disk_that_fails_is_told_once(tmp_path, caplog):
     receiver, proxy = fresh(), Proxy()
-    async with running(keep(receiver, tmp_path / "missing" / FILE)):
+    async with running(write_checkpoints(receiver, tmp_path / "missing" / FILE)):
         for _ in range(3):
             proxy.count("a")
             receiver.take(proxy.flush())

@@ -7,17 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.telemetry.counts import CONNECTIONS, FAILED, RECEIVED, SENT, SUCCEEDED, UNREACHED, Counts, class_lane
-from headgate.telemetry.flows import Flow, Peer
-from headgate.telemetry.histogram import bucket_of, gathered
-from headgate.telemetry.lanes import SHORT, spread
-from headgate.telemetry.slots import COARSE, KEPT, SLOT
-from headgate.telemetry.windows import TOO_MANY, KeptWindows, Windows
+from headgate.telemetry.counters.counts import (
+    CONNECTIONS,
+    FAILED,
+    RECEIVED,
+    SENT,
+    SUCCEEDED,
+    UNREACHED,
+    Counts,
+    class_index,
+)
+from headgate.telemetry.counters.flows import Flow, Peer
+from headgate.telemetry.counters.histogram import bucket_of, gathered
+from headgate.telemetry.counters.packed_counters import NARROW, by_index
+from headgate.telemetry.counters.time_buckets import COARSE, KEPT, LENGTH
+from headgate.telemetry.windows import TOO_MANY, Windows, WindowsCheckpoint
 
-OK = Counts.of({class_lane(200): 1})
+OK = Counts.of({class_index(200): 1})
 SEVERAL = (
     OK,
-    Counts.of({class_lane(503): 2}, gathered({17: 1, 18: 1})),
+    Counts.of({class_index(503): 2}, gathered({17: 1, 18: 1})),
     Counts(gathered({17: 3, 40: 1})),
     Counts.of({SENT: 5, CONNECTIONS: 1}),
 )
@@ -87,7 +96,7 @@ async def test_every_window_is_exact_to_the_slots_at_its_edge(events, seconds):
         windows.add(flow(name), OK)
         happened.append(clock.now)
     found = sum((await successes(windows, seconds)).values())
-    edge = SLOT if seconds < 110 else COARSE
+    edge = LENGTH if seconds < 110 else COARSE
     assert sum(moment > clock.now - seconds + edge for moment in happened) <= found
     assert found <= sum(moment > clock.now - seconds - edge for moment in happened)
 
@@ -108,17 +117,17 @@ async def test_who_asks_again_and_again_hears_what_one_hears_who_asks_once(happe
         windows.add(flow(name), counts)
         told = await windows.read(seconds)
         again = other(clock)
-        again.restore(windows.kept())
+        again.restore(windows.checkpoint())
         assert await again.read(seconds) == told
 
 
 async def test_counts_are_told_as_success_and_failure(windows):
     """D22: below 500 is success; with gRPC, the status OK and what the client did wrong."""
-    told = {class_lane(status): 1 for status in (200, 302, 404)}
-    told |= {class_lane(503): 2, class_lane(0): 3, class_lane(200, "0"): 1, class_lane(200, "5"): 1}
-    told |= {class_lane(200, "14"): 4, class_lane(200, "99"): 1}
+    told = {class_index(status): 1 for status in (200, 302, 404)}
+    told |= {class_index(503): 2, class_index(0): 3, class_index(200, "0"): 1, class_index(200, "5"): 1}
+    told |= {class_index(200, "14"): 4, class_index(200, "99"): 1}
     told |= {CONNECTIONS: 5, UNREACHED: 8, FAILED: 6, SUCCEEDED: 7, SENT: 1 << 45, RECEIVED: 7}
-    assert class_lane(700) == class_lane(0)
+    assert class_index(700) == class_index(0)
     windows.add(flow("a"), Counts.of(told, gathered({bucket_of(1000): 2})))
     windows.add(flow("a"), Counts.of({SENT: 1 << 45}))
     (found,) = (await windows.read(30)).flows.values()
@@ -136,7 +145,7 @@ async def test_counts_are_told_as_success_and_failure(windows):
     }
     assert (found.connections, found.unreached) == (5, 8)
     assert (found.count(SENT), found.count(RECEIVED)) == (1 << 46, 7)
-    assert spread(found.latency, SHORT) == {bucket_of(1000): 2}
+    assert by_index(found.latency, NARROW) == {bucket_of(1000): 2}
 
 
 async def test_the_next_headgate_reads_the_same_windows(windows, clock):
@@ -144,7 +153,7 @@ async def test_the_next_headgate_reads_the_same_windows(windows, clock):
         windows.add(flow(number % 7), OK)
         clock.now += 3
     windows.note("odd", 2)
-    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(windows.kept()), type=KeptWindows)
+    kept = msgspec.msgpack.decode(msgspec.msgpack.encode(windows.checkpoint()), type=WindowsCheckpoint)
     for seconds in (10, 60, 900):
         clock.now += 5
         again = other(clock)
@@ -177,7 +186,7 @@ async def test_room_of_flows_that_have_ended_is_used_again(clock):
     assert await successes(windows, 30) == {"last": 1}
     assert (await windows.read(KEPT)).cut == ()
     again = other(clock, most_flows=10)
-    again.restore(windows.kept())
+    again.restore(windows.checkpoint())
     assert await again.read(KEPT) == await windows.read(KEPT)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from headgate.api.listening import Server, serve_on_loopback
-from headgate.telemetry.exposition import MEDIA_TYPE, Family, written
+from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
 BREATH = 500  # lines that are written before others get their turn

@@ -8,8 +8,8 @@ import typer
 from headgate.envoy.exporting import Collector
 from headgate.errors import TelemetryError
 from headgate.standalone.options import By
-from headgate.telemetry.flows import Source
-from headgate.telemetry.prometheus import parse_source
+from headgate.telemetry.counters.flows import Source
+from headgate.telemetry.prometheus_source import parse_source
 
 LAST_PORT = 65535
 # A name or an address, and no URL: that has a scheme, and may want TLS.

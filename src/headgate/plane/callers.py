@@ -10,7 +10,7 @@ from headgate.envoy.view import SIDECAR
 from headgate.latest import Latest
 from headgate.model.identities import is_gateway, parse_id
 from headgate.model.workloads import Workload
-from headgate.telemetry.flows import GATEWAY, Peer
+from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 
 class _Known(NamedTuple):

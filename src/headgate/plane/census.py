@@ -16,7 +16,7 @@ from headgate.resources.pods import SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND
 from headgate.resources.registry import SPLIT as SPLIT_GROUP
 from headgate.settings import Settings
-from headgate.telemetry.owners import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
+from headgate.telemetry.answers.world import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
 
 _GROUPS: Mapping[str, str] = {
     "Deployment": "apps",

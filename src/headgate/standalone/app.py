@@ -52,10 +52,10 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
 from headgate.standalone.runtime_directory import claimed, remove_unused
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry import otlp, tapped
-from headgate.telemetry.flows import Source
-from headgate.telemetry.kept import FILE, keep, read_kept
+from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
+from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.reports import otlp, tap_records
 from headgate.telemetry.windows import Windows
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens, secret_in
@@ -159,9 +159,9 @@ def _traffic(options: Options, tasks: Background) -> Receiver:
     """Return what takes the proxies' reports; it goes on counting where the last headgate ended."""
     receiver = Receiver(Windows(), reporting.absences(reporting.LOCAL_SECONDS))
     if not options.ephemeral:
-        if kept := read_kept(options.state / FILE):
-            receiver.restore(kept)
-        tasks.start(keep(receiver, options.state / FILE), name="traffic")
+        if saved := read_checkpoint(options.state / FILE):
+            receiver.restore(saved)
+        tasks.start(write_checkpoints(receiver, options.state / FILE), name="traffic")
     return receiver
 
 
@@ -187,8 +187,8 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(StatusWriter(ground.store, loop, fleet, dropped.now).run(), name="status")
     await machine.compiled()  # an adopted proxy must never be told that the mesh is empty
     fleet.recall()
-    parts.traffic.tell_by(Callers(loop.compiled))
-    beside = {otlp.METHOD: parts.traffic.export, tapped.METHOD: machine.taps.export}
+    parts.traffic.find_callers_by(Callers(loop.compiled))
+    beside = {otlp.METHOD: parts.traffic.export, tap_records.METHOD: machine.taps.export}
     xds = XdsServer(fleet, parts.tokens, beside=beside)
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")
     stack.push_async_callback(xds.stop)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,10 +14,10 @@ from headgate.standalone.health import Health
 from headgate.standalone.instance import written
 from headgate.standalone.options import By
 from headgate.standalone.proxies.envoy import EnvoyState
-from headgate.telemetry.exposition import Family, traffic
-from headgate.telemetry.flow_labels import FlowLabels
+from headgate.telemetry.prometheus.labels import FlowLabels
+from headgate.telemetry.prometheus.text import Family, traffic
+from headgate.telemetry.prometheus.totals import Totals
 from headgate.telemetry.receiver import NOTES
-from headgate.telemetry.totals import Totals
 from headgate.telemetry.windows import Windows
 
 
@@ -35,7 +36,8 @@ class Exposed(NamedTuple):
 def count(exposed: Exposed, windows: Windows, machine: Machine) -> Totals:
     """Begin to count the traffic between the pods of a machine."""
     by_pod = exposed.by == "pod"
-    totals = Totals(FlowLabels(pods_in(machine.feed.snapshot), by_pod=by_pod), by_pod=by_pod)
+    describe = FlowLabels(pods_in(machine.feed.snapshot), by_pod=by_pod)
+    totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
     for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
         totals.note(what, 0)
     windows.count_in(totals)

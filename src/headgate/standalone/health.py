@@ -17,7 +17,7 @@ from headgate.model.routing import Split
 from headgate.plane.machine import Machine
 from headgate.plane.timings import Timings
 from headgate.standalone.proxies.envoy import EnvoyState
-from headgate.telemetry.exposition import Family, Labels, Line
+from headgate.telemetry.prometheus.text import Family, Labels, Line
 
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")

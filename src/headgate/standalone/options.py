@@ -9,7 +9,7 @@ from headgate.identity.pem import Files
 from headgate.resources.meta import Value
 from headgate.settings import Settings
 from headgate.standalone.instance import LOOPBACK
-from headgate.telemetry.flows import Source
+from headgate.telemetry.counters.flows import Source
 
 By = Literal["workload", "pod"]
 """What traffic is told apart by, on both ends."""

@@ -1,4 +1,4 @@
-"""What proxies send becomes growth in windows: one call for each report, never one for each request."""
+"""Receives the proxies' reports over gRPC and adds their growth to the windows: one call per report, none per request."""
 
 import asyncio
 import time
@@ -11,17 +11,17 @@ import grpc
 from headgate.envoy.reporting import OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
-from headgate.telemetry.dropped import DroppedCopies
-from headgate.telemetry.flows import Peer
-from headgate.telemetry.growth import Growth, KeptGrowth, Taken
-from headgate.telemetry.otlp import Report, read_report
-from headgate.telemetry.series import Callers, counted, dropped_at
-from headgate.telemetry.windows import KeptWindows, Windows
+from headgate.telemetry.counters.flows import Peer
+from headgate.telemetry.dropped_copies import DroppedCopies
+from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, DeltaCheckpoint, Deltas
+from headgate.telemetry.reports.otlp import Report, read_report
+from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
+from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.gate import TurnedAway
 from headgate.xds.server import Prove
 
-BREATH = 20  # proxies that are worked on before others get their turn
-FORGET_EVERY = 600.0  # seconds between looks for proxies that have been silent for long
+BREATH = 20  # processes that are encoded before other tasks get their turn
+FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
 LATE = "reports with requests from before the window, because none came for a while"
 UNKNOWN = "proxies that had run for long when headgate first heard of them; what they did before does not count"
 DROPPED = "copies of requests that a proxy dropped at the limits of a mirror"
@@ -31,23 +31,23 @@ UNREADABLE = "reports that could not be read"
 NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 
 
-class Kept(Value, frozen=True, kw_only=True):
-    """All that is known about traffic, as it is kept on disk. `version` is another one when a lane's number or a series is."""
+class Checkpoint(Value, frozen=True, kw_only=True):
+    """All counts of traffic, as they are on disk. `version` changes with the order of counters and with the names of series."""
 
     version: Literal[4]
-    growth: KeptGrowth
-    windows: KeptWindows
+    growth: DeltaCheckpoint
+    windows: WindowsCheckpoint
 
 
 def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
-    """Return a caller of which only the address is known, or the identity that it proved."""
+    """Return a caller that is known by its address alone, or by the identity that it proved."""
     return Peer(outside=identity or address)
 
 
 class Receiver:
-    """Takes the proxies' reports. `changed` counts those with news; `clock` is in seconds since the epoch, as theirs is.
+    """Counts what proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    `absences` is how many reports there are between two evictions of idle series.
+    `absences` is how many reports there are between two evictions of idle series. `clock` is in seconds since the epoch.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Receiver:
         self.windows = windows
         self.changed = 0
         self.dropped = DroppedCopies(time.monotonic)
-        self._growth = Growth(absences, clock())
-        self._callers: Callers = by_address
+        self._deltas = CumulativeToDelta(absences, clock())
+        self._find_caller: FindCaller = by_address
         self._clock = clock
         self._forgot = clock()
         self._waiting: dict[str, list[tuple[float, asyncio.Future[None]]]] = defaultdict(list)
 
-    def tell_by(self, callers: Callers) -> None:
-        """Name those who come in plaintext by more than their address from now on."""
-        self._callers = callers
+    def find_callers_by(self, find_caller: FindCaller) -> None:
+        """Name callers without a proxy by more than their address, from now on."""
+        self._find_caller = find_caller
 
     async def export(self, data: bytes, prove: Prove) -> bytes:
-        """Answer `otlp.METHOD`. Raises TurnedAway when the report is none, or somebody else's than it says."""
+        """Answer `otlp.METHOD`. Raises TurnedAway if the report is malformed, or not from the proxy that it names."""
         try:
             report = read_report(data)
         except TelemetryError as error:
@@ -82,26 +82,26 @@ class Receiver:
         return b""
 
     def take(self, report: Report) -> None:
-        """Count what grew."""
+        """Count the growth that a report brings."""
         now = self._clock()
-        taken = self._growth.take(report, now)
-        self._note(taken)
-        for grown in taken.grown:
+        deltas = self._deltas.take(report, now)
+        self._note(deltas)
+        for grown in deltas.grown:
             if grown.series.name.startswith(OVERFLOW):
                 self.windows.note(LOST, grown.value)
             elif cluster := dropped_at(grown):
                 self.windows.note(DROPPED, grown.value)
                 self.dropped.add(cluster, grown.value)
-            elif found := counted(report.node, grown, self._callers):
+            elif found := counted(report.node, grown, self._find_caller):
                 self.windows.add(*found)
-        self.changed += taken.changed
+        self.changed += deltas.changed
         self._wake(report)
         if now > self._forgot + FORGET_EVERY:
             self._forgot = now
-            self._growth.forget(now)
+            self._deltas.forget(now)
 
     async def heard(self, node_id: str, since: float) -> None:
-        """Wait for a report of a proxy from after a moment (seconds since the epoch): what it did before has arrived."""
+        """Wait for a proxy's first report from after `since` (seconds since the epoch): earlier requests are counted then."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting[node_id].append((since, waiter))
         try:
@@ -111,20 +111,20 @@ class Receiver:
             if not self._waiting[node_id]:
                 del self._waiting[node_id]
 
-    async def kept(self) -> Kept:
-        """Return all that is known, as of one moment."""
-        for done, _ in enumerate(self._growth.prepare()):
+    async def checkpoint(self) -> Checkpoint:
+        """Return all counts, as of one moment."""
+        for done, _ in enumerate(self._deltas.prepare_checkpoint()):
             if not done % BREATH:
                 await asyncio.sleep(0)
-        return Kept(version=4, growth=self._growth.kept(), windows=self.windows.kept())
+        return Checkpoint(version=4, growth=self._deltas.checkpoint(), windows=self.windows.checkpoint())
 
-    def restore(self, kept: Kept) -> None:
-        """Go on where an earlier headgate ended."""
-        self._growth.restore(kept.growth, self._clock())
-        self.windows.restore(kept.windows)
+    def restore(self, saved: Checkpoint) -> None:
+        """Continue from the counts of an earlier headgate."""
+        self._deltas.restore(saved.growth, self._clock())
+        self.windows.restore(saved.windows)
 
-    def _note(self, taken: Taken) -> None:
-        for what, happened in ((LATE, taken.late), (UNKNOWN, taken.unknown), (FULL, taken.full)):
+    def _note(self, deltas: Deltas) -> None:
+        for what, happened in ((LATE, deltas.late), (UNKNOWN, deltas.unknown), (FULL, deltas.full)):
             if happened:
                 self.windows.note(what)
 

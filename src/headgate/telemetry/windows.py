@@ -1,36 +1,35 @@
-"""What happened lately, read as windows (R85, R98): growth of flows, in slots of time.
+"""Sliding windows over the traffic of the last quarter of an hour, from the proxies' own reports (R85, R98).
 
-Slots are of the monotonic clock; the wall clock only says when a window ended. What could not be counted is noted in the
-slot in which it would have been, and every reading says it.
+Time buckets follow the monotonic clock; the wall clock only says when a window ended. What could not be counted is noted in the
+bucket to which it belongs, and each reading of that bucket reports it.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from headgate.resources.meta import Value
-from headgate.telemetry.counts import Counts
-from headgate.telemetry.flows import Flow, Reading
-from headgate.telemetry.rolling import Rolling
-from headgate.telemetry.slots import FINE, KEPT, Slot, Slots
-from headgate.telemetry.totals import Totals
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flow_numbers import FlowNumbers
+from headgate.telemetry.counters.flows import Flow, Reading
+from headgate.telemetry.counters.sliding_sum import SlidingSum
+from headgate.telemetry.counters.time_buckets import FINE, KEPT, TimeBucket, TimeBuckets
+from headgate.telemetry.prometheus.totals import Totals
 
 MOST_FLOWS = 100_000
-SWEEP = 60.0  # seconds between looks for flows that no slot has any more
-ROOM = 1000  # flows with which nobody looks
+SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
-MOST_ROLLING = 2  # windows whose sums are kept from one question to the next
-IDLE = 60.0  # seconds after the last question until they are let go of
-REUSE = 20  # times as long as a reading took, it is good for whoever asks the same; a second at most
-PART = 1000  # flows that are written on disk together, and anew when one of them is another
-KEPT_BYTES = 16 << 20  # of slots on disk; those of a larger mesh reach less far back
+MOST_SUMS = 2  # windows whose sums are kept from one question to the next
+IDLE = 60.0  # seconds after the last question until such a sum is dropped
+REUSE = 20  # a reading is used again for this many times as long as it took, a second at most
+CHECKPOINT_BYTES = 16 << 20  # of buckets on disk; a larger mesh keeps a shorter past
 
 
-class KeptSlot(Value, frozen=True, kw_only=True):
-    """A slot on disk; `age` is how many seconds before `KeptWindows.at` it began."""
+class BucketCheckpoint(Value, frozen=True, kw_only=True):
+    """A time bucket on disk; it began `age` seconds before `WindowsCheckpoint.at`."""
 
     age: float
     length: float
@@ -38,19 +37,19 @@ class KeptSlot(Value, frozen=True, kw_only=True):
     notes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class KeptWindows(Value, frozen=True, kw_only=True):
-    """Windows on disk, at a time in seconds since the epoch. A flow's number is its place in `flows`.
-
-    These are MessagePack each, of so many flows that nobody waits for one.
-    """
+class WindowsCheckpoint(Value, frozen=True, kw_only=True):
+    """Windows on disk at a time in seconds since the epoch; `flows` as in `FlowNumbers.encoded`."""
 
     at: float
     flows: tuple[bytes, ...] = ()
-    slots: tuple[KeptSlot, ...] = ()
+    buckets: tuple[BucketCheckpoint, ...] = msgspec.field(default=(), name="slots")
 
 
 class Windows:
-    """The proxies' own reports, added up; a `flows.Source`. `clock` is monotonic, `wall` in seconds since the epoch."""
+    """Counts flows, and returns the sum of any window (`flows.Source`).
+
+    `clock` is monotonic, `wall` in seconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -61,39 +60,39 @@ class Windows:
     ) -> None:
         self._clock = clock
         self._wall = wall
-        self._flows = _Flows(most_flows)
-        self._slots = Slots(clock())
+        self._flows = FlowNumbers(most_flows)
+        self._buckets = TimeBuckets(clock())
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
         self._reading = asyncio.Lock()
-        self._rolling: dict[float, tuple[float, Rolling]] = {}  # by window: when it was read, and its sum
+        self._sums: dict[float, tuple[float, SlidingSum]] = {}  # by window: when it was read, and its sum
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
-        """Count everything there too, from now on."""
+        """Add everything to `totals` too, from now on."""
         self._totals = totals
 
     def add(self, flow: Flow, counts: Counts) -> None:
-        """Count growth as of now."""
-        self._move()
+        """Add growth as of now."""
+        self._advance()
         if self._totals:
             self._totals.add(flow, counts)
         number = self._flows.number(flow)
         if number is None:
-            self._slots.current.notes[TOO_MANY] += counts.success + counts.failure + counts.denied
+            self._buckets.current.notes[TOO_MANY] += counts.success + counts.failure + counts.denied
         else:
-            self._slots.current.add(number, counts)
+            self._buckets.current.add(number, counts)
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note that something is missing from what is counted now, or lies about its time; `what` is for the reader."""
-        self._move()
-        self._slots.current.notes[what] += count
+        """Note that something is missing from the counts of now, or belongs to an earlier time; users read `what`."""
+        self._advance()
+        self._buckets.current.notes[what] += count
         if self._totals:
             self._totals.note(what, count)
 
     async def read(self, seconds: float) -> Reading:
-        """Return what happened in the last `seconds`, a quarter of an hour at most; older slots are coarser."""
-        self._move()
+        """Return the sum of the last `seconds`, a quarter of an hour at most; old buckets are coarser."""
+        self._advance()
         window = min(seconds, KEPT)
         async with self._reading:
             began = self._clock()
@@ -104,125 +103,62 @@ class Windows:
                 self._readings = {window: (began + took + min(took * REUSE, 1.0), reading)}
         return reading
 
-    def kept(self) -> KeptWindows:
-        """Return what goes to disk, to be read back by `restore`."""
+    def checkpoint(self) -> WindowsCheckpoint:
+        """Return what goes to disk, for `restore`."""
         now = self._clock()
-        slots: list[KeptSlot] = []
-        room = KEPT_BYTES
-        for slot in reversed(list(self._slots)):
-            room -= len(records := slot.packed())
+        found: list[BucketCheckpoint] = []
+        room = CHECKPOINT_BYTES
+        for bucket in reversed(list(self._buckets)):
+            room -= len(records := bucket.packed())
             if room < 0:
                 break
-            slots.append(
-                KeptSlot(age=now - slot.start, length=slot.end - slot.start, records=records, notes=dict(slot.notes))
-            )
-        return KeptWindows(at=self._wall(), flows=self._flows.kept(), slots=tuple(reversed(slots)))
+            length, notes = bucket.end - bucket.start, dict(bucket.notes)
+            found.append(BucketCheckpoint(age=now - bucket.start, length=length, records=records, notes=notes))
+        return WindowsCheckpoint(at=self._wall(), flows=self._flows.encoded(), buckets=tuple(reversed(found)))
 
-    def restore(self, kept: KeptWindows) -> None:
-        """Take over what an earlier headgate counted; nothing may have been counted yet."""
-        now, away = self._clock(), max(self._wall() - kept.at, 0.0)
-        self._flows.restore(kept.flows)
-        for item in kept.slots:
+    def restore(self, saved: WindowsCheckpoint) -> None:
+        """Take over the counts of an earlier headgate; nothing may have been counted yet."""
+        now, away = self._clock(), max(self._wall() - saved.at, 0.0)
+        self._flows.restore(saved.flows)
+        for item in saved.buckets:
             start = now - item.age - away
             if start > now - KEPT:
-                self._slots.put(Slot(start, start + item.length, item.records, Counter(item.notes)))
+                self._buckets.put(TimeBucket(start, start + item.length, item.records, Counter(item.notes)))
 
     async def _read(self, window: float) -> Reading:
         since, end = self._clock() - window, self._wall()
-        self._slots.cut(self._clock())
-        slots = list(self._slots.since(since))
+        self._buckets.cut(self._clock())
+        buckets = list(self._buckets.since(since))
         names = self._flows.names()
-        _, rolling = self._rolling.pop(window, (0.0, Rolling()))
-        self._rolling[window] = self._clock(), rolling
-        if len(self._rolling) > MOST_ROLLING:
-            del self._rolling[next(iter(self._rolling))]
-        for _ in rolling.move(slots, names):
+        _, total = self._sums.pop(window, (0.0, SlidingSum()))
+        self._sums[window] = self._clock(), total
+        if len(self._sums) > MOST_SUMS:
+            del self._sums[next(iter(self._sums))]
+        for _ in total.slide(buckets, names):
             await asyncio.sleep(0)
-        return Reading(end=end, window=window, flows=dict(rolling.flows), arrived=rolling.arrived(), cut=_cut(slots))
+        return Reading(end=end, window=window, flows=dict(total.flows), arrived=total.arrived(), cut=_cut(buckets))
 
-    def _move(self) -> None:
+    def _advance(self) -> None:
         now = self._clock()
-        if self._slots.move(now) and not self._reading.locked():
-            self._move_sums(now)
+        if self._buckets.advance(now) and not self._reading.locked():
+            self._slide_sums(now)
         if self._flows.is_crowded and now >= self._swept + SWEEP:
             self._swept = now
-            self._flows.sweep({number for slot in self._slots for number in slot.flows()})
+            self._flows.sweep({number for bucket in self._buckets for number in bucket.flows()})
 
-    def _move_sums(self, now: float) -> None:
-        """Move on the sums that somebody asked for lately, so that who asks again waits for what is newer than a second."""
-        for window, (read, rolling) in list(self._rolling.items()):
+    def _slide_sums(self, now: float) -> None:
+        """Keep the sums of recent questions up to date, so that the same question soon after is answered fast."""
+        for window, (read, total) in list(self._sums.items()):
             if now > read + IDLE:
-                del self._rolling[window]
+                del self._sums[window]
                 self._readings.pop(window, None)
             elif window < FINE:
-                for _ in rolling.move(list(self._slots.since(now - window)), self._flows.names()):
+                for _ in total.slide(list(self._buckets.since(now - window)), self._flows.names()):
                     pass
 
 
-class _Flows:
-    """Numbers of flows. A number is used again when no slot has it any more."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._room = min(ROOM, most - 1)
-        self._numbers: dict[Flow, int] = {}
-        self._names: list[Flow | None] = []
-        self._free: list[int] = []
-        self._written: dict[int, bytes] = {}
-
-    def number(self, flow: Flow) -> int | None:
-        """Return a flow's number; None when there are too many flows."""
-        number = self._numbers.get(flow)
-        if number is not None or len(self._numbers) >= self._most:
-            return number
-        if self._free:
-            number = self._free.pop()
-        else:
-            number = len(self._names)
-            self._names.append(None)
-        self._name(number, flow)
-        return number
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether half of the flows may be such as no slot has."""
-        return len(self._numbers) > self._room
-
-    def sweep(self, live: set[int]) -> None:
-        """Let go of all others."""
-        for flow, number in [item for item in self._numbers.items() if item[1] not in live]:
-            del self._numbers[flow]
-            self._free.append(number)
-            self._name(number, None)
-        self._room = min(ROOM + 2 * len(self._numbers), self._most - 1)
-
-    def names(self) -> Sequence[Flow | None]:
-        """Return the flows in the order of their numbers, as they are now."""
-        return tuple(self._names)
-
-    def kept(self) -> tuple[bytes, ...]:
-        """Return all flows, in parts of which only those are made that changed."""
-        firsts = range(0, len(self._names), PART)
-        for first in firsts:
-            if first not in self._written:
-                self._written[first] = msgspec.msgpack.encode(self._names[first : first + PART])
-        return tuple(self._written[first] for first in firsts)
-
-    def restore(self, parts: Iterable[bytes]) -> None:
-        """Take over an earlier headgate's numbers."""
-        self._names = [flow for part in parts for flow in msgspec.msgpack.decode(part, type=list[Flow | None])]
-        self._numbers = {flow: number for number, flow in enumerate(self._names) if flow}
-        self._free = [number for number, flow in enumerate(self._names) if not flow]
-
-    def _name(self, number: int, flow: Flow | None) -> None:
-        self._names[number] = flow
-        self._written.pop(number - number % PART, None)
-        if flow:
-            self._numbers[flow] = number
-
-
-def _cut(slots: Iterable[Slot]) -> tuple[str, ...]:
+def _cut(buckets: Iterable[TimeBucket]) -> tuple[str, ...]:
     notes: Counter[str] = Counter()
-    for slot in slots:
-        notes += slot.notes
+    for bucket in buckets:
+        notes += bucket.notes
     return tuple(f"{what}: {count}" for what, count in sorted(notes.items()))

@@ -11,8 +11,8 @@ from headgate.plane.tap.events import REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
 from headgate.plane.tap.targets import Pods, Present, Routed
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.owners import Thing, World
-from headgate.telemetry.tapped import Record
+from headgate.telemetry.answers.world import Thing, World
+from headgate.telemetry.reports.tap_records import Record
 
 SA = "spiffe://cluster.local/ns/default/sa/"
 POD, DEPLOYMENT, SERVICE = (

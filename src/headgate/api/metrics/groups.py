@@ -19,9 +19,9 @@ from headgate.resources.metrics import (
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
-from headgate.telemetry.answers import Numbers, Row, Security
-from headgate.telemetry.flows import Reading
-from headgate.telemetry.owners import CLUSTER_SCOPED, SPLIT, Members
+from headgate.telemetry.answers.answers import Numbers, Row, Security
+from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT, Members
+from headgate.telemetry.counters.flows import Reading
 
 KINDS: Mapping[str, str] = {
     "namespaces": "Namespace",

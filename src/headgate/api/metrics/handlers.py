@@ -28,9 +28,9 @@ from headgate.resources.metrics import (
     TrafficMetricsList,
 )
 from headgate.settings import DEFAULTS, Settings
-from headgate.telemetry.answers import Answers, Grouping, Row, Selects, Traffic, everything
-from headgate.telemetry.flows import Reading, Source
-from headgate.telemetry.owners import Thing
+from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, Traffic, everything
+from headgate.telemetry.answers.world import Thing
+from headgate.telemetry.counters.flows import Reading, Source
 
 _SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")

@@ -8,7 +8,7 @@ from headgate.api.attributes import Attributes
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.answers import Grouping
+from headgate.telemetry.answers.answers import Grouping
 
 DEFAULT_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second

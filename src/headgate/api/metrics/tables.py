@@ -5,7 +5,7 @@ from typing import Any
 
 from headgate.figures import NONE, latency, percent, rate
 from headgate.resources.metrics import TrafficMetrics
-from headgate.telemetry.answers import SHARES, Row
+from headgate.telemetry.answers.answers import SHARES, Row
 
 
 def table(

@@ -6,7 +6,7 @@ from headgate.envoy.view import place_of, pod_of
 from headgate.plane.tap.targets import service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.times import precise
-from headgate.telemetry.tapped import Record
+from headgate.telemetry.reports.tap_records import Record
 
 REDACTED = "[redacted]"
 

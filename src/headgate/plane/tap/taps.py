@@ -21,7 +21,7 @@ from headgate.plane.tap.events import event
 from headgate.plane.tap.targets import Present, Target, target_of
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.tapped import Record, read_records
+from headgate.telemetry.reports.tap_records import Record, read_records
 from headgate.xds.gate import TurnedAway
 from headgate.xds.server import Prove
 

@@ -8,8 +8,8 @@ from headgate.envoy.view import pod_of, sidecar
 from headgate.model.routing import Mesh
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.owners import SERVICE, World
-from headgate.telemetry.tapped import Record
+from headgate.telemetry.answers.world import SERVICE, World
+from headgate.telemetry.reports.tap_records import Record
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
 """Kinds whose requests are known by the route that a client's proxy chose."""

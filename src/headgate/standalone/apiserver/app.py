@@ -34,7 +34,7 @@ from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.apiserver.objects import Advise, Objects
 from headgate.standalone.apiserver.resources import ResourceApi
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry.flows import Source
+from headgate.telemetry.counters.flows import Source
 
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)

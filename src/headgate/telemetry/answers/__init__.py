@@ -1,0 +1,1 @@
+"""Answers about the traffic of resources, out of counts and objects. Pure."""

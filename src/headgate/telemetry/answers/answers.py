@@ -1,0 +1,381 @@
+"""Questions about traffic, answered from a Reading and the objects: who received what, and from and to whom (R83 to R96).
+
+A pod has received what its callers say that they sent it, and what its own proxy took from callers without one. What
+contains pods has received what its pods have, with percentiles of all their requests (R89). A Service has received what its
+pods have on the ports that it leads to, whatever name was called; and what was called by its name and reached no pod (D25).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import Literal, TypeAlias
+
+from headgate.resources.meta import Value
+from headgate.resources.pod_owners import POD, Ref
+from headgate.telemetry.answers.world import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Members, Thing, World
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flows import NOBODY, Arrived, Flow, Peer
+from headgate.telemetry.counters.histogram import merged, percentiles
+
+UNKNOWN = "unknown"
+SHARES = (0.5, 0.9, 0.99)
+"""The percentiles that are told (R84)."""
+
+
+class Numbers(Value, frozen=True, kw_only=True, gc=False):
+    """What is told of some flows, as in `Counts`. `latencies` are those of `SHARES` in seconds; empty without requests."""
+
+    success: int = 0
+    failure: int = 0
+    denied: int = 0
+    connections: int = 0
+    unreached: int = 0
+    denied_connections: int = 0
+    latencies: tuple[float, ...] = ()
+
+
+NOTHING = Numbers()
+
+
+class Sum(Value, frozen=True, kw_only=True, gc=False):
+    """What flows came to: requests of users, and copies, which are nobody's successes or failures (D22)."""
+
+    counts: Numbers = NOTHING
+    copies: Numbers = NOTHING
+
+
+class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
+    """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
+
+    A peer is a resource of the kind that was asked for, or the pod itself where it belongs to none; the Service that was
+    called when no pod answered; or `Outside`, with a name or an address. `copy` marks copies of requests (D22).
+    """
+
+    direction: Literal["to", "from"] = "from"
+    peer: Ref | None = None
+    copy: bool = False
+
+
+class Security(Value, frozen=True, kw_only=True, gc=False):
+    """How the requests and connections of an edge went: `secured` of `exchanged` by mutual TLS, between these identities.
+
+    An identity is a SPIFFE ID; that of a pod which is gone is not known.
+    """
+
+    exchanged: int
+    secured: int
+    clients: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+class Row(Value, frozen=True, kw_only=True, gc=False):
+    """One answer: what `about` exchanged over an edge; of a split, what its `backend` did.
+
+    `members` are the pods of `about`. An edge has `security`; between Services, `called` is how many of its requests and
+    connections named the Service that received them.
+    """
+
+    about: Ref
+    sum: Sum
+    edge: Edge = Edge()
+    labels: Mapping[str, str] = {}
+    apex: str = ""
+    backend: Backend | None = None
+    members: Members | None = None
+    security: Security | None = None
+    called: int | None = None
+
+
+Selects: TypeAlias = Callable[[Thing], bool]
+Grouping = Literal["", "namespace", "kind"]
+"""How peers are told apart: each by itself, or only by namespace or by kind (R88)."""
+
+
+CountedFlow: TypeAlias = tuple[Flow, Counts]
+"""A flow and what it came to."""
+
+
+def everything(_: Thing) -> bool:
+    """Select everything."""
+    return True
+
+
+class Traffic:
+    """The flows of a Reading with the indexes that questions need, built on first use; good for every World.
+
+    `arrived` is the Reading's, if it has it.
+    """
+
+    def __init__(self, flows: Mapping[Flow, Counts], arrived: Arrived | None = None) -> None:
+        self.flows = flows
+        self._given = arrived
+
+    def received(self, pods: Iterable[str], more: Iterable[CountedFlow] = ()) -> Sum:
+        """Return what pods (`namespace/name`) received, and `more`."""
+        requests, copies = self.arrived.requests, self.arrived.copies
+        of_users, of_mirrors = _apart(more)
+        of_users += [requests[pod] for pod in pods if pod in requests]
+        of_mirrors += [copies[pod] for pod in pods if pod in copies] if copies else []
+        return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors) if of_mirrors else NOTHING)
+
+    def answered(self, apex: str, backend: str) -> Sum:
+        """Return what a backend of a split answered of what was called as its apex."""
+        return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
+
+    @cached_property
+    def arrived(self) -> Arrived:
+        """What pods received."""
+        return self._given or _arrived(self.flows)
+
+    @cached_property
+    def into(self) -> Mapping[str, Sequence[CountedFlow]]:
+        """By the pod that received."""
+        return _indexed(self.flows, attrgetter("destination.pod"))
+
+    @cached_property
+    def out_of(self) -> Mapping[str, Sequence[CountedFlow]]:
+        """By the pod that sent."""
+        return _indexed(self.flows, attrgetter("source.pod"))
+
+    @cached_property
+    def called_as(self) -> Mapping[str, Sequence[CountedFlow]]:
+        """By the Service that clients called."""
+        return _indexed(self.flows, lambda flow: "" if flow.copy else flow.service)
+
+
+def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[CountedFlow]]:
+    """Return flows by a name, those in which something was exchanged: only then is there an edge (R91)."""
+    found: defaultdict[str, list[CountedFlow]] = defaultdict(list)
+    for one in flows.items():
+        if (key := name(one[0])) and one[1].others:
+            found[key].append(one)
+    return found
+
+
+def _arrived(flows: Mapping[Flow, Counts]) -> Arrived:
+    requests: dict[str, Counts] = defaultdict(Counts)
+    copies: dict[str, Counts] = defaultdict(Counts)
+    for flow, counts in flows.items():
+        if pod := flow.destination.pod:
+            sums = copies if flow.copy else requests
+            sums[pod] = sums[pod].plus(counts)
+    return Arrived(requests=requests, copies=copies)
+
+
+def summed(flows: Iterable[CountedFlow]) -> Sum:
+    """Add up, copies apart."""
+    of_users, of_mirrors = _apart(flows)
+    return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
+
+
+def _apart(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
+    """Return counts of requests of users, and those of copies."""
+    of_users: list[Counts] = []
+    of_mirrors: list[Counts] = []
+    for flow, counts in flows:
+        (of_mirrors if flow.copy else of_users).append(counts)
+    return of_users, of_mirrors
+
+
+def _numbers(several: Sequence[Counts]) -> Numbers:
+    total = several[0] if len(several) == 1 else _total(several)
+    if not total.others:
+        return NOTHING
+    return Numbers(
+        success=total.success,
+        failure=total.failure,
+        denied=total.denied if total.is_refused else 0,
+        connections=total.connections,
+        unreached=total.unreached,
+        denied_connections=total.denied_connections if total.is_refused else 0,
+        latencies=percentiles(total.latency, SHARES),
+    )
+
+
+def _exchanged(flows: Iterable[CountedFlow]) -> int:
+    """Return how many requests and connections there were."""
+    return sum(one.success + one.failure + one.denied + one.connections for _, one in flows)
+
+
+def _total(several: Sequence[Counts]) -> Counts:
+    total = Counts(0, sum([counts.others for counts in several]))
+    return Counts(merged([counts.latency for counts in several], total.success + total.failure), total.others)
+
+
+class Answers:
+    """Answers about the traffic of a Reading among the objects of a World."""
+
+    def __init__(self, traffic: Traffic, world: World) -> None:
+        self._traffic = traffic
+        self._world = world
+        self._receivers: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._parties: dict[str, Mapping[Ref, Sequence[str]]] = {}
+        self._rows: dict[Ref, Row] = {}
+
+    def one(self, ref: Ref) -> Row | None:
+        """Return what a resource received; None when there is no such resource."""
+        thing = self._world.find(ref)
+        return self._row(thing) if thing else None
+
+    def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
+        """Yield what each resource of a kind received, by namespace and name. Who is not selected costs nothing."""
+        return (self._row(thing) for thing in self._world.of(kind, namespace) if selects(thing))
+
+    def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
+        """Yield a row for each backend of each TrafficSplit: what it answered of what was called as the apex."""
+        for split in filter(selects, self._world.of(SPLIT, namespace)):
+            service, apex = split.apex
+            for backend in split.backends:
+                what = self._traffic.answered(service, backend.service)
+                yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
+
+    def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
+        """Yield with whom a resource exchanged traffic, by direction and peer. It is peers that are selected."""
+
+        def told(peers: Iterable[Ref]) -> Iterable[Ref]:
+            """Return each once: what is in two Services of a namespace is one there."""
+            chosen = (one for one in peers if selects is everything or selects(self._world.find(one) or Thing(ref=one)))
+            return dict.fromkeys(_only(peer, grouping) for peer in chosen)
+
+        found: dict[Edge, list[CountedFlow]] = defaultdict(list)
+        for flow, counts in self._sent(ref):
+            for peer in told(self._destinations(flow, ref.kind)):
+                found[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
+        for flow, counts in self._taken(ref):
+            for peer in told(self._homes_of(flow.source, ref.kind)):
+                found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
+        for edge in sorted(found):
+            yield self._edge(ref, edge, found[edge])
+
+    def _edge(self, ref: Ref, edge: Edge, flows: Sequence[CountedFlow]) -> Row:
+        receiver = str(edge.peer if edge.direction == "to" else ref)
+        named = (one for one in flows if receiver in (one[0].service or one[0].backend, one[0].copy and one[0].backend))
+        return Row(
+            about=ref,
+            edge=edge,
+            sum=summed(flows),
+            security=self._security(flows),
+            called=_exchanged(named) if ref.kind == SERVICE else None,
+        )
+
+    def _security(self, flows: Sequence[CountedFlow]) -> Security:
+        secured = [one for one in flows if one[0].secured]
+        clients = {self._world.identity(flow.source) for flow, _ in secured}
+        servers = {self._world.identity(flow.destination) for flow, _ in secured}
+        return Security(
+            exchanged=_exchanged(flows),
+            secured=_exchanged(secured),
+            clients=tuple(sorted(filter(None, clients))),
+            servers=tuple(sorted(filter(None, servers))),
+        )
+
+    def _row(self, thing: Thing) -> Row:
+        row = self._rows.get(thing.ref)
+        if row is None:
+            ref = thing.ref
+            found = self._received(ref)
+            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, members=self._world.members(ref))
+        return row
+
+    def _received(self, ref: Ref) -> Sum:
+        if ref.kind == POD:
+            return self._traffic.received((str(ref),))
+        if ref.kind not in self._receivers:
+            arrived = self._traffic.arrived
+            self._receivers[ref.kind] = self._members(ref.kind, {**arrived.requests, **arrived.copies})
+        pods = self._receivers[ref.kind].get(ref, ())
+        if ref.kind != SERVICE:
+            return self._traffic.received(pods)
+        whole = {pod for pod in pods if self._is_whole(ref, pod)}
+        return self._traffic.received(whole, self._into_service(ref, (pod for pod in pods if pod not in whole)))
+
+    def _pods(self, ref: Ref) -> Sequence[str]:
+        """Return the pods that received or sent something and belong to a resource, or are it."""
+        if ref.kind == POD:
+            return (str(ref),)
+        if ref.kind not in self._parties:
+            self._parties[ref.kind] = self._members(ref.kind, {**self._traffic.into, **self._traffic.out_of})
+        return self._parties[ref.kind].get(ref, ())
+
+    def _members(self, kind: str, pods: Iterable[str]) -> Mapping[Ref, Sequence[str]]:
+        """Return those of some pods that belong to a resource of a kind, by the resource."""
+        found: dict[Ref, list[str]] = defaultdict(list)
+        for pod in pods:
+            for home in self._world.homes(_pod(pod), kind):
+                found[home].append(pod)
+        return found
+
+    def _sent(self, ref: Ref) -> Iterator[CountedFlow]:
+        return (one for pod in self._pods(ref) for one in self._traffic.out_of.get(pod, ()))
+
+    def _taken(self, ref: Ref) -> Iterable[CountedFlow]:
+        if ref.kind == SERVICE:
+            return self._into_service(ref, self._pods(ref))
+        return (one for pod in self._pods(ref) for one in self._traffic.into.get(pod, ()))
+
+    def _is_whole(self, service: Ref, pod: str) -> bool:
+        """Return whether all that a pod received counts for a Service: its sum is known already."""
+        ports = self._service_index[1].get(pod)
+        return ports is not None and self._world.leads_to(service, pod, ports)
+
+    def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
+        """Yield what some pods received of a Service's traffic, and what counts for it without a pod that it selects."""
+        for pod in pods:
+            for one in self._traffic.into.get(pod, ()):
+                flow = one[0]
+                if self._world.counts_with_pod(flow) and self._world.leads_to(service, pod, (flow.target,)):
+                    yield one
+        yield from self._service_index[0].get(service, ())
+
+    @cached_property
+    def _service_index(self) -> tuple[Mapping[Ref, Sequence[CountedFlow]], Mapping[str, set[int] | None]]:
+        """Flows that count for Services by themselves, and the ports at which pods received all the others.
+
+        A pod with a flow that counts by itself has None.
+        """
+        by_service: defaultdict[Ref, list[CountedFlow]] = defaultdict(list)
+        ports: dict[str, set[int] | None] = {}
+        for one in self._traffic.flows.items():
+            flow, counts = one
+            pod = flow.destination.pod
+            if self._world.counts_with_pod(flow):
+                known = ports.setdefault(pod, set())
+                if known is not None:
+                    known.add(flow.target)
+                continue
+            ports[pod] = None
+            if counts.others:
+                for service in self._world.services_behind(flow):
+                    by_service[service].append(one)
+        return by_service, ports
+
+    def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
+        if kind == SERVICE and (services := self._world.services_behind(flow)):
+            return services
+        called = (flow.copy and flow.backend) or flow.service
+        if called and flow.destination == NOBODY:
+            return (_ref(SERVICE, called),)
+        return self._homes_of(flow.destination, POD if kind == SERVICE else kind)
+
+    def _homes_of(self, peer: Peer, kind: str) -> tuple[Ref, ...]:
+        if not peer.pod:
+            return (Ref(OUTSIDE, "", peer.outside or UNKNOWN),)
+        pod = _pod(peer.pod)
+        return self._world.homes(pod, kind) or (pod,)
+
+
+def _only(peer: Ref, grouping: Grouping) -> Ref:
+    """Leave of a peer what it is told apart by; what is in no namespace is told by its kind."""
+    namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
+    if not grouping:
+        return peer
+    return Ref("", namespace) if grouping == "namespace" and namespace else Ref(peer.kind)
+
+
+def _ref(kind: str, name: str) -> Ref:
+    return Ref(kind, *name.split("/", 1))
+
+
+def _pod(name: str) -> Ref:
+    return _ref(POD, name)

@@ -1,0 +1,212 @@
+"""What a pod belongs to: its Deployment, its Job, its node, its namespace, its Services (004, R82, R89)."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from headgate.resources.meta import Value
+from headgate.resources.pod_owners import POD, Ref, owners
+from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
+
+SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
+SPLIT = "TrafficSplit"
+OUTSIDE = "Outside"
+CLUSTER_SCOPED = frozenset({NAMESPACE, NODE})
+_IDENTITY = "spiffe://"
+
+
+class Backend(Value, frozen=True, kw_only=True, gc=False):
+    """A leg of a TrafficSplit: the Service's name as the user wrote it, what that means (`namespace/name`), its weight."""
+
+    name: str
+    service: str
+    weight: int
+
+
+class Thing(Value, frozen=True, kw_only=True, gc=False):
+    """An object, as far as traffic is told of it.
+
+    `owner` is its controller, `template_hash` as in `resources.pod_owners`, `node` where a pod runs, `ports` are the named ports of a pod's containers, `identity` is
+    its SPIFFE ID when it has a sidecar, `ended` says that it does not run any more. `selector` is a Service's, `targets` are the ports of pods that it leads to,
+    numbers or names. `apex` (`namespace/name`, and as written) and `backends` are a split's.
+    """
+
+    ref: Ref
+    labels: Mapping[str, str] = {}
+    owner: Ref | None = None
+    template_hash: str = ""
+    node: str = ""
+    ports: Mapping[str, int] = {}
+    identity: str = ""
+    ended: bool = False
+    selector: Mapping[str, str] = {}
+    targets: frozenset[int | str] = frozenset()
+    apex: tuple[str, str] = ("", "")
+    backends: tuple[Backend, ...] = ()
+
+
+class Members(Value, frozen=True, kw_only=True, gc=False):
+    """The pods of a resource that there are, and those of them that have a sidecar."""
+
+    pods: int = 0
+    meshed: int = 0
+
+
+class World:
+    """The objects of one moment. Asked only about kinds that it was given, it knows who owns the pods of the others."""
+
+    def __init__(self, things: Iterable[Thing], *, gateway: str = "") -> None:
+        """`gateway` is the identity of the node's gateway."""
+        self._things = {thing.ref: thing for thing in things}
+        self._gateway = gateway
+        self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
+        self._sorted: dict[str, Sequence[Thing]] = {}
+        self._members: dict[str, Mapping[Ref, Members]] = {}
+        self._with_pod: dict[tuple[str, str], bool] = {}
+        self._pods: dict[str, Thing | None] = {}
+        self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
+
+    def find(self, ref: Ref) -> Thing | None:
+        """Return a thing; one that only pods name has no labels. None when nothing tells of it."""
+        return self._things.get(ref) or self._named_by_pods.get(ref)
+
+    def of(self, kind: str, namespace: str = "") -> Sequence[Thing]:
+        """Return the things of a kind, of one namespace when it is given, by namespace and name."""
+        if kind not in self._sorted:
+            known = {**self._named_by_pods, **self._things} if kind != POD else self._things
+            self._sorted[kind] = sorted((one for ref, one in known.items() if ref.kind == kind), key=_place)
+        found = self._sorted[kind]
+        return [one for one in found if one.ref.namespace == namespace] if namespace else found
+
+    def homes(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
+        """Return what a pod belongs to of one kind: one, several Services, or nothing."""
+        key = pod, kind
+        if key not in self._homes:
+            self._homes[key] = tuple(dict.fromkeys(self._find_homes(pod, kind)))
+        return self._homes[key]
+
+    def services_behind(self, flow: Flow) -> tuple[Ref, ...]:
+        """Return the Services that a flow's destination counts for (R89, D25): they select the pod and lead to its port.
+
+        A Service without a selector counts by its endpoints. A pod that is gone counts for the Services that the flow
+        names, and so does what reached no pod.
+        """
+        called, answered = _service(flow.service), _service(flow.backend)
+        pod = self._pod(flow.destination.pod)
+        if pod is None:
+            is_selected = bool(flow.destination.pod) and self._has_selector(called)
+            named = (answered, called if is_selected or not answered else None)
+            return tuple(dict.fromkeys(ref for ref in named if ref))
+        found = self._leading_to(pod, flow.target)
+        if not flow.target:
+            found = tuple(ref for ref in found if ref in (called, answered))
+        if answered and answered not in found and not self._has_selector(answered):
+            found = (*found, answered)
+        return found
+
+    def counts_with_pod(self, flow: Flow) -> bool:
+        """Return whether a flow counts for the Services that its pod belongs to, by the pod's port, and for no other."""
+        key = flow.destination.pod, flow.backend
+        found = self._with_pod.get(key)
+        if found is None:
+            answered = _service(flow.backend)
+            found = self._pod(key[0]) is not None and (answered is None or self._has_selector(answered))
+            self._with_pod[key] = found
+        return found and flow.target != 0
+
+    def leads_to(self, service: Ref, pod: str, ports: Iterable[int]) -> bool:
+        """Return whether a Service selects a pod (`namespace/name`) and leads to all of these ports of it."""
+        thing = self._pod(pod)
+        return thing is not None and all(service in self._leading_to(thing, port) for port in ports)
+
+    def _leading_to(self, pod: Thing, port: int) -> tuple[Ref, ...]:
+        """Return the Services that select a pod and lead to its port; all of the pod's when the port is not known."""
+        key = pod.ref, port
+        if key not in self._leading:
+            homes = self.homes(pod.ref, SERVICE)
+            self._leading[key] = tuple(
+                ref for ref in homes if not port or _leads_to(self._things[ref].targets, pod, port)
+            )
+        return self._leading[key]
+
+    def _has_selector(self, service: Ref | None) -> bool:
+        thing = self._things.get(service) if service else None
+        return bool(thing and thing.selector)
+
+    def members(self, ref: Ref) -> Members:
+        """Return how many pods a resource has now."""
+        if ref.kind not in self._members:
+            pods: Counter[Ref] = Counter()
+            meshed: Counter[Ref] = Counter()
+            for thing in (one for one in self.of(POD) if not one.ended):
+                for home in self.homes(thing.ref, ref.kind):
+                    pods[home] += 1
+                    meshed[home] += bool(thing.identity)
+            self._members[ref.kind] = {home: Members(pods=count, meshed=meshed[home]) for home, count in pods.items()}
+        return self._members[ref.kind].get(ref, Members())
+
+    def identity(self, peer: Peer) -> str:
+        """Return the identity of one end of a flow; empty without a sidecar, and of a pod that is gone."""
+        if peer.pod:
+            thing = self._pod(peer.pod)
+            return thing.identity if thing else ""
+        return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(_IDENTITY) else ""
+
+    def _pod(self, name: str) -> Thing | None:
+        if name not in self._pods:
+            self._pods[name] = self._things.get(Ref(POD, *name.split("/", 1))) if name else None
+        return self._pods[name]
+
+    def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
+        thing = self._things.get(pod) or Thing(ref=pod)
+        if kind == POD:
+            yield pod
+        elif kind == NAMESPACE:
+            yield Ref(NAMESPACE, "", pod.namespace)
+        elif kind == NODE:
+            if thing.node:
+                yield Ref(NODE, "", thing.node)
+        elif kind == SERVICE:
+            yield from self._services_of(thing)
+        else:
+            yield from (owner for owner in owners(pod, self._things.get) if owner.kind == kind)
+
+    def _services_of(self, pod: Thing) -> Iterator[Ref]:
+        for label in pod.labels.items():
+            for service in self._selecting.get((pod.ref.namespace, *label), ()):
+                if service.selector.items() <= pod.labels.items():
+                    yield service.ref
+
+    @cached_property
+    def _selecting(self) -> Mapping[tuple[str, str, str], list[Thing]]:
+        """Services by namespace and the first label of their selectors."""
+        found: dict[tuple[str, str, str], list[Thing]] = defaultdict(list)
+        for thing in self._things.values():
+            if thing.selector:
+                found[thing.ref.namespace, *min(thing.selector.items())].append(thing)
+        return found
+
+    @cached_property
+    def _named_by_pods(self) -> Mapping[Ref, Thing]:
+        """Owners and nodes that pods name, whether or not they were given as objects."""
+        found: dict[Ref, Thing] = {}
+        for thing in self._things.values():
+            if thing.ref.kind == POD:
+                for ref in (
+                    *owners(thing.ref, self._things.get),
+                    *((Ref(NODE, "", thing.node),) if thing.node else ()),
+                ):
+                    found.setdefault(ref, Thing(ref=ref))
+        return found
+
+
+def _service(name: str) -> Ref | None:
+    return Ref(SERVICE, *name.split("/", 1)) if name else None
+
+
+def _leads_to(targets: frozenset[int | str], pod: Thing, port: int) -> bool:
+    return any((pod.ports.get(target) if isinstance(target, str) else target) == port for target in targets)
+
+
+def _place(thing: Thing) -> tuple[str, str]:
+    return thing.ref.namespace, thing.ref.name

@@ -1,0 +1,127 @@
+"""The counters of a flow, as two packed integers: its latencies, and everything else that is counted."""
+
+from collections.abc import Mapping
+
+from headgate.resources.meta import Value
+from headgate.telemetry.counters import packed_counters
+from headgate.telemetry.counters.histogram import Buckets
+
+NO_RESPONSE = "none"
+DENIED = "denied"
+"""The class of requests that access rules refused: neither successes nor failures, whatever their status."""
+_GRPC_CODES = 17
+_GRPC_UNKNOWN = 2  # what gRPC makes of a status that it does not know
+_GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # those that HTTP writes as 500 and above
+_CLASSES = (
+    *(f"{hundreds}xx" for hundreds in range(1, 6)),
+    NO_RESPONSE,
+    *(f"grpc-{status}" for status in range(_GRPC_CODES)),
+    DENIED,
+)
+_CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
+# The counters after the classes of responses. Copies of requests have no class, only whether they succeeded.
+SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS = range(len(_CLASSES), len(_CLASSES) + 7)
+DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
+LARGEST_GROWTH = 1 << 48
+"""The limit of a counter's growth in one report: more is an error of the proxy, and must not spoil other counters."""
+
+_BITS = packed_counters.BITS[packed_counters.WIDE]
+_ONE_COUNTER = (1 << _BITS) - 1
+_FAILING = {
+    _CLASS_INDEXES[name] for name in ("5xx", NO_RESPONSE, *(f"grpc-{status}" for status in _GRPC_SERVER_FAULTS))
+}
+_SUCCEEDING = set(range(len(_CLASSES))) - _FAILING - {DENIED_REQUESTS}
+
+
+def _mask(*indexes: int) -> int:
+    return sum(_ONE_COUNTER << _BITS * index for index in indexes)
+
+
+_SUCCESSES = _mask(*_SUCCEEDING, SUCCEEDED)
+_FAILURES = _mask(*_FAILING, FAILED)
+_DENIALS = _mask(DENIED_REQUESTS, DENIED_CONNECTIONS)
+_RESPONSES = _mask(*range(len(_CLASSES)))
+
+
+class Counts(Value, frozen=True, gc=False):
+    """Counts of a flow. `latency` is a histogram without denied requests, `others` are wide packed counters.
+
+    Bytes and connections are of ports that are not HTTP. Connections that no server accepted are `unreached`, not failed
+    requests (R98).
+    """
+
+    latency: Buckets = 0
+    others: int = 0
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int], latency: Buckets = 0) -> "Counts":
+        """Return counts by the index of their counter, each limited to `LARGEST_GROWTH`."""
+        return cls(latency, sum(min(count, LARGEST_GROWTH) << _BITS * index for index, count in counts.items()))
+
+    def plus(self, more: "Counts") -> "Counts":
+        """Return the sum."""
+        return Counts(self.latency + more.latency, self.others + more.others)
+
+    def minus(self, less: "Counts") -> "Counts":
+        """Return the rest of a sum without one of its parts."""
+        return Counts(self.latency - less.latency, self.others - less.others)
+
+    @property
+    def success(self) -> int:
+        """Requests below 500; with gRPC, the status OK and the client's mistakes (D22, docs/metrics.md)."""
+        return _total(self.others & _SUCCESSES)
+
+    @property
+    def failure(self) -> int:
+        """All other requests, including those that never reached a server."""
+        return _total(self.others & _FAILURES)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether access rules refused a request or a connection."""
+        return bool(self.others & _DENIALS)
+
+    @property
+    def denied(self) -> int:
+        """Requests that access rules refused."""
+        return self.count(DENIED_REQUESTS)
+
+    @property
+    def connections(self) -> int:
+        """Connections that reached a server, or the proxy that refused them on its behalf."""
+        return self.count(CONNECTIONS)
+
+    @property
+    def unreached(self) -> int:
+        """Connections that reached no server."""
+        return self.count(UNREACHED)
+
+    @property
+    def denied_connections(self) -> int:
+        """Connections that access rules refused; they are part of `connections`."""
+        return self.count(DENIED_CONNECTIONS)
+
+    @property
+    def classes(self) -> tuple[tuple[str, int], ...]:
+        """Requests by the class of their response, sorted: `2xx`, `5xx`; `grpc-0`; `none` without a response."""
+        found = packed_counters.by_index(self.others & _RESPONSES, packed_counters.WIDE)
+        return tuple(sorted((_CLASSES[index], count) for index, count in found.items()))
+
+    def count(self, index: int) -> int:
+        """Return one counter of `others`."""
+        return self.others >> _BITS * index & _ONE_COUNTER
+
+
+def class_index(status: int, grpc: str = "") -> int:
+    """Return the index of the counter of a response's class.
+
+    `status` is 0 without a response, `grpc` (gRPC's status) is empty without one.
+    """
+    if grpc.isdecimal():
+        return _CLASS_INDEXES[f"grpc-{grpc if int(grpc) < _GRPC_CODES else _GRPC_UNKNOWN}"]
+    return _CLASS_INDEXES.get(f"{status // 100}xx", _CLASS_INDEXES[NO_RESPONSE])
+
+
+def _total(others: int) -> int:
+    """Return the sum of all counters: in base 2^64, a number and the sum of its digits are equal modulo 2^64 - 1."""
+    return others % _ONE_COUNTER

@@ -1,0 +1,88 @@
+"""The sum of a sliding window: buckets that enter the window are added, buckets that leave it are subtracted.
+
+Half a minute of a large mesh is a million counts. A second later, all but a thirtieth of them are the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flows import NOBODY, Arrived, Flow
+from headgate.telemetry.counters.time_buckets import TimeBucket
+
+Key = TypeVar("Key")
+_NAMELESS = Flow(source=NOBODY, destination=NOBODY)  # unreachable: the number of a counted flow has a flow
+
+
+class SlidingSum:
+    """The exact sum of some time buckets. `flows` are the counts of each flow."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def arrived(self) -> Arrived:
+        """Return a copy of what each pod received."""
+        return Arrived(requests=dict(self._requests), copies=dict(self._copies))
+
+    def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:
+        """Become the sum of other buckets, one bucket at a step. `names` are the present flows by their numbers.
+
+        The caller may stop after any step, and slide to other buckets from there.
+        """
+        wanted = {id(bucket): bucket for bucket in buckets}
+        gone = {key: bucket for key, bucket in self._buckets.items() if key not in wanted}
+        if _size(gone) >= _size(self._buckets) / 2:
+            self._reset()
+            gone = {}
+        for key, bucket in gone.items():
+            self._subtract(bucket)
+            del self._buckets[key]
+            yield
+        for key, bucket in wanted.items():
+            if key not in self._buckets:
+                self._add(bucket, names)
+                self._buckets[key] = bucket
+                yield
+
+    def _reset(self) -> None:
+        self.flows: dict[Flow, Counts] = {}
+        self._requests: dict[str, Counts] = {}
+        self._copies: dict[str, Counts] = {}
+        self._buckets: dict[int, TimeBucket] = {}  # by id(), which stays unique while the bucket is in here
+        self._names: dict[int, Flow] = {}  # by the numbers at the time of adding; numbers are used again later
+
+    def _add(self, bucket: TimeBucket, names: Sequence[Flow | None]) -> None:
+        for number, counts in bucket.items():
+            flow = self._names.get(number)
+            if flow is None:
+                flow = self._names[number] = names[number] or _NAMELESS
+            _increase(self.flows, flow, counts)
+            if pod := flow.destination.pod:
+                _increase(self._copies if flow.copy else self._requests, pod, counts)
+
+    def _subtract(self, bucket: TimeBucket) -> None:
+        for number, counts in bucket.items():
+            flow = self._names[number]
+            if pod := flow.destination.pod:
+                _decrease(self._copies if flow.copy else self._requests, pod, counts)
+            if not _decrease(self.flows, flow, counts):
+                del self._names[number]
+
+
+def _increase(sums: dict[Key, Counts], key: Key, counts: Counts) -> None:
+    before = sums.get(key)
+    sums[key] = before.plus(counts) if before else counts
+
+
+def _decrease(sums: dict[Key, Counts], key: Key, counts: Counts) -> bool:
+    """Subtract; return whether anything is left."""
+    left = sums[key].minus(counts)
+    if left.latency or left.others:
+        sums[key] = left
+        return True
+    del sums[key]
+    return False
+
+
+def _size(buckets: Mapping[int, TimeBucket]) -> int:
+    return sum(bucket.size for bucket in buckets.values())

@@ -1,0 +1,130 @@
+"""Counts of flows in time buckets of a second, which are packed at their end, merged into coarser ones, and dropped."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
+from math import inf
+
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.packed_flows import flows_in, pack_flows, unpack_flows
+
+LENGTH = 1.0  # seconds of a bucket; a window is exact to one bucket
+FINE = 140.0  # seconds after which buckets are merged: windows of two minutes are exact
+COARSE = 30.0  # seconds of a merged bucket
+KEPT = 900.0  # seconds after which a bucket is dropped
+
+
+class TimeBucket:
+    """The counts between two moments of the monotonic clock, by flow number, and notes on what is missing from them.
+
+    Counts are packed later than they are asked for, because packing takes longer than reading them once.
+    """
+
+    def __init__(self, start: float, end: float, counts: Mapping[int, Counts] | bytes, notes: "Counter[str]") -> None:
+        self.start = start
+        self.end = end
+        self.notes = notes
+        self._counts = counts
+        self.size = sum(1 for _ in self.flows())
+
+    def items(self) -> Iterable[tuple[int, Counts]]:
+        """Return flow numbers with their counts."""
+        return unpack_flows(self._counts) if isinstance(self._counts, bytes) else self._counts.items()
+
+    def flows(self) -> Iterable[int]:
+        """Return the flow numbers."""
+        return flows_in(self._counts) if isinstance(self._counts, bytes) else self._counts
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the counts are packed."""
+        return isinstance(self._counts, bytes)
+
+    def packed(self) -> bytes:
+        """Pack the counts, if they are not, and return them."""
+        if not isinstance(self._counts, bytes):
+            self._counts = pack_flows(self._counts)
+        return self._counts
+
+
+class OpenBucket:
+    """A time bucket to which counts are still added."""
+
+    def __init__(self, start: float, length: float) -> None:
+        self.start = start
+        self.end = start + length
+        self.counts: dict[int, Counts] = {}
+        self.notes: Counter[str] = Counter()
+
+    def add(self, number: int, counts: Counts) -> None:
+        """Add counts to the flow of that number."""
+        before = self.counts.get(number)
+        self.counts[number] = before.plus(counts) if before else counts
+
+    def closed(self) -> TimeBucket:
+        """Return a copy that does not change any more."""
+        return TimeBucket(self.start, self.end, dict(self.counts), Counter(self.notes))
+
+
+class TimeBuckets:
+    """The time buckets of a quarter of an hour; counts are added to `current`."""
+
+    def __init__(self, now: float) -> None:
+        self.current = OpenBucket(now, LENGTH)
+        self._fine: deque[TimeBucket] = deque()
+        self._coarse: deque[TimeBucket] = deque()
+        self._merging: OpenBucket | None = None
+
+    def advance(self, now: float) -> bool:
+        """If the current bucket has ended, begin a new one, and merge and drop old ones; return whether it has ended."""
+        if now < self.current.end:
+            return False
+        self.cut(now)
+        self.current = OpenBucket(now, LENGTH)
+        for bucket in takewhile(lambda bucket: not bucket.is_packed, reversed(self._fine)):
+            bucket.packed()
+        while self._fine and self._fine[0].start <= now - FINE:
+            self._merge(self._fine.popleft())
+        while self._coarse and self._coarse[0].start <= now - KEPT:
+            self._coarse.popleft()
+        if self._merging and self._merging.start <= now - KEPT:
+            self._merging = None
+        return True
+
+    def cut(self, now: float) -> None:
+        """Close the current bucket and begin another, so that a sum never contains a bucket that still changes."""
+        if self.current.counts or self.current.notes:
+            self._fine.append(self.current.closed())
+            self.current = OpenBucket(now, LENGTH)
+
+    def put(self, bucket: TimeBucket) -> None:
+        """Add a bucket of the past; the oldest must come first."""
+        (self._coarse if bucket.end - bucket.start > COARSE / 2 else self._fine).append(bucket)
+
+    def __iter__(self) -> Iterator[TimeBucket]:
+        """Yield all buckets, oldest first."""
+        return self.since(-inf)
+
+    def since(self, moment: float) -> Iterator[TimeBucket]:
+        """Yield the buckets of which more than half is after a moment, oldest first; open ones as copies."""
+        yield from (bucket for bucket in self._coarse if _is_since(moment, bucket))
+        if self._merging and _is_since(moment, self._merging):
+            yield self._merging.closed()
+        yield from (bucket for bucket in self._fine if _is_since(moment, bucket))
+        if _is_since(moment, self.current):
+            yield self.current.closed()
+
+    def _merge(self, bucket: TimeBucket) -> None:
+        """Add a bucket to the coarse one that is open; one bucket a second, so that merging never takes long."""
+        if self._merging and bucket.start >= self._merging.end:
+            self._coarse.append(self._merging.closed())
+            self._coarse[-1].packed()
+            self._merging = None
+        self._merging = self._merging or OpenBucket(bucket.start, COARSE)
+        for number, counts in bucket.items():
+            self._merging.add(number, counts)
+        self._merging.notes += bucket.notes
+
+
+def _is_since(moment: float, bucket: TimeBucket | OpenBucket) -> bool:
+    return bucket.start >= moment - (bucket.end - bucket.start) / 2

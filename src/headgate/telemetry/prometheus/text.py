@@ -1,0 +1,206 @@
+"""Numbers as Prometheus reads them (its text format 0.0.4), and the mesh's traffic as such numbers.
+
+Names and labels are what users of Linkerd and Istio know (docs/prometheus.md). Values are counted since headgate started,
+never over a window: whoever collects them chooses the window.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate
+from math import inf
+from typing import Literal, NamedTuple, TypeAlias
+
+from headgate.telemetry.counters import counts, packed_counters
+from headgate.telemetry.counters.counts import NO_RESPONSE, Counts, class_index
+from headgate.telemetry.counters.histogram import BOUNDS_US
+from headgate.telemetry.prometheus.totals import End, FlowKey, Total, Totals
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+LE_US: tuple[int, ...] = tuple(step * 10**zeros for zeros in range(1, 7) for step in (10, 20, 30, 50))[:-1]
+"""Upper bounds of the buckets that are shown, in microseconds: some of `BOUNDS_US`, so they are exact too."""
+REQUESTS = "headgate_requests_total"
+LATENCY = "headgate_request_duration_seconds"
+COPIES = "headgate_copies_total"
+OPENED = "headgate_tcp_connections_opened_total"
+FAILED = "headgate_tcp_connections_failed_total"
+DENIED = "headgate_tcp_connections_denied_total"
+SENT = "headgate_tcp_sent_bytes_total"
+RECEIVED = "headgate_tcp_received_bytes_total"
+INCOMPLETE = "headgate_traffic_incomplete_total"
+STARTED = "headgate_traffic_start_time_seconds"
+SUCCESS, FAILURE = "success", "failure"
+_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of `BOUNDS_US` in each
+_MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
+# shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
+_USUAL, _USUAL_GRPC = ("2xx", "5xx", counts.DENIED), ("grpc-0", "grpc-14", counts.DENIED)
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+class Line(NamedTuple):
+    """One value of a family; `suffix` is for the parts of a histogram, `more` are labels beside those that many lines have."""
+
+    value: float
+    labels: Labels = ()
+    suffix: str = ""
+    more: Labels = ()
+
+
+class Family(NamedTuple):
+    """All values of one name."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    lines: Iterable[Line]
+
+
+def written(families: Iterable[Family]) -> Iterator[str]:
+    """Yield the text line by line. A family without values is left out."""
+    for family in families:
+        first = True
+        for line in family.lines:
+            if first:
+                yield f"# HELP {family.name} {_escaped_help(family.help)}\n# TYPE {family.name} {family.kind}\n"
+                first = False
+            yield f"{family.name}{line.suffix}{_braces(line)} {_number(line.value)}\n"
+
+
+def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
+    """Yield a histogram's lines. `buckets` are counts, one for each bound and one for what is above; `total` is their sum."""
+    count = 0
+    for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):
+        yield Line(count, labels, "_bucket", (("le", _number(bound)),))
+    yield Line(total, labels, "_sum")
+    yield Line(count, labels, "_count")
+
+
+def traffic(totals: Totals) -> Iterator[Family]:
+    """Yield the families of the mesh's traffic."""
+    rows = totals.rows()
+
+    def over(lines: Callable[[Total], Iterator[Line]]) -> Iterator[Line]:
+        return (line for row in rows for line in lines(row))
+
+    yield Family(REQUESTS, "counter", "Requests, by who sent and who answered them.", over(_requests))
+    yield Family(LATENCY, "histogram", "How long requests took, as their client's side saw it.", over(_latency))
+    yield Family(COPIES, "counter", "Copies of requests that mirrors sent.", over(_copies))
+    for name, index, text in (
+        (OPENED, counts.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
+        (FAILED, counts.UNREACHED, "Connections that reached none."),
+        (DENIED, counts.DENIED_CONNECTIONS, "Opened connections that access rules refused."),
+        (SENT, counts.SENT, "Bytes from client to server, when a connection has ended."),
+        (RECEIVED, counts.RECEIVED, "Bytes from server to client, when a connection has ended."),
+    ):
+        yield Family(name, "counter", text, over(_of_connections(index)))
+    notes = (Line(count, (("what", what),)) for what, count in sorted(totals.notes.items()))
+    yield Family(INCOMPLETE, "counter", "What is missing from the counts of traffic, or odd about them.", notes)
+    by = "pod" if totals.by_pod else "workload"
+    yield Family(STARTED, "gauge", "Since when traffic is counted.", [Line(totals.started, (("by", by),))])
+
+
+def class_index_of(response_class: str) -> int:
+    """Return the index of the counter of a class of responses, such as 2xx, none, grpc-14 or denied."""
+    if response_class == counts.DENIED:
+        return counts.DENIED_REQUESTS
+    if response_class.startswith("grpc-"):
+        return class_index(200, response_class.removeprefix("grpc-"))
+    return class_index(0 if response_class == NO_RESPONSE else int(response_class[0]) * 100)
+
+
+@lru_cache(64)
+def classification(response_class: str) -> str:
+    """Return whether responses of a class are successes, failures (D22) or refusals by access rules."""
+    if response_class == counts.DENIED:
+        return counts.DENIED
+    return FAILURE if Counts.of({class_index_of(response_class): 1}).failure else SUCCESS
+
+
+def _requests(total: Total) -> Iterator[Line]:
+    if total.key.copy:
+        return
+    classes = dict(total.counts.classes)
+    if classes:
+        answered = classes.keys() - {counts.DENIED}
+        is_grpc = bool(answered) and all(name.startswith("grpc-") for name in answered)
+        classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
+    for name, count in sorted(classes.items()):
+        more = ("response_class", name), ("classification", classification(name))
+        yield Line(count, labels_of(total.key), more=more)
+
+
+def _latency(total: Total) -> Iterator[Line]:
+    if total.key.copy or not total.latency:
+        return
+    found = packed_counters.by_index(total.latency, packed_counters.WIDE)
+    buckets = [0] * (len(LE_US) + 1)
+    for bucket, count in found.items():
+        buckets[bisect_left(_SHOWN, bucket)] += count
+    seconds = sum(_MIDDLE_US[bucket] * count for bucket, count in found.items()) / 1e6
+    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(seconds, 6), labels_of(total.key))
+
+
+def _copies(total: Total) -> Iterator[Line]:
+    success, failure = total.counts.success, total.counts.failure
+    if total.key.copy and (success or failure):
+        for name, count in ((SUCCESS, success), (FAILURE, failure)):
+            yield Line(count, labels_of(total.key), more=(("classification", name),))
+
+
+def _of_connections(index: int) -> Callable[[Total], Iterator[Line]]:
+    def lines(total: Total) -> Iterator[Line]:
+        count = total.counts.count(index)
+        if count and not total.key.copy:
+            yield Line(count, labels_of(total.key))
+
+    return lines
+
+
+@lru_cache(20_000)
+def labels_of(key: FlowKey) -> Labels:
+    """Return the labels of a total; those without a value are left out, as Prometheus does."""
+    found = (
+        *_end_labels("source", key.source),
+        *_end_labels("destination", key.destination),
+        *_service_labels("destination_service", key.service),
+        ("destination_port", str(key.port or "")),
+        *_service_labels("backend", key.backend),
+        ("destination_pod_port", str(key.target or "")),
+        ("connection_security_policy", "mutual_tls" if key.secured else "none"),
+    )
+    return tuple((name, value) for name, value in found if value)
+
+
+def _end_labels(side: str, end: End) -> Labels:
+    return (
+        (f"{side}_workload", end.workload),
+        (f"{side}_workload_namespace", end.namespace),
+        (f"{side}_pod", end.pod),
+        (f"{side}_outside", end.outside),
+    )
+
+
+def _service_labels(what: str, service: str) -> Labels:
+    namespace, _, name = service.partition("/")
+    return (f"{what}_name", name), (f"{what}_namespace", namespace)
+
+
+def _braces(line: Line) -> str:
+    inside = ",".join(filter(None, (_text(line.labels), _text(line.more))))
+    return f"{{{inside}}}" if inside else ""
+
+
+@lru_cache(20_000)
+def _text(labels: Labels) -> str:
+    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+
+
+def _number(value: float) -> str:
+    if value == inf:
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")

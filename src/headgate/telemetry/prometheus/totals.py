@@ -1,0 +1,118 @@
+"""Counts of traffic since headgate started, for Prometheus and the like.
+
+Totals only grow. Their labels name workloads, or pods if the operator wants that. Their number is limited: traffic beyond the
+limit counts as `OTHER`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headgate.resources.meta import Value
+from headgate.telemetry.counters import packed_counters
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flows import Flow
+
+MOST = 5_000  # each is some 28 lines of text when it has latencies
+IDLE = 3600.0  # seconds after which a total may be dropped at the limit; if it comes back, it starts from zero
+SWEEP = 60.0  # seconds between two searches for idle totals
+
+
+class End(Value, frozen=True, kw_only=True, order=True):
+    """One end of traffic. `pod` and `outside` (as in `flows.Peer`) are set only if labels name pods."""
+
+    namespace: str = ""
+    workload: str = ""
+    pod: str = ""
+    outside: str = ""
+
+
+class FlowKey(Value, frozen=True, kw_only=True, order=True):
+    """The labels of a total; fields are as in `Flow`. `target` is set only if labels name pods."""
+
+    source: End
+    destination: End
+    service: str = ""
+    port: int = 0
+    backend: str = ""
+    target: int = 0
+    copy: bool = False
+    secured: bool = False
+
+
+Describe = Callable[[Flow], FlowKey]
+"""Returns the labels of a flow, by the objects of now."""
+OTHER = FlowKey(source=End(workload="other"), destination=End(workload="other"))
+
+
+class Total(NamedTuple):
+    """The counts of all flows with the same labels. `latency` are wide packed counters, because totals grow without end."""
+
+    key: FlowKey
+    counts: Counts
+    latency: int
+
+
+class _Row:
+    __slots__ = ("grown", "latency", "others")
+
+    def __init__(self) -> None:
+        self.latency = 0
+        self.others = 0
+        self.grown = 0.0
+
+
+class Totals:
+    """Adds up the counts of flows by their labels, which `describe` returns.
+
+    `clock` is monotonic, `started` is now in seconds since the epoch. `by_pod`: labels name pods, not only workloads.
+    """
+
+    def __init__(
+        self,
+        describe: Describe,
+        *,
+        clock: Callable[[], float],
+        started: float,
+        by_pod: bool = False,
+        most: int = MOST,
+    ) -> None:
+        self.started = started
+        self.by_pod = by_pod
+        self.notes: Counter[str] = Counter()
+        self._describe = describe
+        self._clock = clock
+        self._most = most
+        self._rows: dict[FlowKey, _Row] = {}
+        self._swept = clock() - SWEEP
+
+    def add(self, flow: Flow, counts: Counts) -> None:
+        """Add growth."""
+        row = self._row(self._describe(flow))
+        row.grown = self._clock()
+        row.latency += packed_counters.to_wide(counts.latency)
+        row.others += counts.others
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Note that something is missing from the counts; users read `what`."""
+        self.notes[what] += count
+
+    def rows(self) -> Sequence[Total]:
+        """Return all totals."""
+        return [Total(key, Counts(others=row.others), row.latency) for key, row in self._rows.items()]
+
+    def _row(self, key: FlowKey) -> _Row:
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= self._most:
+                self._sweep()
+            known = key if len(self._rows) < self._most else OTHER
+            row = self._rows.setdefault(known, _Row())
+        return row
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        if now >= self._swept + SWEEP:
+            self._swept = now
+            for key in [key for key, row in self._rows.items() if row.grown < now - IDLE]:
+                del self._rows[key]

@@ -1,0 +1,1 @@
+"""What proxies report, read as growth of flows and as records of requests. Pure."""

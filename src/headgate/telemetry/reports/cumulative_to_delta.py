@@ -1,0 +1,303 @@
+"""Converts the cumulative values that proxies report to deltas, so that each request counts once.
+
+Within one process of a proxy a series only grows, with two exceptions:
+- A counter is reset: a value below the last one is new growth from zero.
+- Envoy evicts a series that is idle. Measured with Envoy 1.40: at the first eviction after its last growth, Envoy leaves the
+  series out of its reports; if the series grows before the next eviction, it continues from its old value. At the next
+  eviction Envoy drops it, and it starts from zero. So a series starts from zero if it was absent from more reports than
+  there are between two evictions. While headgate misses reports, it cannot know: then the smaller delta counts, because no
+  request may count twice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headgate.envoy.reporting import BOUNDS
+from headgate.resources.meta import Value
+from headgate.telemetry.counters import packed_counters
+from headgate.telemetry.counters.histogram import Buckets
+from headgate.telemetry.reports.otlp import Report, Sample, Series
+
+GAP = 10.0  # seconds without a report, after which the next one is late
+STEPS = 3  # reports in a row that are older than the last one by GAP: then the proxy's clock was set back
+FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
+MOST_SERIES = 20_000  # of one process; Envoy's own limits are below that
+STALE = 20  # reports after which the checkpoint of an idle process is encoded again
+_PROCESSES = 2  # of one proxy; the last report of the old one may arrive after the first of the new one
+_HIGHEST = packed_counters.highest_bits(len(BOUNDS) + 1)
+
+
+class SeriesCheckpoint(Value, frozen=True, kw_only=True, array_like=True):
+    """A series on disk: its value at `time`, in the proxy's report `number`."""
+
+    series: Series
+    time: float
+    number: int
+    value: int
+    buckets: dict[int, int] = msgspec.field(default_factory=dict)
+
+
+class ProcessCheckpoint(Value, frozen=True, kw_only=True):
+    """A process of a proxy on disk. `number` counts the reports until the last one, which came at `heard`."""
+
+    node: str
+    start: float
+    heard: float
+    number: int
+    series: tuple[SeriesCheckpoint, ...] = ()
+
+
+class DeltaCheckpoint(Value, frozen=True, kw_only=True):
+    """All last values on disk. Each of `runs` is a `ProcessCheckpoint` as MessagePack.
+
+    Every process that started after `began` is known from its start.
+    """
+
+    began: float
+    runs: tuple[bytes, ...] = ()
+
+
+class Delta(NamedTuple):
+    """The growth of a series; `buckets` is that of a histogram."""
+
+    series: Series
+    value: int
+    buckets: Buckets = 0
+
+
+class Deltas(NamedTuple):
+    """The growth that a report brought.
+
+    `late`: no report came for so many seconds before; some requests may be as old. `unknown`: the process has run for long
+    and is new to headgate, so its first values do not count. `full`: the process has more series than `MOST_SERIES`.
+    `changed`: the checkpoint is out of date, with or without growth.
+    """
+
+    grown: Sequence[Delta]
+    late: float = 0.0
+    unknown: bool = False
+    full: bool = False
+    changed: bool = False
+
+
+class CumulativeToDelta:
+    """Holds the last values of all proxies. Times are seconds since the epoch.
+
+    `absences` is how many reports there are between two evictions: Envoy evicts by counting reports, not by a timer.
+    """
+
+    def __init__(self, absences: int, began: float) -> None:
+        self._absences = absences
+        self._began = began
+        self._proxies: dict[str, _Proxy] = {}
+
+    def take(self, report: Report, now: float) -> Deltas:
+        """Return the growth since the last report of the same process."""
+        proxy = self._proxies.get(report.node)
+        oldest = self._began if proxy else max(self._began, now - FORGET)
+        if proxy is None:
+            proxy = self._proxies[report.node] = _Proxy(max(report.start, oldest), self._absences)
+        silence = report.time - proxy.heard
+        proxy.note_report(report.time, now)
+        is_unknown = report.start not in proxy.processes and report.start < oldest
+        process = proxy.process(report.start)
+        if process is None:
+            return Deltas(())
+        moment = proxy.moment(report.time)
+        grown = [item for sample in report.samples if (item := process.delta(sample, moment))]
+        if is_unknown:
+            return Deltas((), unknown=bool(grown), full=process.is_full, changed=process.is_changed)
+        is_late = grown and silence > GAP
+        return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
+
+    def forget(self, now: float) -> None:
+        """Drop proxies that have been silent for `FORGET` seconds; one that returns is new."""
+        for node in [node for node, proxy in self._proxies.items() if proxy.arrived < now - FORGET]:
+            del self._proxies[node]
+
+    def prepare_checkpoint(self) -> Iterator[None]:
+        """Encode what changed, one process at a time, so that `checkpoint` is fast."""
+        for node, proxy in list(self._proxies.items()):
+            for start, process in proxy.processes.items():
+                process.checkpoint(node, start, proxy)
+                yield
+
+    def checkpoint(self) -> DeltaCheckpoint:
+        """Return everything, for `restore`."""
+        return DeltaCheckpoint(
+            began=self._began,
+            runs=tuple(
+                process.checkpoint(node, start, proxy)
+                for node, proxy in self._proxies.items()
+                for start, process in proxy.processes.items()
+            ),
+        )
+
+    def restore(self, saved: DeltaCheckpoint, now: float) -> None:
+        """Continue from the last values of an earlier headgate."""
+        self._began = saved.began
+        for part in saved.runs:
+            item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
+            proxy = self._proxies.setdefault(item.node, _Proxy(item.heard, self._absences))
+            proxy.arrived = now
+            proxy.number = max(proxy.number, item.number)
+            proxy.processes[item.start] = _Process(item.series)
+
+
+class _Moment(NamedTuple):
+    """When a value was reported: by the proxy's clock, and by the number of the report.
+
+    A series that was last seen in report `evicted` or before was dropped by Envoy since.
+    """
+
+    time: float
+    number: int
+    evicted: int
+
+
+class _Proxy:
+    """The processes of one proxy by their start, and when it reported last."""
+
+    def __init__(self, heard: float, absences: int) -> None:
+        self.processes: dict[float, _Process] = {}
+        self.heard = heard
+        self.arrived = 0.0
+        self.number = 0  # of reports that arrived; several messages of one moment count as one
+        self._absences = absences
+        self._swept = 0
+        self._behind = 0
+
+    def note_report(self, time: float, now: float) -> None:
+        """Count a report of `time` by the proxy's clock that arrived at `now`."""
+        self.arrived = now
+        self._behind = self._behind + 1 if time < self.heard - GAP else 0
+        if self._behind >= STEPS:
+            self._set_back(time)
+        if time > self.heard:
+            self.number += 1
+            self.heard = time
+
+    def moment(self, time: float) -> _Moment:
+        """Return the moment of a report's values; drop evicted series now and then."""
+        evicted = self.number - self._absences - 1
+        if evicted > self._swept:
+            self._swept = self.number
+            for process in self.processes.values():
+                process.drop(evicted)
+        return _Moment(time, self.number - (time < self.heard), evicted)
+
+    def process(self, start: float) -> "_Process | None":
+        """Return a process; None for a report without series, and for a process older than those that are known."""
+        if not start or (
+            start not in self.processes and len(self.processes) >= _PROCESSES and start < min(self.processes)
+        ):
+            return None
+        found = self.processes.setdefault(start, _Process())
+        if len(self.processes) > _PROCESSES:
+            del self.processes[min(self.processes)]
+        return found
+
+    def _set_back(self, time: float) -> None:
+        """Continue by the proxy's new clock."""
+        self.heard = time - 1
+        for process in self.processes.values():
+            process.set_back(self.heard)
+
+
+class _Last:
+    """The last value of a series, and when it was reported."""
+
+    __slots__ = ("buckets", "number", "time", "value")
+
+    def __init__(self, time: float, number: int, value: int, buckets: int) -> None:
+        self.time = time
+        self.number = number
+        self.value = value
+        self.buckets = buckets
+
+
+class _Process:
+    """The series of one process."""
+
+    def __init__(self, series: Sequence[SeriesCheckpoint] = ()) -> None:
+        self.is_full = False
+        self._encoded = b""
+        self._encoded_at = 0
+        self._series = {one.series: _Last(one.time, one.number, one.value, _packed(one.buckets)) for one in series}
+
+    def delta(self, sample: Sample, moment: _Moment) -> Delta | None:
+        """Return the growth of a series; None without growth."""
+        last = self._series.get(sample.series)
+        if last is None:
+            return self._first(sample, moment)
+        if moment.time <= last.time:
+            return None  # repeated, or overtaken by a newer report
+        is_new = sample.value < last.value or last.number <= moment.evicted
+        last.time, last.number = moment.time, moment.number
+        if sample.value == last.value and not is_new:
+            return None
+        self._encoded = b""
+        before, old = (0, 0) if is_new else (last.value, last.buckets)
+        buckets = packed_counters.difference(sample.buckets, old, _HIGHEST)
+        if buckets is None:
+            before, buckets = 0, sample.buckets
+        last.value, last.buckets = sample.value, sample.buckets
+        return _delta(sample, before, buckets)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the encoded checkpoint is out of date."""
+        return not self._encoded
+
+    def drop(self, evicted: int) -> None:
+        """Drop series that were last seen in report `evicted` or before."""
+        for series in [series for series, last in self._series.items() if last.number <= evicted]:
+            del self._series[series]
+            self._encoded = b""
+
+    def set_back(self, time: float) -> None:
+        """Limit all times to `time`."""
+        for last in self._series.values():
+            last.time = min(last.time, time)
+
+    def checkpoint(self, node: str, start: float, proxy: _Proxy) -> bytes:
+        """Return all series as they were at the last growth, or up to `STALE` reports later.
+
+        The reports that an idle series missed since then are not in it: after a restart its growth may count as less.
+        """
+        if not self._encoded or proxy.number > self._encoded_at + STALE:
+            series = tuple(
+                SeriesCheckpoint(
+                    series=series,
+                    time=last.time,
+                    number=last.number,
+                    value=last.value,
+                    buckets=packed_counters.by_index(last.buckets, packed_counters.WIDE),
+                )
+                for series, last in self._series.items()
+            )
+            saved = ProcessCheckpoint(node=node, start=start, heard=proxy.heard, number=proxy.number, series=series)
+            self._encoded, self._encoded_at = msgspec.msgpack.encode(saved), proxy.number
+        return self._encoded
+
+    def _first(self, sample: Sample, moment: _Moment) -> Delta | None:
+        self.is_full = len(self._series) >= MOST_SERIES
+        if self.is_full:
+            return None
+        self._encoded = b""
+        self._series[sample.series] = _Last(moment.time, moment.number, sample.value, sample.buckets)
+        return _delta(sample, 0, sample.buckets)
+
+
+def _delta(sample: Sample, before: int, buckets: int) -> Delta | None:
+    more = sample.value - before
+    return Delta(sample.series, more, packed_counters.to_narrow(buckets)) if more else None
+
+
+def _packed(buckets: Mapping[int, int]) -> int:
+    counters = packed_counters.zeros(max(buckets, default=-1) + 1, packed_counters.WIDE)
+    for bucket, count in buckets.items():
+        counters[bucket] = count
+    return packed_counters.pack(counters)

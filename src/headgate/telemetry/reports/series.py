@@ -1,0 +1,159 @@
+"""Maps the series that proxies report (`envoy.telemetry`) to flows and their counters. No other module knows both."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.envoy import names
+from headgate.envoy.telemetry import (
+    CONNECTIONS,
+    COPIES,
+    COPIES_DROPPED,
+    COPIES_FAILED,
+    DENIED,
+    FAILED,
+    LATENCY,
+    PREFIX,
+    RECEIVED,
+    REQUESTS,
+    SENT,
+    parse_code,
+    parse_pod,
+)
+from headgate.envoy.view import pod_of
+from headgate.model.refs import PortRef
+from headgate.telemetry.counters import counts
+from headgate.telemetry.counters.counts import Counts, class_index
+from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.reports.cumulative_to_delta import Delta
+from headgate.telemetry.reports.otlp import Series
+
+ELSEWHERE = Peer(outside="elsewhere")
+"""The destination of traffic to an address of no Service, which a transparent sidecar forwards unchanged."""
+FindCaller = Callable[[str, str, str], Peer | None]
+"""Returns the caller of a proxy (node id) by address and identity, which is empty in plaintext.
+
+None means that the caller's own proxy has counted the request.
+"""
+_INDEXES = {
+    f"{PREFIX}.{CONNECTIONS}": (counts.CONNECTIONS,),
+    f"{PREFIX}.{FAILED}": (counts.UNREACHED,),
+    f"{PREFIX}.{SENT}": (counts.SENT,),
+    f"{PREFIX}.{RECEIVED}": (counts.RECEIVED,),
+    f"{PREFIX}.{COPIES}": (counts.SUCCEEDED,),
+    f"{PREFIX}.{COPIES_FAILED}": (counts.FAILED,),
+}
+_DENIED = f"{PREFIX}.{DENIED}"
+_DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
+_REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
+_COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
+_REMEMBERED = 200_000  # meanings; without the cache each delta costs four times as much
+
+
+class _Meaning(NamedTuple):
+    """A flow, and the indexes of the counters in `Counts` that grow; none for a histogram.
+
+    `caller`: address and identity of a source that `FindCaller` names.
+    """
+
+    flow: Flow
+    indexes: tuple[int, ...] = ()
+    caller: tuple[str, str] | None = None
+
+
+def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Counts] | None:
+    """Return the flow that grew, and by how much; None for a series that is not counted, or is counted by another proxy."""
+    meaning = _meaning(node, delta.series)
+    if meaning is None:
+        return None
+    flow, indexes, caller = meaning
+    if caller:
+        source = find_caller(node, *caller)
+        if source is None:
+            return None
+        flow = structs.replace(flow, source=source)
+    return flow, Counts.of(dict.fromkeys(indexes, delta.value)) if indexes else Counts(delta.buckets)
+
+
+def dropped_at(delta: Delta) -> str:
+    """Return the cluster of the mirror whose copies were dropped; empty for other series."""
+    return delta.series.pairs().get(_COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
+
+
+def peer(node: str) -> Peer:
+    """Return a proxy as the end of a flow: its pod, or the gateway."""
+    pod = pod_of(node)
+    return Peer(pod=pod) if pod else GATEWAY
+
+
+@lru_cache(_REMEMBERED)
+def _meaning(node: str, series: Series) -> _Meaning | None:
+    name, found = series.name, series.pairs()
+    indexes = _indexes(name, found)
+    if indexes is None:
+        return None
+    if source := found.get("source", ""):
+        port, identity = found.get("port", ""), found.get("identity", "")
+        target = int(port) if port.isdecimal() else 0
+        flow = Flow(source=NOBODY, destination=peer(node), target=target, secured=bool(identity))
+        return _Meaning(flow, indexes, (source, identity))
+    sent = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
+    return _Meaning(sent, indexes) if sent else None
+
+
+def _indexes(name: str, found: Mapping[str, str]) -> tuple[int, ...] | None:
+    """Return the counters that a series grows; None for a series that is not counted."""
+    if name == _LATENCY:
+        return None if found.get(DENIED) else ()
+    if name == _REQUESTS:
+        code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
+        return (counts.DENIED_REQUESTS if code.is_denied(grpc) else class_index(code.whole, grpc),)
+    if name == _DENIED:
+        # the connection of a client with an identity was counted by the client's proxy when it opened
+        only = (counts.DENIED_CONNECTIONS,)
+        return only if found.get("identity") else (*only, counts.CONNECTIONS)
+    return _INDEXES.get(name)
+
+
+def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
+    """Return the flow of a client's series; None outside of Services, and for the tunnel, whose inner traffic is counted."""
+    cluster = found.get("cluster", "")
+    if cluster in ("", names.TUNNEL):
+        return None
+    ref = _ref(cluster)
+    pod, target, secured = parse_pod(found.get("pod", ""))
+    return Flow(
+        source=peer(node),
+        destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NOBODY,
+        service=ref.service if ref else "",
+        port=ref.port if ref else 0,
+        backend=found.get("backend", ""),
+        target=target,
+        secured=secured,
+    )
+
+
+def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
+    ref = _ref(found[_COPY_CLUSTER])
+    pod, target, secured = parse_pod(found.get(_COPY_POD, ""))
+    if ref is None:
+        return None
+    return Flow(
+        source=peer(node),
+        destination=Peer(pod=pod) if pod else NOBODY,
+        service=ref.service,
+        port=ref.port,
+        backend=ref.service,
+        target=target,
+        copy=True,
+        secured=secured,
+    )
+
+
+def _ref(cluster: str) -> PortRef | None:
+    try:
+        return names.parse(cluster)
+    except ValueError:  # no name of ours
+        return None

@@ -1,0 +1,410 @@
+"""What is said about traffic: of pods, of what contains pods, of Services, of splits, and between whom (R83 to R96)."""
+
+import itertools
+
+import pytest
+
+from headgate.resources.pod_owners import Ref
+from headgate.telemetry.answers.answers import Answers, Edge, Security, Traffic
+from headgate.telemetry.answers.world import Backend, Members, Thing, World
+from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_index
+from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.histogram import bucket_of, gathered
+
+
+def pod(name: str, namespace: str = "default") -> Peer:
+    return Peer(pod=f"{namespace}/{name}")
+
+
+def requests(success: int = 1, failure: int = 0, *, ms: float = 1.0) -> Counts:
+    latency = gathered({bucket_of(ms * 1000): success + failure})
+    return Counts.of({class_index(200): success, class_index(500): failure}, latency)
+
+
+def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> Thing:
+    owner = Ref("ReplicaSet", "default", maker) if maker else None
+    return Thing(ref=Ref("Pod", "default", name), owner=owner, node=node, labels=labels)
+
+
+def deployment(name: str) -> list[Thing]:
+    made = Ref("Deployment", "default", name)
+    return [Thing(ref=made), Thing(ref=Ref("ReplicaSet", "default", f"{name}-5d8f"), owner=made)]
+
+
+THINGS = (
+    *deployment("shop"),
+    *deployment("web"),
+    pod_thing("shop-5d8f-aaaaa", "shop-5d8f", node="n1", app="shop"),
+    pod_thing("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
+    pod_thing("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
+    pod_thing("alone", node="n2"),
+    Thing(ref=Ref("Service", "default", "web"), selector={"app": "web"}, targets=frozenset({80})),
+    Thing(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}, targets=frozenset({80})),
+    Thing(ref=Ref("Namespace", "", "default")),
+    Thing(ref=Ref("Namespace", "", "empty")),
+)
+SHOP, WEB1, WEB2, ALONE = pod("shop-5d8f-aaaaa"), pod("web-5d8f-bbbbb"), pod("web-5d8f-ccccc"), pod("alone")
+
+
+def answers(flows: dict[Flow, Counts], things: tuple[Thing, ...] = THINGS) -> Answers:
+    return Answers(Traffic(flows), World(things))
+
+
+def flow(source: Peer, destination: Peer, service: str = "default/web", **fields: object) -> Flow:
+    return Flow(
+        source=source, destination=destination, **{"service": service, "backend": service, "port": 80, **fields}
+    )
+
+
+def counted(found: Answers, kind: str) -> dict[str, tuple[int, int]]:
+    return {str(row.about): (row.sum.counts.success, row.sum.counts.failure) for row in found.all(kind)}
+
+
+def between(found: Answers, kind: str, name: str, namespace: str = "default", **options: str) -> dict[str, int]:
+    rows = found.edges(Ref(kind, namespace, name), **options)
+    return {
+        f"{row.edge.direction} {row.edge.peer.kind} {row.edge.peer}{' copy' if row.edge.copy else ''}": (
+            row.sum.counts.success + row.sum.counts.failure
+        )
+        for row in rows
+    }
+
+
+TRAFFIC = {
+    flow(SHOP, WEB1): requests(90, 10, ms=1),
+    flow(SHOP, WEB2): requests(5, ms=500),
+    flow(ALONE, WEB1): requests(3),
+    flow(WEB1, SHOP, "default/shop"): requests(7),
+}
+
+
+def test_a_pod_has_received_what_others_sent_it() -> None:
+    assert counted(answers(TRAFFIC), "Pod") == {
+        "default/alone": (0, 0),
+        "default/shop-5d8f-aaaaa": (7, 0),
+        "default/web-5d8f-bbbbb": (93, 10),
+        "default/web-5d8f-ccccc": (5, 0),
+    }
+    assert answers(TRAFFIC).one(Ref("Pod", "default", "nobody")) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("Deployment", {"default/shop": (7, 0), "default/web": (98, 10)}),
+        ("ReplicaSet", {"default/shop-5d8f": (7, 0), "default/web-5d8f": (98, 10)}),
+        ("Namespace", {"default": (105, 10), "empty": (0, 0)}),
+        ("Node", {"n1": (100, 10), "n2": (5, 0)}),
+        ("Service", {"default/shop": (7, 0), "default/web": (98, 10)}),
+        ("Job", {}),
+    ],
+)
+def test_what_contains_pods_has_received_what_they_have(kind: str, expected: dict[str, tuple[int, int]]) -> None:
+    """R82, R89."""
+    assert counted(answers(TRAFFIC), kind) == expected
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
+def test_owners_of_kinds_that_are_not_kept_are_known_by_their_pods(kind: str) -> None:
+    thing = Thing(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
+    found = answers({flow(SHOP, pod("db-0")): requests(4)}, (thing,))
+    assert counted(found, kind) == {"default/db": (4, 0)}
+
+
+def test_percentiles_of_an_aggregate_are_those_of_all_its_requests() -> None:
+    """R89: 103 requests of 1 ms and 5 of 500 ms: the mean of the pods' p90 would be 250 ms."""
+    row = answers(TRAFFIC).one(Ref("Deployment", "default", "web"))
+    assert row
+    _, p90, p99 = row.sum.counts.latencies
+    assert p90 == pytest.approx(0.001, rel=0.1)
+    assert p99 == pytest.approx(0.5, rel=0.1)
+
+
+def test_both_ends_tell_the_same_of_an_edge() -> None:
+    """R86."""
+    found = answers(TRAFFIC)
+    assert between(found, "Pod", "shop-5d8f-aaaaa") == {
+        "from Pod default/web-5d8f-bbbbb": 7,
+        "to Pod default/web-5d8f-bbbbb": 100,
+        "to Pod default/web-5d8f-ccccc": 5,
+    }
+    assert between(found, "Pod", "web-5d8f-bbbbb")["from Pod default/shop-5d8f-aaaaa"] == 100
+
+
+def test_edges_are_between_resources_of_one_kind() -> None:
+    """R105, R107: what the topology of Deployments is made of. A pod that is part of none is told as what it is."""
+    found = answers(TRAFFIC)
+    assert between(found, "Deployment", "web") == {
+        "from Deployment default/shop": 105,
+        "from Pod default/alone": 3,
+        "to Deployment default/shop": 7,
+    }
+    assert between(found, "Service", "web") == {
+        "from Pod default/alone": 3,
+        "from Service default/shop": 105,
+        "to Service default/shop": 7,
+    }
+    assert between(found, "Node", "n1", "")["to Node n2"] == 5
+    assert between(found, "Namespace", "default", "") == {"from Namespace default": 115, "to Namespace default": 115}
+
+
+def test_edges_by_namespace_or_kind_alone() -> None:
+    """R88."""
+    other = {**TRAFFIC, flow(pod("far", "other"), WEB1): requests(2)}
+    assert between(answers(other), "Pod", "web-5d8f-bbbbb", grouping="namespace") == {
+        "from  default": 103,
+        "from  other": 2,
+        "to  default": 7,
+    }
+    assert between(answers(other), "Deployment", "web", grouping="kind") == {
+        "from Deployment ": 105,
+        "from Pod ": 5,
+        "to Deployment ": 7,
+    }
+
+
+def test_a_pod_of_two_services_counts_once_in_their_namespace() -> None:
+    """R88: the two are one when only their namespace, or their kind, is told."""
+    twice = (*THINGS, Thing(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
+    found = answers({flow(SHOP, WEB1): requests(100)}, twice)
+    assert between(found, "Service", "web") == {"from Service default/shop": 100, "from Service default/shop-v1": 100}
+    assert between(found, "Service", "web", grouping="namespace") == {"from  default": 100}
+    assert between(found, "Service", "web", grouping="kind") == {"from Service ": 100}
+
+
+def test_labels_choose_peers_before_these_are_told_by_their_namespace() -> None:
+    """R88, R94."""
+    found = list(
+        answers(TRAFFIC).edges(
+            Ref("Pod", "default", "web-5d8f-bbbbb"), "namespace", lambda peer: peer.labels.get("app") == "shop"
+        )
+    )
+    assert [(row.edge.direction, row.edge.peer, row.sum.counts.success) for row in found] == [
+        ("from", Ref("", "default"), 90),
+        ("to", Ref("", "default"), 7),
+    ]
+
+
+def test_without_traffic_there_is_no_edge() -> None:
+    """R91: nor with a flow that was quiet in the window."""
+    assert between(answers({}), "Pod", "alone") == {}
+    assert between(answers({flow(ALONE, WEB1): Counts()}), "Pod", "alone") == {}
+    assert between(answers({flow(ALONE, WEB1): Counts.of({CONNECTIONS: 1})}), "Pod", "alone") == {
+        "to Pod default/web-5d8f-bbbbb": 0
+    }
+
+
+def test_who_is_outside_the_mesh_shows() -> None:
+    """R96."""
+    found = answers(
+        {
+            flow(Peer(outside="gateway"), WEB1): requests(6),
+            flow(Peer(outside="10.0.0.9"), WEB1): requests(1),
+            flow(NOBODY, WEB1): requests(2),
+            flow(WEB1, Peer(outside="192.0.2.1"), ""): requests(4),
+        }
+    )
+    assert counted(found, "Deployment")["default/web"] == (9, 0)
+    for kind, name in (("Pod", "web-5d8f-bbbbb"), ("Deployment", "web")):
+        assert between(found, kind, name) == {
+            "from Outside 10.0.0.9": 1,
+            "from Outside gateway": 6,
+            "from Outside unknown": 2,
+            "to Outside 192.0.2.1": 4,
+        }
+
+
+def test_what_no_pod_answered_is_the_services_failure() -> None:
+    found = answers({flow(SHOP, NOBODY, backend=""): requests(0, 5)})
+    assert counted(found, "Service")["default/web"] == (0, 5)
+    assert set(counted(found, "Pod").values()) == {(0, 0)}
+    assert between(found, "Pod", "shop-5d8f-aaaaa") == {"to Service default/web": 5}
+    assert between(found, "Service", "web") == {"from Service default/shop": 5}
+
+
+def service(name: str, *targets: int | str, **selector: str) -> Thing:
+    return Thing(ref=Ref("Service", "default", name), selector=selector, targets=frozenset(targets))
+
+
+ROOT, V1, V2, ADMIN = (
+    service("root", 8080, app="web"),
+    service("v1", "http", app="web", version="v1"),
+    service("v2", "http", app="web", version="v2"),
+    service("admin", 9090, app="web"),
+)
+VERSIONS = tuple(
+    Thing(ref=Ref("Pod", "default", name), labels={"app": "web", "version": name}, ports={"http": 8080, "admin": 9090})
+    for name in ("v1", "v2")
+)
+SPLIT_TRAFFIC = {
+    flow(SHOP, pod("v1"), "default/root", backend="default/v1", target=8080): requests(90, ms=1),
+    flow(SHOP, pod("v2"), "default/root", backend="default/v2", target=8080): requests(7, 3, ms=500),
+    flow(ALONE, pod("v1"), "default/v1", target=8080): requests(5),
+    flow(ALONE, pod("v1"), "default/admin", target=9090): requests(2),
+}
+
+
+def test_a_service_has_received_what_its_pods_did_on_its_ports_whatever_name_was_called() -> None:
+    """R89, D25: backends of a split show their traffic, and its root the sum of its pods; another port counts apart."""
+    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS))
+    assert counted(found, "Service") == {
+        "default/admin": (2, 0),
+        "default/root": (102, 3),
+        "default/v1": (95, 0),
+        "default/v2": (7, 3),
+    }
+    row = found.one(ROOT.ref)
+    assert row
+    p50, _, p99 = row.sum.counts.latencies
+    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # of all requests, no mean of percentiles
+
+
+def test_edges_of_a_service_are_the_sum_of_its_pods_and_both_ends_tell_the_same() -> None:
+    """R86, R89: whichever name was called; `called` says how many of them named this Service."""
+    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *THINGS))
+    assert between(found, "Service", "v1") == {"from Pod default/alone": 5, "from Service default/shop": 90}
+    assert between(found, "Service", "root") == {"from Pod default/alone": 5, "from Service default/shop": 100}
+    sent = between(found, "Service", "shop")
+    assert sent == {"to Service default/root": 100, "to Service default/v1": 90, "to Service default/v2": 10}
+    called = {str(row.edge.peer): row.called for row in found.edges(Ref("Service", "default", "shop"))}
+    assert called == {"default/root": 100, "default/v1": 0, "default/v2": 0}
+    (alone,) = [row for row in found.edges(ROOT.ref) if row.edge.peer == Ref("Pod", "default", "alone")]
+    assert alone.called == 0
+
+
+def test_what_a_pod_received_past_all_services_is_the_pods_alone() -> None:
+    found = answers({flow(SHOP, pod("v1"), "", backend="", target=7000): requests(4)}, (ROOT, V1, *VERSIONS))
+    assert counted(found, "Service") == {"default/root": (0, 0), "default/v1": (0, 0)}
+    assert counted(found, "Pod")["default/v1"] == (4, 0)
+    assert between(found, "Service", "root") == {}
+
+
+def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
+    """D25: endpoints that a user wrote, with a pod behind them or none."""
+    written = service("written", 8080)
+    flows = {
+        flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
+        flow(SHOP, NOBODY, "default/root", backend="default/written"): requests(4),
+        flow(SHOP, NOBODY, "default/root", backend=""): requests(0, 5),
+    }
+    found = answers(flows, (ROOT, written, *VERSIONS))
+    assert counted(found, "Service") == {"default/root": (3, 5), "default/written": (7, 0)}
+
+
+def test_a_pod_that_is_gone_still_counts_for_its_services() -> None:
+    """The sum must not fall when a rollout replaces pods; a root without pods has none to lose."""
+    flows = {
+        flow(SHOP, pod("gone"), "default/root", backend="default/v1", target=8080): requests(6),
+        flow(SHOP, pod("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
+    }
+    found = answers(flows, (ROOT, V1, service("bare", 8080), *VERSIONS))
+    assert counted(found, "Service") == {"default/bare": (0, 0), "default/root": (6, 0), "default/v1": (7, 0)}
+
+
+def test_what_access_rules_refused_is_told_apart() -> None:
+    refused = Counts.of({DENIED_REQUESTS: 8})
+    row = answers({flow(SHOP, WEB1): requests(2).plus(refused)}).one(Ref("Deployment", "default", "web"))
+    assert row
+    assert (row.sum.counts.success, row.sum.counts.failure, row.sum.counts.denied) == (2, 0, 8)
+
+
+def test_resources_say_how_many_of_their_pods_have_a_sidecar() -> None:
+    owner = Ref("ReplicaSet", "default", "web-5d8f")
+    more = (
+        Thing(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),
+        Thing(ref=Ref("Pod", "default", "ended"), owner=owner, identity="spiffe://a", ended=True),
+    )
+    found = answers({}, (*THINGS, *more))
+    for kind, name in (("Deployment", "web"), ("Service", "web")):
+        row = found.one(Ref(kind, "default", name))
+        assert row
+        assert row.members == Members(pods=3, meshed=1)
+
+
+def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> None:
+    """R74, R76: requests, refused ones and connections; identities of both sides."""
+    client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
+    pods = (
+        Thing(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
+        Thing(ref=Ref("Pod", "default", "web-5d8f-bbbbb"), identity=server),
+    )
+    gateway = Flow(source=GATEWAY, destination=WEB1, secured=True)
+    flows = {
+        flow(SHOP, WEB1, secured=True): requests(5).plus(Counts.of({DENIED_REQUESTS: 2, CONNECTIONS: 1})),
+        flow(SHOP, WEB1): requests(4),
+        gateway: requests(1),
+    }
+    found = Answers(Traffic(flows), World(pods, gateway="spiffe://a/gateway"))
+    edges = {str(row.edge.peer): row.security for row in found.edges(pods[1].ref)}
+    assert edges == {
+        "default/shop-5d8f-aaaaa": Security(exchanged=12, secured=8, clients=(client,), servers=(server,)),
+        "gateway": Security(exchanged=1, secured=1, clients=("spiffe://a/gateway",), servers=(server,)),
+    }
+
+
+def test_a_split_has_a_row_for_each_backend() -> None:
+    """Requirement 2.6: backend{apex, name, weight}."""
+    legs = tuple(Backend(name=name, service=f"default/{name}", weight=w) for name, w in (("web-v1", 90), ("web-v2", 0)))
+    split = Thing(ref=Ref("TrafficSplit", "default", "canary"), apex=("default/web", "web.default"), backends=legs)
+    found = answers(
+        {
+            flow(SHOP, WEB1, backend="default/web-v1"): requests(8, 1),
+            flow(ALONE, WEB1, backend="default/web-v1"): requests(1),
+            flow(SHOP, WEB2, "default/web-v2"): requests(50),
+        },
+        (*THINGS, split),
+    )
+    rows = [
+        (row.apex, row.backend.name, row.backend.weight, row.sum.counts.success)
+        for row in found.splits()
+        if row.backend
+    ]
+    assert rows == [("web.default", "web-v1", 90, 9), ("web.default", "web-v2", 0, 0)]
+    assert not list(found.splits("default", lambda thing: thing.ref.name == "another"))
+
+
+def test_copies_are_counted_apart() -> None:
+    """D22: never part of success or failure, and marked on the edge."""
+    copies = requests(0, 4)
+    found = answers({flow(SHOP, WEB1): requests(9), flow(SHOP, WEB2, backend="default/copy", copy=True): copies})
+    row = found.one(Ref("Deployment", "default", "web"))
+    assert row
+    assert (row.sum.counts.success, row.sum.counts.failure, row.sum.copies.failure) == (9, 0, 4)
+    assert counted(found, "Service")["default/web"] == (9, 0)
+    assert between(found, "Deployment", "shop") == {"to Deployment default/web": 9, "to Deployment default/web copy": 0}
+    (edge,) = found.edges(Ref("Pod", "default", "web-5d8f-ccccc"))
+    assert edge.edge == Edge(direction="from", peer=Ref("Pod", "default", "shop-5d8f-aaaaa"), copy=True)
+    assert edge.sum.copies.failure == 4
+
+
+@pytest.mark.parametrize(("kind", "pods"), [("ReplicaSet", "-x7k2p"), ("DaemonSet", "-x7k2p"), ("StatefulSet", "-3")])
+def test_what_a_pod_did_before_it_went_is_still_its_owners(kind: str, pods: str) -> None:
+    """The sum must not fall when a rollout replaces pods."""
+    things = (Thing(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
+    flows = {flow(SHOP, pod(f"db{pods}")): requests(4), flow(SHOP, pod("db-vowel-a")): requests(8)}
+    assert counted(answers(flows, things), kind) == {"default/db": (4, 0)}
+    top = Thing(ref=Ref("Deployment", "default", "top"))
+    assert counted(answers(flows, (*things, top)), "Deployment") == {"default/top": (4, 0)}
+
+
+def test_owners_that_own_each_other_do_not_hang() -> None:
+    a, b = Ref("ReplicaSet", "default", "a"), Ref("Deployment", "default", "b")
+    things = (Thing(ref=a, owner=b), Thing(ref=b, owner=a), Thing(ref=Ref("Pod", "default", "p"), owner=a))
+    assert counted(answers({flow(SHOP, pod("p")): requests(2)}, things), "Deployment")["default/b"] == (2, 0)
+
+
+def test_aggregates_are_the_sums_of_their_pods() -> None:
+    """R89, over many combinations: whatever is summed, no request is lost or counted twice."""
+    ends = (SHOP, WEB1, WEB2, ALONE)
+    flows = {
+        flow(source, destination, "default/web", target=80): requests(number, number % 3)
+        for number, (source, destination) in enumerate(itertools.product(ends, ends), 1)
+    }
+    found = answers(flows)
+    total = sum(success for success, _ in counted(found, "Pod").values())
+    assert total == sum(counts.success for counts in flows.values())
+    for kind in ("Namespace", "Node"):
+        assert sum(success for success, _ in counted(found, kind).values()) == total
+    pods = counted(found, "Pod")
+    for name, members in {"web": (WEB1, WEB2), "shop": (SHOP,)}.items():
+        assert counted(found, "Service")[f"default/{name}"][0] == sum(pods[one.pod][0] for one in members)

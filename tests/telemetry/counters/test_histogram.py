@@ -1,0 +1,49 @@
+"""Percentiles of latencies that are counted in buckets, against the latencies themselves (R84, R89)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.telemetry.counters.histogram import BOUNDS_US, MOST, bucket_of, gathered, merged, percentiles
+from headgate.telemetry.counters.packed_counters import NARROW, by_index
+
+LATENCIES = st.lists(st.integers(100, 59_999_999), min_size=1, max_size=200)
+
+
+def of(latencies):
+    found = {}
+    for microseconds in latencies:
+        found[bucket_of(microseconds)] = found.get(bucket_of(microseconds), 0) + 1
+    return gathered(found)
+
+
+@given(LATENCIES, st.floats(0, 1))
+def test_a_percentile_is_off_by_five_percent_at_most(latencies, share):
+    """R84. It is the latency of the request that this share of them comes up to."""
+    exact = sorted(latencies)[max(math.ceil(share * len(latencies)), 1) - 1] / 1e6
+    assert percentiles(of(latencies), (share,)) == pytest.approx((exact,), rel=0.051)
+
+
+@given(st.lists(LATENCIES, min_size=1, max_size=5))
+def test_histograms_that_are_added_up_are_that_of_all_requests(several):
+    """R89."""
+    everything = [latency for latencies in several for latency in latencies]
+    assert merged([of(latencies) for latencies in several], len(everything)) == of(everything)
+
+
+@given(st.dictionaries(st.integers(0, len(BOUNDS_US)), st.integers(1, MOST)))
+def test_a_histogram_gives_back_what_it_was_made_of(counts):
+    assert by_index(gathered(counts), NARROW) == counts
+
+
+def test_more_requests_than_a_bucket_has_room_for_do_not_come_out_as_slower_ones():
+    many = gathered({10: MOST, 90: MOST // 50})
+    shares = (0.5, 0.9, 0.97, 0.99)
+    assert percentiles(merged([many] * 3, 3 * (MOST + MOST // 50)), shares) == percentiles(many, shares)
+    assert percentiles(gathered({10: 1 << 60}), (1.0,)) == percentiles(gathered({10: 1}), (1.0,))
+
+
+def test_without_requests_there_is_none():
+    assert percentiles(merged([], 0), (0.5,)) == ()

@@ -1,0 +1,81 @@
+"""What the ends of traffic are called in exposed metrics, and which traffic was secured."""
+
+import pytest
+
+from headgate.resources.pod_owners import Owners, Ref
+from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.prometheus.labels import FlowLabels
+from headgate.telemetry.prometheus.totals import End
+from headgate.telemetry.reports.series import ELSEWHERE
+
+
+def owned(kind, name, template_hash=""):
+    return Owners(Ref(kind, "default", name), template_hash)
+
+
+@pytest.fixture
+def objects():
+    return {
+        Ref("Pod", "default", "web-7d8f9-bcdfg"): owned("ReplicaSet", "web-7d8f9"),
+        Ref("ReplicaSet", "default", "web-7d8f9"): owned("Deployment", "web"),
+        Ref("Pod", "default", "api-5b6d4-bcdfg"): owned("ReplicaSet", "api-5b6d4", "5b6d4"),
+        Ref("Pod", "default", "lonely-7d8f9-bcdfg"): owned("ReplicaSet", "lonely-7d8f9"),
+        Ref("Pod", "default", "db-0"): owned("StatefulSet", "db"),
+        Ref("Pod", "default", "bare"): Owners(),
+    }
+
+
+def labels(objects, **options):
+    return FlowLabels(objects.get, **options)
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload"),
+    [
+        ("web-7d8f9-bcdfg", "web"),
+        ("api-5b6d4-bcdfg", "api"),
+        ("lonely-7d8f9-bcdfg", "lonely-7d8f9"),
+        ("db-0", "db"),
+        ("bare", "bare"),
+        ("gone-7d8f9-bcdfg", "gone"),
+        ("gone", "gone"),
+    ],
+)
+def test_a_pod_is_told_as_its_workload(objects, pod, workload):
+    """One that is gone is told by its name."""
+    found = labels(objects)(Flow(source=Peer(pod=f"default/{pod}"), destination=NOBODY))
+    assert found.source == End(namespace="default", workload=workload)
+    assert found.destination == End()
+    told = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NOBODY))
+    assert told.source == End(namespace="default", workload=workload, pod=pod)
+
+
+def test_a_pod_that_goes_stays_what_it_was(objects):
+    describe = labels(objects)
+    flow = Flow(source=Peer(pod="default/db-0"), destination=NOBODY)
+    before = describe(flow)
+    objects.clear()
+    assert describe(flow) == before
+
+
+def test_who_is_no_pod_is_one_series_unless_pods_are_told_apart(objects):
+    """Addresses have no end."""
+    stranger = Flow(source=Peer(outside="192.0.2.1"), destination=ELSEWHERE)
+    assert labels(objects)(stranger).source == End(workload="outside")
+    assert labels(objects)(stranger).destination == End(workload="elsewhere")
+    assert labels(objects, by_pod=True)(stranger).source == End(workload="outside", outside="192.0.2.1")
+    found = labels(objects)(Flow(source=GATEWAY, destination=NOBODY)).source
+    assert found == End(namespace="headgate-system", workload="gateway")
+
+
+@pytest.mark.parametrize("secured", [True, False])
+def test_traffic_is_secured_if_the_proxy_says_so(objects, secured):
+    """R74."""
+    flow = Flow(source=Peer(pod="default/db-0"), destination=Peer(pod="default/bare"), secured=secured)
+    assert labels(objects)(flow).secured is secured
+
+
+def test_the_port_of_a_pod_is_told_where_pods_are(objects):
+    flow = Flow(source=NOBODY, destination=Peer(pod="default/bare"), target=8080)
+    assert labels(objects)(flow).target == 0
+    assert labels(objects, by_pod=True)(flow).target == 8080
