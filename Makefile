@@ -20,6 +20,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/sizes.py
+	$(BIN)/python tools/tests_tree.py
 
 golden: $(VENV)/dev.stamp         ## write the golden files anew; read the diff
 	$(BIN)/pytest tests/golden --update-golden -q

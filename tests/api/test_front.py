@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.api.inspect.inspected import Answers
+from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.embedded_api import Client
 
 from headgate.api.aggregated import create_metrics_app, keep_front_proxy, serve_metrics
@@ -24,8 +26,6 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 
 from .front_authority import Authority
-from .inspected import Answers
-from .metrics_world import FLOWS, Numbers, stored
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
 PODS = f"{BASE}/namespaces/default/pods"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
-from tests.api.inspected import Answers
-from tests.api.metrics_world import FLOWS, Numbers, stored
+from tests.api.inspect.inspected import Answers
+from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.cluster.conftest import ADMIN, NOBODY, Cluster
 
 from headgate.api.aggregated import api_services, create_metrics_app, serve_metrics

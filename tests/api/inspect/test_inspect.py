@@ -3,12 +3,11 @@
 import json
 
 import pytest
+from tests.api.inspect.inspected import Answers
 from tests.embedded_api import TOKEN, Client
 
 from headgate.standalone.apiserver.app import Computed, create_app
 from headgate.standalone.store.memory import MemoryStore
-
-from .inspected import Answers
 
 GROUP = "/apis/inspect.headgate.dev/v1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.embedded_api import TOKEN, Served, kubectls
 
 from headgate.api.certificate import Certificate
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
-
-from .metrics_world import FLOWS, Numbers, stored
 
 READ = [  # a command, and what it prints (a regular expression)
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),

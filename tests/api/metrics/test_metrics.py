@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
 from tests.embedded_api import TOKEN, Client
 
 from headgate.api.aggregated import api_services
@@ -15,8 +16,6 @@ from headgate.standalone.apiserver.app import Computed, create_app
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
 from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
-
-from .metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
 
 SEED, MESH, RELEASED = (
     f"/apis/{group}"

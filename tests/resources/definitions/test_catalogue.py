@@ -1,0 +1,44 @@
+"""The published definitions fit together, and fit the kinds that headgate serves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.parts import REF
+from headgate.resources.registry import KINDS, Kind
+
+SERVED = [(kind, version) for kind in KINDS for version in kind.versions]
+
+
+def parts(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a definition, itself first."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from parts(inner)
+
+
+def test_every_reference_points_at_a_definition() -> None:
+    definitions = dict(catalogue.definitions())
+    references = [part["$ref"] for part in parts(definitions) if isinstance(part.get("$ref"), str)]
+    assert {reference.removeprefix(REF) for reference in references} <= definitions.keys()
+
+
+@pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
+def test_every_kind_has_a_schema_in_every_version(kind: Kind, version: str) -> None:
+    schema = catalogue.schema(kind.group, version, kind.kind)
+    assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
+    assert ("status" in schema["properties"]) >= kind.status
+
+
+@pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
+def test_what_tells_the_items_of_a_list_apart_is_a_field_of_theirs(kind: Kind, version: str) -> None:
+    for part in parts(catalogue.schema(kind.group, version, kind.kind)):
+        for key in part.get("x-kubernetes-list-map-keys", ()):
+            assert key in part["items"]["properties"]
+
+
+def test_a_kind_that_is_not_known_may_have_any_field() -> None:
+    assert catalogue.schema("example.com", "v1", "Widget") == {}
