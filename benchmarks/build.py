@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.stream import Stream
 
-from headgate.compiler.compile import compile_mesh
+from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
@@ -48,6 +48,7 @@ class Pipeline:
 
     def __init__(self, services: int) -> None:
         self._objects = dict(snapshot_of({key_of(item): item for item in objects(services)}).objects)
+        self._compiler = Compiler()
         self._memo = Memo()
         self._stream = Stream()
 
@@ -57,7 +58,7 @@ class Pipeline:
         assert isinstance(read, Resource), read
         self._objects[key_of(change)] = read
         snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
-        compiled, compiling = _timed(lambda: compile_mesh(snapshot, Settings()))
+        compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
         self._memo.turn()
         config, encoding = _timed(lambda: encode(project(compiled.mesh, NODE), self._memo))
         responses, answering = _timed(lambda: self._stream.deliver(config))

@@ -15,7 +15,7 @@ from benchmarks.build import split
 from benchmarks.pods import Authority, Capture, mesh
 from benchmarks.stream import Stream
 
-from headgate.compiler.compile import compile_mesh
+from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
@@ -59,6 +59,7 @@ class Sidecars:
         found = {key_of(item): item for item in mesh(services, sidecars, capture)}
         self._objects = dict(snapshot_of(found).objects)
         self._authority = Authority()
+        self._compiler = Compiler()
         self._memo = Memo()
         self._fleet = Fleet()
         self._streams: dict[str, Stream] = {}
@@ -69,7 +70,7 @@ class Sidecars:
         assert isinstance(read, Resource), read
         self._objects[key_of(change)] = read
         snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
-        compiled, compiling = _timed(lambda: compile_mesh(snapshot, Settings()))
+        compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
         self._memo.turn()
         workloads = compiled.mesh.workloads
         for item in workloads:

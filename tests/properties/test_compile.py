@@ -6,10 +6,11 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.gateway_worlds import gateway_worlds
-from tests.properties.worlds import key_of, named, worlds
+from tests.properties.worlds import key_of, meshes, named, worlds
 
-from headgate.compiler.compile import compile_mesh
+from headgate.compiler.compile import Compiler, compile_mesh
 from headgate.compiler.reasons import Reason
+from headgate.compiler.snapshot import Snapshot
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
@@ -21,6 +22,7 @@ from headgate.settings import Settings
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")
 NO_ENDPOINTS = Reason.NO_READY_ENDPOINTS
+KEPT = 0.7  # of the objects of a world, from one snapshot to the next
 SLOT = Fraction(1, TOTAL)
 LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
 CLASSES = {
@@ -173,6 +175,21 @@ def test_a_memo_gives_what_a_fresh_encoding_gives(history):
         mesh = compiled(world).mesh
         memo.turn()
         assert rendered(mesh, memo) == rendered(mesh)
+
+
+@given(st.lists(worlds() | gateway_worlds() | meshes(), max_size=4), st.randoms(use_true_random=False))
+def test_what_was_compiled_before_does_not_matter(history, random):
+    """An object that stays is the same value in both snapshots, as it comes from a feed."""
+    compiler, before = Compiler(), Snapshot()
+    world = {}
+    for more in history:
+        kept = {key: obj for key, obj in world.items() if random.random() < KEPT}
+        world = kept | {key: obj for key, obj in more.items() if random.random() < KEPT}
+        fresh = snapshot_of(world)
+        objects = {key: before.objects.get(key) for key in fresh.objects}
+        shared = {key: objects[key] if objects[key] == item else item for key, item in fresh.objects.items()}
+        before = Snapshot(0, shared, fresh.undecodable, remains=fresh.remains)
+        assert compiler.compile(before, Settings()) == compile_mesh(fresh, Settings())
 
 
 @given(worlds())

@@ -1,7 +1,8 @@
-"""Objects in, mesh and report out. Everything is computed anew; equal input gives equal output, whatever its order."""
+"""Objects in, mesh and report out: equal input gives equal output, whatever its order and whatever was compiled before."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from headgate.compiler import external_names, protocols, services, target_ports, witness
 from headgate.compiler.endpoints import endpoints, identified
@@ -11,54 +12,154 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.splits import Claims
+from headgate.compiler.splits import Claims, plain_table
 from headgate.compiler.workloads import has_sidecar, workloads
 from headgate.model.refs import PortRef
-from headgate.model.routing import LONGEST_CONNECTION_S, Frontend, Mesh, roots
+from headgate.model.routing import LONGEST_CONNECTION_S, Endpoint, Endpoints, Frontend, Mesh, RouteTable, roots
 from headgate.model.workloads import Stage
-from headgate.resources.meta import Key
+from headgate.resources.core import EndpointSlice, Service, ServicePort
+from headgate.resources.mesh import TLSConfig
+from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
-from headgate.resources.smi import TrafficTarget
+from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TrafficTarget
 from headgate.settings import Settings
 
 CONNECTION_SHARE = 4
 """A certificate has two fifths of its life left at least while it is renewed in time: so a connection that begins with it,
 and lasts for a quarter of a life, ends before it does."""
+SECURING = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
+"""The kinds that say how workloads may be called."""
+A = TypeVarTuple("A")
+R = TypeVar("R")
 ALL_ARRIVED: Mapping[str, Stage] = MappingProxyType({})
 
 
 def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
-    """Compile a snapshot. Never raises for what users wrote: their mistakes are findings.
+    """Compile one snapshot. Never raises for what users wrote: their mistakes are findings.
 
     `stages` is what is in force for the workloads (`namespace/pod`) that are on their way to what is wanted of them.
     """
+    return Compiler().compile(snapshot, settings, stages)
+
+
+class Places(NamedTuple):
+    """Services as clients see them, and their ready endpoints."""
+
+    frontends: tuple[Frontend, ...]
+    endpoints: tuple[Endpoints, ...]
+    ready: Mapping[PortRef, tuple[Endpoint, ...]]
+    ports: Mapping[PortRef, ServicePort]
+    plain: Mapping[PortRef, RouteTable]
+    findings: tuple[Finding, ...]
+
+
+class Compiler:
+    """Compiles one snapshot after the other. A stage whose input is what it was is not computed again.
+
+    A stage is a function of immutable values, and its last result is kept with the values that it was computed from. The
+    objects of a stage are only those of the kinds that it reads. Values that come out equal are the very objects of the
+    last compilation, so that whoever compares them later finds out fast.
+    """
+
+    def __init__(self) -> None:
+        self._last = Snapshot()
+        self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
+        self._results: dict[object, tuple[tuple[Any, ...], Any]] = {}
+        self._tables: dict[PortRef, RouteTable] = {}
+
+    def compile(self, snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
+        """Compile a snapshot, as `compile_mesh` does."""
+        self._last = snapshot.following(self._last)
+        served = self._part(snapshot, Service, EndpointSlice)
+        places = self._once(_places, served, settings)
+        claims = Claims(snapshot, places.ready, places.ports, settings)
+        for key, split in snapshot.splits:
+            claims.add(key, split)
+        tables = tuple(claims.tables(places.plain))
+        api = GatewayApi(snapshot, claims.ready, tables, settings)
+        placed = self._part(snapshot, Service, EndpointSlice, Pod)
+        running = self._once(workloads, placed, settings, roots(tables))
+        guarded = self._part(snapshot, Service, EndpointSlice, Pod, *SECURING)
+        secured = self._once(secure, guarded, settings, running, dict(stages))
+        known = self._once(identified, places.endpoints, secured.workloads)
+        mesh = external_names.with_hosts(
+            Mesh(
+                domain=settings.domain,
+                trust_domain=settings.trust_domain,
+                passthrough=settings.outbound == "allow",
+                scoped=settings.access == "deny",
+                connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
+                frontends=places.frontends,
+                gateways=api.ports(),
+                tables=self._kept(api.tables()),
+                endpoints=known,
+                workloads=secured.workloads,
+            ),
+            self._once(external_names.hosts, known),
+        )
+        findings = [
+            *places.findings,
+            *self._once(_of_ports, self._part(snapshot, Service, Pod)),
+            *repeated_names.findings(snapshot),
+            *_undecodable(snapshot),
+            *claims.findings,
+            *api.findings,
+            *secured.findings,
+            *witness.findings(snapshot, mesh),
+        ]
+        report = Report(
+            seen=self._seen(snapshot),
+            findings=tuple(sorted(findings, key=_order)),
+            outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
+            parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
+            gateways=tuple(api.outcomes(mesh.gateways)),
+            selected=secured.selected,
+        )
+        return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
+
+    def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
+        """Return the objects of some kinds, as the same value as last time if they are the same."""
+        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.undecodable, snapshot.remains)
+        last = self._parts.get(shapes)
+        if last is None or last[0] != source:
+            last = source, snapshot.only(*shapes).following(last[1] if last else Snapshot())
+            self._parts[shapes] = last
+        return last[1]
+
+    def _once(self, stage: Callable[[*A], R], *values: *A, slot: object = None) -> R:
+        """Return what a stage makes of some values."""
+        last = self._results.get((stage, slot))
+        if last is None or last[0] != values:
+            last = self._results[stage, slot] = values, stage(*values)
+        result: R = last[1]
+        return result
+
+    def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
+        """Return tables as the very objects of the last compilation where they are equal."""
+        last, found = self._tables, []
+        for table in tables:
+            before = last.get(table.ref)
+            found.append(before if before is not None and before == table else table)
+        self._tables = {table.ref: table for table in found}
+        return tuple(found)
+
+    def _seen(self, snapshot: Snapshot) -> dict[Key, int]:
+        found = dict.fromkeys(snapshot.undecodable, 0)
+        for shape, listed in snapshot.by_shape.items():
+            found |= self._once(_generations, listed, slot=shape)
+        return found
+
+
+def _places(snapshot: Snapshot, settings: Settings) -> Places:
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
-    places = [
+    places = tuple(
         entry
         for name, (_, item) in snapshot.services.items()
         for entry in endpoints(snapshot, name, item, settings.domain)
-    ]
-    claims = Claims(snapshot, {entry.ref: entry.ready for entry in places}, settings)
-    for key, split in snapshot.splits:
-        claims.add(key, split)
-    refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
-    tables = tuple(claims.table(ref) for ref in refs)
-    api = GatewayApi(snapshot, claims.ready, tables, settings)
-    secured = secure(snapshot, settings, workloads(snapshot, settings, roots(tables)), stages)
-    plain = Mesh(
-        domain=settings.domain,
-        trust_domain=settings.trust_domain,
-        passthrough=settings.outbound == "allow",
-        scoped=settings.access == "deny",
-        connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
-        frontends=tuple(front for front in frontends.values() if front.ports),
-        gateways=api.ports(),
-        tables=api.tables(),
-        endpoints=identified(places, secured.workloads),
-        workloads=secured.workloads,
     )
-    mesh = external_names.with_hosts(plain)
+    ports = protocols.ports(snapshot)
+    refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [
         *_service_findings(snapshot, frontends, owners),
         *(
@@ -67,24 +168,23 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
             for found in external_names.finding(key, item, settings.domain)
         ),
         *protocols.findings(snapshot, places),
-        *target_ports.findings(snapshot),
-        *repeated_names.findings(snapshot),
-        *_undecodable(snapshot),
-        *claims.findings,
-        *api.findings,
-        *secured.findings,
-        *witness.findings(snapshot, mesh),
     ]
-    report = Report(
-        seen={key: item.metadata.generation for key, item in snapshot.objects.items()}
-        | dict.fromkeys(snapshot.undecodable, 0),
-        findings=tuple(sorted(findings, key=_order)),
-        outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
-        parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
-        gateways=tuple(api.outcomes(mesh.gateways)),
-        selected=secured.selected,
+    return Places(
+        frontends=tuple(front for front in frontends.values() if front.ports),
+        endpoints=places,
+        ready={entry.ref: entry.ready for entry in places},
+        ports=ports,
+        plain={ref: plain_table(ref, ports[ref]) for ref in refs},
+        findings=tuple(findings),
     )
-    return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
+
+
+def _of_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
+    return tuple(target_ports.findings(snapshot))
+
+
+def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
+    return {key: item.metadata.generation for key, item in listed}
 
 
 def _service_findings(

@@ -9,7 +9,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.filters import Filters, Rewrite
 from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh, Route, Target
+from headgate.model.routing import Endpoint, Endpoints, Mesh, Route, Target
 from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Key
 from headgate.resources.names import is_dns_subdomain
@@ -64,9 +64,13 @@ def endpoint(service: Service, port: ServicePort, domain: str) -> tuple[Endpoint
     return (Endpoint(address=external_name(service), port=port.port, resolved=True),)
 
 
-def with_hosts(mesh: Mesh) -> Mesh:
+def hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
+    """Return the Host of requests to each Service port that stands for a name outside the mesh."""
+    return {entry.ref: _host(item) for entry in endpoints for item in entry.ready if item.resolved}
+
+
+def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
     """Return a mesh whose requests to names outside it carry that name as Host, unless a filter sets another one."""
-    hosts = {entry.ref: _host(item) for entry in mesh.endpoints for item in entry.ready if item.resolved}
     if not hosts:
         return mesh
     return structs.replace(

@@ -1,9 +1,9 @@
 """The objects of one moment, with the indexes that the compiler asks for; built on first use, never changed."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.errors import Cause
 from headgate.resources.core import EndpointSlice, Service
@@ -13,6 +13,8 @@ from headgate.resources.pods import Pod
 from headgate.resources.smi import TrafficSplit
 
 R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
+Listed = list[tuple[Key, Resource]]
 ENDED = ("Succeeded", "Failed")
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
@@ -20,6 +22,19 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 def full_name(resource: Resource) -> str:
     """Return `namespace/name`."""
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
+
+
+_READ: dict[str, frozenset[type[Resource]]] = {}
+
+
+def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "cached_property[T]"]:
+    """Make an index of a method that reads nothing but objects of these kinds."""
+
+    def decorate(method: Callable[["Snapshot"], T]) -> "cached_property[T]":
+        _READ[method.__name__] = frozenset(shapes)
+        return cached_property(method)
+
+    return decorate
 
 
 class Snapshot:
@@ -41,24 +56,49 @@ class Snapshot:
         self.undecodable = undecodable or {}
         self.remains = remains or {}
 
+    def following(self, last: "Snapshot") -> "Snapshot":
+        """Return the snapshot, with the indexes that an earlier one has made of kinds in which nothing changed since."""
+        same = set()
+        for shape in last.by_shape.keys() | self.by_shape.keys():
+            listed, before = self.by_shape.get(shape, []), last.by_shape.get(shape, [])
+            if listed == before:
+                same.add(shape)
+                self.by_shape[shape] = before
+        known: Mapping[str, Any] = vars(last) if self.remains == last.remains else {}
+        vars(self).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
+        self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # its own
+        return self
+
+    def only(self, *shapes: type[Resource]) -> "Snapshot":
+        """Return a snapshot with the objects of some kinds."""
+        objects = {key: item for shape in shapes for key, item in self.by_shape.get(shape, ())}
+        return Snapshot(0, objects, self.undecodable, remains=self.remains)
+
     @cached_property
-    def _by_shape(self) -> Mapping[type[Resource], list[tuple[Key, Resource]]]:
-        found: dict[type[Resource], list[tuple[Key, Resource]]] = defaultdict(list)
+    def by_shape(self) -> dict[type[Resource], Listed]:
+        """The objects by their kind."""
+        found: dict[type[Resource], Listed] = defaultdict(list)
         for key, item in self.objects.items():
             found[type(item)].append((key, item))
-        return found
+        return dict(found)
+
+    @cached_property
+    def _sorted(self) -> dict[type[Resource], Any]:
+        return {}
 
     def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
         """Return the objects of one kind, sorted by their keys."""
-        found = [(key, item) for key, item in self._by_shape.get(shape, ()) if isinstance(item, shape)]
-        return tuple(sorted(found, key=lambda pair: pair[0]))
+        if shape not in self._sorted:
+            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, ()), key=lambda pair: pair[0]))
+        found: tuple[tuple[Key, R], ...] = self._sorted[shape]
+        return found
 
-    @cached_property
+    @_index(Service)
     def services(self) -> Mapping[str, tuple[Key, Service]]:
         """Services by `namespace/name`, sorted."""
         return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
 
-    @cached_property
+    @_index(Service)
     def _selecting(self) -> Mapping[tuple[str, str, str], list[str]]:
         """Names of Services by namespace and the first label of their selectors."""
         found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -75,7 +115,7 @@ class Snapshot:
                 if self.services[name][1].spec.selected.items() <= labels:
                     yield name
 
-    @cached_property
+    @_index(EndpointSlice)
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
         """EndpointSlices by the `namespace/name` of their Service."""
         found: dict[str, list[EndpointSlice]] = defaultdict(list)
@@ -84,12 +124,12 @@ class Snapshot:
                 found[f"{key.namespace}/{name}"].append(item)
         return {name: tuple(items) for name, items in found.items()}
 
-    @cached_property
+    @_index(TrafficSplit)
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
         """TrafficSplits in the order in which they win a root service (D8)."""
         return tuple(sorted(self.of(TrafficSplit), key=_precedence))
 
-    @cached_property
+    @_index(ReferenceGrant)
     def grants(self) -> Mapping[str, tuple[ReferenceGrant, ...]]:
         """ReferenceGrants by namespace."""
         found: dict[str, list[ReferenceGrant]] = defaultdict(list)
@@ -97,7 +137,7 @@ class Snapshot:
             found[key.namespace].append(item)
         return {namespace: tuple(items) for namespace, items in found.items()}
 
-    @cached_property
+    @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
         """Pods that have not ended, by `namespace/name`, sorted."""
         left = ((key, item) for key, item in self.remains.items() if isinstance(item, Pod))
@@ -113,7 +153,7 @@ class Snapshot:
             name for name in min(candidates, key=len) if labels.items() <= self.pods[name].metadata.labels.items()
         )
 
-    @cached_property
+    @_index(Pod)
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
         """Names of pods by their ServiceAccount (`namespace/name`)."""
         found: dict[str, list[str]] = defaultdict(list)
@@ -121,7 +161,7 @@ class Snapshot:
             found[account_of(name, pod)].append(name)
         return {account: tuple(names) for account, names in found.items()}
 
-    @cached_property
+    @_index(Pod)
     def pods_of_namespace(self) -> Mapping[str, tuple[str, ...]]:
         """Names of pods by their namespace."""
         found: dict[str, list[str]] = defaultdict(list)
@@ -129,7 +169,7 @@ class Snapshot:
             found[name.partition("/")[0]].append(name)
         return {namespace: tuple(names) for namespace, names in found.items()}
 
-    @cached_property
+    @_index(Pod)
     def pods_with_label(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
         """Names of pods by namespace, label and its value."""
         found: dict[tuple[str, str, str], list[str]] = defaultdict(list)

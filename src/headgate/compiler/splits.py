@@ -29,6 +29,7 @@ from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
+from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
@@ -53,11 +54,13 @@ class Candidate(Value, frozen=True, kw_only=True):
 class Claims:
     """Compiles splits in their order of precedence; the first on a root has it (D8)."""
 
-    def __init__(self, snapshot: Snapshot, ready: Ready, settings: Settings) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ready: Ready, ports: Mapping[PortRef, ServicePort], settings: Settings
+    ) -> None:
         self.snapshot = snapshot
         self.ready = ready
         self.settings = settings
-        self.ports = protocols.ports(snapshot)
+        self.ports = ports
         self.winners: dict[str, Key] = {}
         self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
@@ -100,13 +103,15 @@ class Claims:
                 Finding(about=key, reason=Reason.MATCH_NOT_APPLICABLE, field="spec.matches", message=message)
             )
 
-    def table(self, ref: PortRef) -> RouteTable:
-        """Return what happens on a Service port: the splits' routes in their order, then its plain behaviour."""
-        routes = self.routes.get(ref, [])
-        if not routes or routes[-1].match != ANY:
-            routes = [*routes, Route(split=plain(ref))]
-        protocol, _ = protocols.protocol_of(self.ports[ref])
-        return RouteTable(ref=ref, routes=tuple(routes), protocol=protocol)
+    def tables(self, plain: Mapping[PortRef, RouteTable]) -> Iterator[RouteTable]:
+        """Yield what happens on each Service port: the splits' routes in their order, then its plain behaviour."""
+        for ref, table in plain.items():
+            if not (routes := self.routes.get(ref)):
+                yield table
+            elif routes[-1].match == ANY:
+                yield structs.replace(table, routes=tuple(routes))
+            else:
+                yield structs.replace(table, routes=(*routes, *table.routes))
 
     def _matches(self, key: Key, split: TrafficSplit) -> list[tuple[str, Match]]:
         """Return the requests that the split is for: all, or those of its groups that exist (R13, R16, D6)."""
@@ -283,6 +288,11 @@ def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> 
 def plain(ref: PortRef) -> Split:
     """Return what a Service does by itself: all of its own endpoints."""
     return Split(targets=(Target(ref=ref, weight=1),))
+
+
+def plain_table(ref: PortRef, port: ServicePort) -> RouteTable:
+    """Return what happens on a Service port that no object says anything about."""
+    return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocols.protocol_of(port).protocol)
 
 
 def _total(split: Split) -> int:

@@ -51,6 +51,9 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     reached: set[Key] = set()
     unreached: dict[Key, Finding] = {}
     for place in _places(mesh):
+        if len(place.routes) == 1:  # no other route can have its requests
+            reached |= {route.origin for route in place.routes if route.origin}
+            continue
         lost = {item.number: item for item in unreachable(place.routes)}
         for index, route in enumerate(place.routes):
             item = lost.get(index)
@@ -68,7 +71,7 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
 
 def _places(mesh: Mesh) -> Iterator[Place]:
     for table in mesh.tables:
-        if table.protocol.is_http:
+        if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin):
             yield Place(str(table.ref), table.ref, table.routes)
     for port in mesh.gateways:
         for entry in port.hosts:

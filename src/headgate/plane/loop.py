@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import structs
 
-from headgate.compiler.compile import compile_mesh
+from headgate.compiler.compile import Compiler, compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.encode import Memo, encode, with_tap
@@ -49,6 +49,7 @@ class Loop:
         self.failures = 0
         self.builds = Timings()
         self.memo = Memo()
+        self._compiler = Compiler()
         self.staging = Staging(fleet)
         self.probes: Callable[[str], str] = _no_probe  # the socket of a sidecar (node id) for `headgate try`
         self._snapshot = snapshot
@@ -81,7 +82,7 @@ class Loop:
             await asyncio.sleep(took)
 
     def compile(self, snapshot: Snapshot) -> Compiled:
-        """Compile any snapshot as the current one would be, and publish nothing."""
+        """Compile any snapshot as the current one would be, and publish nothing; this may run in a thread."""
         _, stages = self._seen
         return compile_mesh(snapshot, self.settings, stages)
 
@@ -103,7 +104,7 @@ class Loop:
         try:
             compiled = self.compiled.get()
             if compiled is None or self._seen != (snapshot, stages):
-                compiled = compile_mesh(snapshot, self.settings, stages)
+                compiled = self._compiler.compile(snapshot, self.settings, stages)
             self._publish(compiled)
             self.staging.note(compiled.mesh.workloads)
         except Exception:

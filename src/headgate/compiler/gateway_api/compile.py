@@ -150,8 +150,10 @@ class GatewayApi:
 
 def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
     """Yield the routes of all kinds, the oldest first: what only one can have, it has."""
-    found = [
-        (key, item) for key, item in snapshot.objects.items() if isinstance(item, HTTPRoute | GRPCRoute | TCPRoute)
+    found: list[tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]] = [
+        *snapshot.of(HTTPRoute),
+        *snapshot.of(GRPCRoute),
+        *snapshot.of(TCPRoute),
     ]
     for key, item in sorted(found, key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0]))):
         if isinstance(item, HTTPRoute):

@@ -33,8 +33,7 @@ class Standing(Value, frozen=True, kw_only=True):
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
     """Return the Gateways whose class is headgate's, sorted."""
-    found = {key: item for key, item in snapshot.objects.items() if isinstance(item, Gateway)}
-    own = {key: found[key] for key in sorted(found) if _is_own(snapshot, found[key].spec.gateway_class_name)}
+    own = {key: item for key, item in snapshot.of(Gateway) if _is_own(snapshot, item.spec.gateway_class_name)}
     return MappingProxyType(own)
 
 
@@ -45,8 +44,8 @@ def _is_own(snapshot: Snapshot, name: str) -> bool:
 
 def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the GatewayClasses of headgate's that ask for parameters."""
-    for key, item in snapshot.objects.items():
-        if isinstance(item, GatewayClass) and item.spec.controller_name == CONTROLLER and item.spec.parameters_ref:
+    for key, item in snapshot.of(GatewayClass):
+        if item.spec.controller_name == CONTROLLER and item.spec.parameters_ref:
             yield _parameters(key, item.spec.parameters_ref, "spec")
 
 
@@ -55,6 +54,8 @@ def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Ke
 
     Of those that claim one address, Services have it, then the oldest Gateway.
     """
+    if not gateways:
+        return {}
     owners = {address: SERVICE.key(*name.split("/")) for address, name in address_owners(snapshot.services).items()}
     by_age = sorted(gateways, key=lambda key: (gateways[key].metadata.creation_timestamp, key))
     found: dict[Key, Standing] = {}

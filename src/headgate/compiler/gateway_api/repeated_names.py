@@ -23,9 +23,10 @@ _Names = tuple[str, list[str]]  # a list's field path and the names in it, as th
 
 def findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield a warning for each entry that an earlier one with its name takes the effect from."""
-    for key, item in snapshot.objects.items():
-        if isinstance(item, HTTPRoute | GRPCRoute):
-            yield from _of_rules(key, item.spec.rules)
+    for key, route in snapshot.of(HTTPRoute):
+        yield from _of_rules(key, route.spec.rules)
+    for key, call in snapshot.of(GRPCRoute):
+        yield from _of_rules(key, call.spec.rules)
 
 
 def _of_rules(about: Key, rules: Sequence[HTTPRouteRule | GRPCRouteRule]) -> Iterator[Finding]:
