@@ -82,7 +82,7 @@ class Plane:
         trust = self._trust.run(self._store, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
-        await self._machine.compiled(self._store.revision)
+        await self._machine.compiled()
         while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
             await asyncio.sleep(TICK_S)
         self._fleet.recall()
@@ -108,10 +108,10 @@ class Plane:
 
     async def programmed(self, number: int, generation: int) -> float:
         """Wait until a split's status says that every proxy holds a generation; return when."""
-        key, revision = TRAFFIC_SPLIT.key("default", f"service-{number}"), self._store.revision
+        key, version = TRAFFIC_SPLIT.key("default", f"service-{number}"), str(self._store.revision)
         if is_programmed(await self._store.get(key), generation):
             return time.monotonic()
-        async for change in self._store.watch(revision):
+        async for change in self._store.watch(key.group, key.kind, since=version):
             if change.key == key and is_programmed(change.object, generation):
                 break
         return time.monotonic()

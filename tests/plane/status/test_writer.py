@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from headgate.envoy.view import Node
 from headgate.errors import NotFound, Unavailable
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
+from headgate.objects.following import follow
 from headgate.objects.ports import Change
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
@@ -80,12 +82,12 @@ class World:
 
     async def built(self) -> None:
         """Wait until what is stored is compiled."""
-        await until(self._is_built, self.feed.read, self.loop.compiled)
+        await self.feed.catches_up()
+        await until(self._is_built, self.loop.compiled)
 
     def _is_built(self) -> bool:
         compiled, snapshot = self.loop.compiled.get(), self.feed.snapshot.get()
-        is_read = self.feed.read.get() >= self.store.revision
-        return is_read and compiled is not None and snapshot is not None and compiled.revision == snapshot.revision
+        return compiled is not None and snapshot is not None and compiled.revision == snapshot.revision
 
     async def connect(self, *nodes: str) -> None:
         """Let proxies connect, and hold what they are sent."""
@@ -105,9 +107,9 @@ class World:
     async def programmed(self, key: Key, wanted: Callable[[Status], bool]) -> tuple[str, str]:
         """Wait for a status; return status and message of its condition Programmed."""
         async with asyncio.timeout(DEADLINE_S):
-            while not wanted(found := (await self.store.get(key)).get("status") or {}):
-                async for change in self.store.watch(self.store.revision):
-                    if change.key == key:
+            async with aclosing(follow(self.store, key.group, key.kind)) as steps:
+                async for _ in steps:
+                    if wanted(found := (await self.store.get(key)).get("status") or {}):
                         break
         return next((item["status"], item["message"]) for item in found["conditions"] if item["type"] == "Programmed")
 
@@ -167,9 +169,9 @@ async def test_new_weights_are_an_event_once_every_proxy_holds_them(world: World
 async def recorded(world: World, name: str, reason: str, message: str) -> None:
     """Wait for an Event."""
     async with asyncio.timeout(DEADLINE_S):
-        while message not in await world.events(name, reason):
-            async for change in world.store.watch(world.store.revision):
-                if change.key.kind == "Event":
+        async with aclosing(follow(world.store, "", "Event")) as steps:
+            async for _ in steps:
+                if message in await world.events(name, reason):
                     break
 
 
