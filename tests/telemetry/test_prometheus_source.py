@@ -25,9 +25,10 @@ from headgate.telemetry.counters.counts import (
 from headgate.telemetry.counters.flows import NOBODY, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered, percentiles
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
+from headgate.telemetry.prometheus.samples import NEW, NO_PODS
 from headgate.telemetry.prometheus.text import traffic
 from headgate.telemetry.prometheus.totals import End, FlowKey, Totals
-from headgate.telemetry.prometheus_source import NEW, NO_PODS, Prometheus, parse_source
+from headgate.telemetry.prometheus_source import Prometheus, parse_source
 from headgate.telemetry.windows import Windows
 
 OK, BAD = Counts.of({class_index(200): 1}), Counts.of({class_index(503): 1})

@@ -15,17 +15,17 @@ from headgate.api.listening import Server, serve_on_loopback
 from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
-BREATH = 500  # lines that are written before others get their turn
+BREATH = 500  # lines that are written before other tasks get their turn
 
-Numbers = Callable[[], Iterable[Family]]
+Families = Callable[[], Iterable[Family]]
 
 
-def create_exposition(numbers: Numbers, host: str) -> Starlette:
-    """Return the application on an address; `numbers` gives what there is to tell at the moment of a request."""
+def create_exposition(families: Families, host: str) -> Starlette:
+    """Return the application on an address; `families` returns the metrics of the moment."""
 
     async def answer(_: Request) -> Response:
         lines: list[str] = []
-        for count, line in enumerate(written(numbers()), 1):
+        for count, line in enumerate(written(families()), 1):
             lines.append(line)
             if not count % BREATH:
                 await asyncio.sleep(0)

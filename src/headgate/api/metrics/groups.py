@@ -19,7 +19,7 @@ from headgate.resources.metrics import (
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
-from headgate.telemetry.answers.answers import Numbers, Row, Security
+from headgate.telemetry.answers.answers import Row, Security, Statistics
 from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT, Members
 from headgate.telemetry.counters.flows import Reading
 
@@ -183,7 +183,7 @@ def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
     )
 
 
-def _beyond(counts: Numbers, copies: Numbers) -> tuple[Metric, ...]:
+def _beyond(counts: Statistics, copies: Statistics) -> tuple[Metric, ...]:
     """Write requests that access rules refused, connections of ports that are not HTTP, and copies of requests (D22)."""
     found: tuple[Metric, ...] = ()
     if counts.denied:

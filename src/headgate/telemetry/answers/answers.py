@@ -1,8 +1,8 @@
-"""Questions about traffic, answered from a Reading and the objects: who received what, and from and to whom (R83 to R96).
+"""Answers questions about the traffic of resources from a Reading and the objects (R83 to R96).
 
-A pod has received what its callers say that they sent it, and what its own proxy took from callers without one. What
-contains pods has received what its pods have, with percentiles of all their requests (R89). A Service has received what its
-pods have on the ports that it leads to, whatever name was called; and what was called by its name and reached no pod (D25).
+A pod received what its callers' proxies counted, and what its own proxy counted of callers without one. A resource with pods
+received the sum of its pods, with percentiles over all their requests (R89). A Service received what its pods did on the ports
+that it leads to, whichever name was called, and requests to its name that reached no pod (D25).
 """
 
 from collections import defaultdict
@@ -20,11 +20,11 @@ from headgate.telemetry.counters.histogram import merged, percentiles
 
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)
-"""The percentiles that are told (R84)."""
+"""The percentiles in answers (R84)."""
 
 
-class Numbers(Value, frozen=True, kw_only=True, gc=False):
-    """What is told of some flows, as in `Counts`. `latencies` are those of `SHARES` in seconds; empty without requests."""
+class Statistics(Value, frozen=True, kw_only=True, gc=False):
+    """Statistics of some flows, named as in `Counts`. `latencies` are the percentiles of `SHARES` in seconds, if any."""
 
     success: int = 0
     failure: int = 0
@@ -35,21 +35,21 @@ class Numbers(Value, frozen=True, kw_only=True, gc=False):
     latencies: tuple[float, ...] = ()
 
 
-NOTHING = Numbers()
+NOTHING = Statistics()
 
 
 class Sum(Value, frozen=True, kw_only=True, gc=False):
-    """What flows came to: requests of users, and copies, which are nobody's successes or failures (D22)."""
+    """Statistics of requests of users, and of copies of requests, which are no successes or failures of users (D22)."""
 
-    counts: Numbers = NOTHING
-    copies: Numbers = NOTHING
+    counts: Statistics = NOTHING
+    copies: Statistics = NOTHING
 
 
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
-    """With whom traffic was exchanged. No `peer` is everybody, and then it is what was received (R87).
+    """The peer of a resource. Without `peer`, it is all that the resource received (R87).
 
-    A peer is a resource of the kind that was asked for, or the pod itself where it belongs to none; the Service that was
-    called when no pod answered; or `Outside`, with a name or an address. `copy` marks copies of requests (D22).
+    A peer is a resource of the same kind, or a pod that belongs to none; the Service that was called, if no pod answered; or
+    `Outside`, with a name or an address. `copy`: the requests are copies (D22).
     """
 
     direction: Literal["to", "from"] = "from"
@@ -89,11 +89,11 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
 
 Selects: TypeAlias = Callable[[Thing], bool]
 Grouping = Literal["", "namespace", "kind"]
-"""How peers are told apart: each by itself, or only by namespace or by kind (R88)."""
+"""How peers are grouped: each by itself, by namespace, or by kind (R88)."""
 
 
 CountedFlow: TypeAlias = tuple[Flow, Counts]
-"""A flow and what it came to."""
+"""A flow with its counts."""
 
 
 def everything(_: Thing) -> bool:
@@ -117,7 +117,7 @@ class Traffic:
         of_users, of_mirrors = _apart(more)
         of_users += [requests[pod] for pod in pods if pod in requests]
         of_mirrors += [copies[pod] for pod in pods if pod in copies] if copies else []
-        return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors) if of_mirrors else NOTHING)
+        return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors) if of_mirrors else NOTHING)
 
     def answered(self, apex: str, backend: str) -> Sum:
         """Return what a backend of a split answered of what was called as its apex."""
@@ -166,7 +166,7 @@ def _arrived(flows: Mapping[Flow, Counts]) -> Arrived:
 def summed(flows: Iterable[CountedFlow]) -> Sum:
     """Add up, copies apart."""
     of_users, of_mirrors = _apart(flows)
-    return Sum(counts=_numbers(of_users), copies=_numbers(of_mirrors))
+    return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors))
 
 
 def _apart(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
@@ -178,11 +178,11 @@ def _apart(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
     return of_users, of_mirrors
 
 
-def _numbers(several: Sequence[Counts]) -> Numbers:
+def _statistics(several: Sequence[Counts]) -> Statistics:
     total = several[0] if len(several) == 1 else _total(several)
     if not total.others:
         return NOTHING
-    return Numbers(
+    return Statistics(
         success=total.success,
         failure=total.failure,
         denied=total.denied if total.is_refused else 0,
@@ -214,12 +214,12 @@ class Answers:
         self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
-        """Return what a resource received; None when there is no such resource."""
+        """Return what a resource received; None if it does not exist."""
         thing = self._world.find(ref)
         return self._row(thing) if thing else None
 
     def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield what each resource of a kind received, by namespace and name. Who is not selected costs nothing."""
+        """Yield what each resource of a kind received, by namespace and name."""
         return (self._row(thing) for thing in self._world.of(kind, namespace) if selects(thing))
 
     def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
@@ -231,19 +231,19 @@ class Answers:
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
     def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield with whom a resource exchanged traffic, by direction and peer. It is peers that are selected."""
+        """Yield the edges of a resource, by direction and peer; `selects` chooses peers."""
 
-        def told(peers: Iterable[Ref]) -> Iterable[Ref]:
-            """Return each once: what is in two Services of a namespace is one there."""
+        def grouped(peers: Iterable[Ref]) -> Iterable[Ref]:
+            """Return the selected peers, each group once."""
             chosen = (one for one in peers if selects is everything or selects(self._world.find(one) or Thing(ref=one)))
             return dict.fromkeys(_only(peer, grouping) for peer in chosen)
 
         found: dict[Edge, list[CountedFlow]] = defaultdict(list)
         for flow, counts in self._sent(ref):
-            for peer in told(self._destinations(flow, ref.kind)):
+            for peer in grouped(self._destinations(flow, ref.kind)):
                 found[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
         for flow, counts in self._taken(ref):
-            for peer in told(self._homes_of(flow.source, ref.kind)):
+            for peer in grouped(self._homes_of(flow.source, ref.kind)):
                 found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
         for edge in sorted(found):
             yield self._edge(ref, edge, found[edge])
@@ -366,7 +366,7 @@ class Answers:
 
 
 def _only(peer: Ref, grouping: Grouping) -> Ref:
-    """Leave of a peer what it is told apart by; what is in no namespace is told by its kind."""
+    """Reduce a peer to its grouping key; a peer without namespace is grouped by its kind."""
     namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
     if not grouping:
         return peer

@@ -1,4 +1,4 @@
-"""What a pod belongs to: its Deployment, its Job, its node, its namespace, its Services (004, R82, R89)."""
+"""The objects that answers are about, and which of them a pod belongs to: owners, node, namespace, Services (R82, R89)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _IDENTITY = "spiffe://"
 
 
 class Backend(Value, frozen=True, kw_only=True, gc=False):
-    """A leg of a TrafficSplit: the Service's name as the user wrote it, what that means (`namespace/name`), its weight."""
+    """A backend of a TrafficSplit: the name as the user wrote it, its Service (`namespace/name`), and its weight."""
 
     name: str
     service: str
@@ -24,11 +24,13 @@ class Backend(Value, frozen=True, kw_only=True, gc=False):
 
 
 class Thing(Value, frozen=True, kw_only=True, gc=False):
-    """An object, as far as traffic is told of it.
+    """What answers need of an object.
 
-    `owner` is its controller, `template_hash` as in `resources.pod_owners`, `node` where a pod runs, `ports` are the named ports of a pod's containers, `identity` is
-    its SPIFFE ID when it has a sidecar, `ended` says that it does not run any more. `selector` is a Service's, `targets` are the ports of pods that it leads to,
-    numbers or names. `apex` (`namespace/name`, and as written) and `backends` are a split's.
+    - `owner` is its controller, `template_hash` as in `resources.pod_owners`.
+    - Of a pod: `node` where it runs, the named `ports` of its containers, its SPIFFE `identity` if it has a sidecar, and
+      whether it has `ended`.
+    - Of a Service: `selector`, and the `targets`, the ports of pods that it leads to, as numbers or names.
+    - Of a TrafficSplit: `apex` (`namespace/name`, and as written) and `backends`.
     """
 
     ref: Ref
@@ -46,14 +48,14 @@ class Thing(Value, frozen=True, kw_only=True, gc=False):
 
 
 class Members(Value, frozen=True, kw_only=True, gc=False):
-    """The pods of a resource that there are, and those of them that have a sidecar."""
+    """How many pods a resource has, and how many of them have a sidecar."""
 
     pods: int = 0
     meshed: int = 0
 
 
 class World:
-    """The objects of one moment. Asked only about kinds that it was given, it knows who owns the pods of the others."""
+    """The objects of one moment. Of kinds that were not given, it knows the objects that pods name as owners."""
 
     def __init__(self, things: Iterable[Thing], *, gateway: str = "") -> None:
         """`gateway` is the identity of the node's gateway."""
@@ -67,11 +69,11 @@ class World:
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
     def find(self, ref: Ref) -> Thing | None:
-        """Return a thing; one that only pods name has no labels. None when nothing tells of it."""
+        """Return an object; one that only pods name has no labels. None if it does not exist."""
         return self._things.get(ref) or self._named_by_pods.get(ref)
 
     def of(self, kind: str, namespace: str = "") -> Sequence[Thing]:
-        """Return the things of a kind, of one namespace when it is given, by namespace and name."""
+        """Return the objects of a kind, in all namespaces or in one, sorted by namespace and name."""
         if kind not in self._sorted:
             known = {**self._named_by_pods, **self._things} if kind != POD else self._things
             self._sorted[kind] = sorted((one for ref, one in known.items() if ref.kind == kind), key=_place)
@@ -79,7 +81,7 @@ class World:
         return [one for one in found if one.ref.namespace == namespace] if namespace else found
 
     def homes(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
-        """Return what a pod belongs to of one kind: one, several Services, or nothing."""
+        """Return the resources of a kind that a pod belongs to: Services may be several."""
         key = pod, kind
         if key not in self._homes:
             self._homes[key] = tuple(dict.fromkeys(self._find_homes(pod, kind)))

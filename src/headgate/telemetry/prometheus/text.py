@@ -1,7 +1,7 @@
-"""Numbers as Prometheus reads them (its text format 0.0.4), and the mesh's traffic as such numbers.
+"""Writes metrics in Prometheus' text format 0.0.4: families in general, and those of the mesh's traffic.
 
-Names and labels are what users of Linkerd and Istio know (docs/prometheus.md). Values are counted since headgate started,
-never over a window: whoever collects them chooses the window.
+Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that a Prometheus
+chooses the window.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from headgate.telemetry.prometheus.totals import End, FlowKey, Total, Totals
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 LE_US: tuple[int, ...] = tuple(step * 10**zeros for zeros in range(1, 7) for step in (10, 20, 30, 50))[:-1]
-"""Upper bounds of the buckets that are shown, in microseconds: some of `BOUNDS_US`, so they are exact too."""
+"""Upper bounds of the exposed buckets in microseconds. They are a subset of `BOUNDS_US`, so counts are exact."""
 REQUESTS = "headgate_requests_total"
 LATENCY = "headgate_request_duration_seconds"
 COPIES = "headgate_copies_total"
@@ -33,13 +33,13 @@ STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
 _SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of `BOUNDS_US` in each
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
-# shown as zero too: a series that begins with its first failure hides it from rate(), and without any there is no ratio
+# exposed as zero too: rate() ignores the first value of a series, so a first failure would be missing
 _USUAL, _USUAL_GRPC = ("2xx", "5xx", counts.DENIED), ("grpc-0", "grpc-14", counts.DENIED)
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Line(NamedTuple):
-    """One value of a family; `suffix` is for the parts of a histogram, `more` are labels beside those that many lines have."""
+    """One value of a family. `suffix` names a part of a histogram; `more` are labels beside those shared by many lines."""
 
     value: float
     labels: Labels = ()

@@ -5,7 +5,7 @@ headgate's own, by name or shape, are left out.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -63,14 +63,7 @@ def read_report(data: bytes) -> Report:
         message = otlp_messages.request().FromString(data)
     except DecodeError as error:
         raise TelemetryError(f"a report that is no ExportMetricsServiceRequest: {error}") from error
-    nodes = {
-        item.value.string_value
-        for part in message.resource_metrics
-        for item in part.resource.attributes
-        if item.key == NODE
-    }
-    if len(nodes) != 1:
-        raise TelemetryError(f"a report that names {len(nodes)} proxies: its resource has one attribute {NODE!r}")
+    node = reporting_node(message.resource_metrics, NODE)
     samples: list[Sample] = []
     start = time = 0
     for name, kind, point in _points(message):
@@ -78,7 +71,17 @@ def read_report(data: bytes) -> Report:
         if name.startswith(_PREFIXES) and (sample := _sample(name, kind, point)):
             start = start or point.start_time_unix_nano
             samples.append(sample)
-    return Report(nodes.pop(), start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
+    return Report(node, start / (1e9 if start > _NANOSECONDS else 1e6), time / 1e9, samples)
+
+
+def reporting_node(parts: Iterable[Any], attribute: str) -> str:
+    """Return the node id in an attribute of the resources of a message. Raises TelemetryError if there is not just one."""
+    nodes: set[str] = {
+        item.value.string_value for part in parts for item in part.resource.attributes if item.key == attribute
+    }
+    if len(nodes) != 1:
+        raise TelemetryError(f"a report that names {len(nodes)} proxies: its resource has one attribute {attribute!r}")
+    return nodes.pop()
 
 
 def _points(message: Any) -> Iterator[tuple[str, str, Any]]:

@@ -1,4 +1,4 @@
-"""Records of single requests as proxies send them while a user taps: OpenTelemetry's ExportLogsServiceRequest (`envoy.tap`)."""
+"""Reads the records of requests that proxies send during a tap: OpenTelemetry's ExportLogsServiceRequest (`envoy.tap`)."""
 
 from collections.abc import Mapping
 
@@ -9,6 +9,7 @@ from headgate.envoy.tap import parse_record
 from headgate.envoy.telemetry import PodPort, parse_code, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
+from headgate.telemetry.reports.otlp import reporting_node
 
 METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 _NODE = "node_name"  # of Envoy's own labels
@@ -46,22 +47,12 @@ class Record(Value, frozen=True, kw_only=True):
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
-    """Read a message: the proxy's node id, and its records. Raises TelemetryError when it is not such a message."""
+    """Read a message: the proxy's node id, and its records. Raises TelemetryError if it is malformed, or does not name one proxy."""
     try:
         message = pb.ExportLogsServiceRequest.FromString(data)
     except DecodeError as error:
         raise TelemetryError(f"a report that is not an ExportLogsServiceRequest: {error}") from error
-    nodes = {
-        item.value.string_value
-        for part in message.resource_logs
-        for item in part.resource.attributes
-        if item.key == _NODE
-    }
-    if len(nodes) != 1:
-        raise TelemetryError(
-            f"a report of requests names {len(nodes)} proxies; its resource has one attribute {_NODE!r}"
-        )
-    node = nodes.pop()
+    node = reporting_node(message.resource_logs, _NODE)
     found = (
         _record(node, record.time_unix_nano / 1e9, fields)
         for part in message.resource_logs
