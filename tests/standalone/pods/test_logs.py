@@ -1,4 +1,6 @@
 import asyncio
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,19 @@ async def test_a_log_is_bounded_while_it_is_written(tmp_path, directory):
         log.write(b"new\n")
     assert (directory / "current.log").read_text() == "new\n"
     assert await text(tmp_path, tail=2) == "old\nnew\n"
+
+
+def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
+    def come_and_go(number: int) -> None:
+        pod = tmp_path / "pods" / f"default_web_{number}"
+        for _ in range(100):
+            (pod / "app").mkdir(parents=True)
+            shutil.rmtree(pod)
+
+    with ThreadPoolExecutor() as threads:
+        pods = [threads.submit(come_and_go, number) for number in range(3)]
+        while not all(pod.done() for pod in pods):
+            rotate_logs(tmp_path)
 
 
 async def test_following_shows_what_comes_until_the_process_ends(tmp_path, directory):

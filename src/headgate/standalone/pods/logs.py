@@ -6,6 +6,7 @@ the run before. A log that has grown too long is copied aside and emptied; lines
 
 import asyncio
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -54,13 +55,18 @@ def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:
 
     Its process goes on writing to the same file: it appends, so the file has no hole.
     """
-    for log in state.glob(f"pods/*/*/{_CURRENT}"):
+    for log in _matching(state, f"pods/*/*/{_CURRENT}"):
         with contextlib.suppress(FileNotFoundError):
             if log.stat().st_size > largest:
                 older = log.with_name(_OLDER)
                 older.touch(mode=0o600)
                 shutil.copyfile(log, older)
                 os.truncate(log, 0)
+
+
+def _matching(root: Path, pattern: str) -> list[Path]:
+    """Return the paths below a directory; unlike `Path.glob`, this ignores directories that are removed meanwhile."""
+    return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 
 class LogOptions(Protocol):
@@ -96,7 +102,7 @@ class Logs:
 
     def containers(self, key: Key) -> list[str]:
         """Return the containers of a pod that have run. Raises NotFound."""
-        return sorted(log.parent.name for log in self._pod(key).glob(f"*/{_CURRENT}"))
+        return sorted(log.parent.name for log in _matching(self._pod(key), f"*/{_CURRENT}"))
 
     async def read(
         self, key: Key, container: str, *, follow: bool = False, tail: int | None = None, previous: bool = False
