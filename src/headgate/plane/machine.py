@@ -1,7 +1,7 @@
 """A headgate that runs: questions about what is in force, for those who started it."""
 
 import asyncio
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
@@ -14,7 +14,7 @@ from headgate.plane.status.blame import refusals
 from headgate.plane.tap.taps import Taps
 from headgate.plane.trust import faults
 from headgate.resources.meta import Object
-from headgate.xds.fleet import Fleet
+from headgate.xds.fleet import Fleet, Proxy
 
 
 class Machine:
@@ -27,6 +27,8 @@ class Machine:
         self.fleet = fleet
         self.taps = Taps(loop, Census(store, loop.settings))
         self._faults = loop.credentials.faults
+        self._late: Proxy | None = None
+        self._routed: tuple[Compiled | None, frozenset[str]] = (None, frozenset())  # addresses of ready endpoints
         self._cells = (feed.seen, loop.compiled, fleet.news, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -143,17 +145,27 @@ class Machine:
 
         The gateways are waited for until they are connected.
         """
-        proxies = self.fleet.connected()
-        present = {proxy.id for proxy in proxies}
-        return present.issuperset(self.loop.gateways) and all(
-            proxy.settled() or (proxy.config.get() is None and proxy.id in untold) for proxy in proxies
+        gateways = (self.fleet.proxies.get(node_id) for node_id in self.loop.gateways)
+        return all(gateway and gateway.session for gateway in gateways) and self._is_none(
+            lambda proxy: (
+                proxy.session is not None
+                and not proxy.settled()
+                and not (proxy.config.get() is None and proxy.id in untold)
+            )
         )
 
     def _is_known_everywhere(self) -> bool:
         """Say whether every proxy that may send something is where it should be."""
-        return all(proxy.settled() for proxy in self.fleet.serving())
+        return self._is_none(lambda proxy: proxy.serves and not proxy.settled())
+
+    def _is_none(self, is_late: Callable[[Proxy], bool]) -> bool:
+        """Say whether no proxy is late. The last that was is looked at first: mostly it still is."""
+        self._late = self.fleet.first(is_late, self._late)
+        return self._late is None
 
     def _leaves_out(self, address: str) -> bool:
         compiled = self.loop.compiled.get()
-        places = (place for entry in compiled.mesh.endpoints for place in entry.ready) if compiled else ()
-        return not any(place.address == address for place in places)
+        if compiled is not self._routed[0]:
+            entries = compiled.mesh.endpoints if compiled else ()
+            self._routed = compiled, frozenset(place.address for entry in entries for place in entry.ready)
+        return address not in self._routed[1]

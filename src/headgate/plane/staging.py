@@ -29,6 +29,7 @@ class Staging:
         self._fleet = fleet
         self._stages: dict[str, Stage] = {}
         self._targets: dict[str, Stage] = {}
+        self._late: Proxy | None = None  # one that the next step waited for
         self._file: Path | None = None
         self._kept: Mapping[str, Stage] = {}
 
@@ -48,7 +49,10 @@ class Staging:
     @property
     def is_due(self) -> bool:
         """Say whether some workload may take its next step."""
-        return self._stages != self._targets and not self.waiting()
+        if self._stages == self._targets:
+            return False
+        self._late = self._fleet.first(lambda proxy: proxy.serves and not _holds(proxy), self._late)
+        return self._late is None
 
     def waiting(self) -> tuple[str, ...]:
         """Return the proxies that are not known to hold what decides about TLS: they lag, refused it, or are away."""
@@ -77,8 +81,9 @@ class Staging:
 
 def _holds(proxy: Proxy) -> bool:
     """Say whether a proxy calls, and is called, as its configuration says; a refused address is no part of that."""
-    refused = any(item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.refusals())
-    return proxy.settled() and not refused
+    return proxy.settled() and not any(
+        item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.refusals()
+    )
 
 
 def _read(file: Path) -> Mapping[str, Stage]:

@@ -178,6 +178,12 @@ class Fleet:
         """Return the proxies that go by what headgate told them, now or once: those with a stream, and those away."""
         return [proxy for proxy in self.proxies.values() if proxy.serves]
 
+    def first(self, is_wanted: Callable[[Proxy], bool], last: Proxy | None = None) -> Proxy | None:
+        """Return a proxy of some sort, if there is one: the `last` that was found, while it still is of that sort."""
+        if last is not None and self.proxies.get(last.id) is last and is_wanted(last):
+            return last
+        return next(filter(is_wanted, self.proxies.values()), None)
+
     def bump(self) -> None:
         """Tell the readers of `news` that a proxy's state changed."""
         self.news.set(self.news.get() + 1)

@@ -38,8 +38,9 @@ class World:
         self.fleet, self.agenda = Fleet(), Agenda([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
         self._groups, self._memo = Groups(), Memo()
         self.build()
-        for proxy in self.fleet.proxies.values():
-            Client(proxy).take()
+        self.clients = {node_id: Client(proxy) for node_id, proxy in self.fleet.proxies.items()}
+        for client in self.clients.values():
+            client.take()
         self.agenda.take(self.look())
         assert set(self.judged()) == {WEB, OTHER, STRICT}
 
@@ -129,5 +130,6 @@ def test_one_that_lags_with_far_too_much_to_name_makes_a_round_due_too() -> None
     world = World()
     many = [item for number in range(MOST) for item in service(f"more-{number}", ("", f"10.2.0.{number}"))]
     world.build(more=many)
+    world.clients[GATEWAY.id].receive()
     assert world.judged() == []
     assert world.agenda.is_round_due

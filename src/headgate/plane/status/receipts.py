@@ -234,6 +234,7 @@ class Receipts:
         self._others: Counter[Group] = Counter()
         self._lagging: dict[Resource, list[str]] = defaultdict(list)
         self._wide: list[str] = []
+        self._lost: set[str] = set()
         for proxy in proxies:
             self._order[proxy.id] = len(self._order)
             self._add(proxy)
@@ -242,12 +243,15 @@ class Receipts:
         config = proxy.config.get()
         if config is None:
             self._wide.append(proxy.id)
+            self._lost.add(proxy.id)
             self.unsynced[proxy.id] = Standing(proxy, None, None)
             return
         group = self.groups[proxy.id] = self._known.of(config)
         lacking = proxy.lacking(MOST)
         if lacking is None:
             self._wide.append(proxy.id)
+            if proxy.session is None or proxy.session.config is config:  # else it is about to be offered the new one
+                self._lost.add(proxy.id)
         else:
             counts = self._sidecars if is_sidecar(proxy.id) else self._others
             counts[group] += 1
@@ -265,8 +269,8 @@ class Receipts:
 
     @property
     def census(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Which proxies serve, and which of them lag with more than is known by name."""
-        return frozenset(self._order), frozenset(self._wide)
+        """Which proxies serve, and which of them lag with more than can be named."""
+        return frozenset(self._order), frozenset(self._lost)
 
     def lagging(self) -> Iterator[tuple[Standing, Resource]]:
         """Yield what proxies lag with, as far as it is known by name; what groups share once for each group."""
