@@ -9,7 +9,6 @@ import grpc
 import grpc.aio
 import pytest
 
-from headgate.compiler.report import Outcome
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from headgate.envoy.encode import Memo, encode
@@ -17,8 +16,7 @@ from headgate.envoy.view import Node, project
 from headgate.latest import until
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
-from headgate.plane.status.conditions import progress_of
-from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.plane.status.receipts import Receipts
 from headgate.xds import server
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import METHOD, XdsServer
@@ -156,9 +154,8 @@ async def test_a_proxy_that_never_answers_lags_alone(world: World, monkeypatch: 
         for weight in range(2, CHANGES):
             world.apply(mesh(weight))
             await world.settled("good")
-        outcome = Outcome(about=TRAFFIC_SPLIT.key("default", "website"), ref=REF, shares=())
-        progress = progress_of([outcome], world.fleet.connected())
-        assert progress.holding == ("good",)
+        progress = Receipts(world.fleet.connected()).progress([REF])
+        assert progress.holding == 1
         assert progress.lagging == ("slow",)
         assert not slow.settled()
         assert slow.session
