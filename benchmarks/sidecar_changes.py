@@ -27,7 +27,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import Response
+from headgate.xds.shelf import Response
 from headgate.xds.wire import write_response
 
 SERVICES = 1000

@@ -21,8 +21,11 @@ class Latest(Generic[T]):
 
     def set(self, value: T) -> None:
         """Make `value` current and wake the readers, unless it equals what is there."""
-        if value is self._value or value == self._value:
-            return
+        if value is not self._value and value != self._value:
+            self.replace(value)
+
+    def replace(self, value: T) -> None:
+        """Make `value` current and wake the readers."""
         self._value = value
         self._version += 1
         self._changed.set()

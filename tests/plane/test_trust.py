@@ -8,7 +8,8 @@ from headgate.model.identities import Credential
 from headgate.model.secrets import PrivateText
 from headgate.plane.trust import Holders
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Request, Response, Session
+from headgate.xds.session import Request, Session
+from headgate.xds.shelf import Response
 
 SIDECAR = "sidecar/default/web"
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="the old and the new")

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, SCOPES, Encoded
-from headgate.xds import session
+from headgate.xds import shelf
 from headgate.xds.session import MOST_OVERDUE, Request, Session
 
 FEW, MANY = 60, 300
@@ -107,7 +107,7 @@ def test_a_late_answer_counts_though_the_content_is_gone():
 
 
 def test_a_silent_proxy_whose_routes_nobody_knows_is_noticed_before_it_costs_much(monkeypatch):
-    monkeypatch.setattr(session, "MOST_NAMES", 100)
+    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
     found = started({"old": "1"})  # its clusters can't be taken away: the routes that it has may name them
     churn(found, FEW, lapse)
     assert not found.is_overgrown
@@ -116,7 +116,7 @@ def test_a_silent_proxy_whose_routes_nobody_knows_is_noticed_before_it_costs_muc
 
 
 def test_a_proxy_that_asks_for_names_without_end_is_noticed(monkeypatch):
-    monkeypatch.setattr(session, "MOST_NAMES", 100)
+    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
     found = started({})
     found.receive(Request(ROUTES, tuple(f"n{number}" for number in range(90))))
     assert not found.is_overgrown
@@ -125,7 +125,7 @@ def test_a_proxy_that_asks_for_names_without_end_is_noticed(monkeypatch):
 
 
 def test_a_proxy_with_a_long_past_is_not_sent_away_for_it(monkeypatch):
-    monkeypatch.setattr(session, "MOST_NAMES", 100)
+    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
     found = started({f"old{number}": "1" for number in range(1000)})
     churn(found, FEW, ack)
     assert not found.is_overgrown

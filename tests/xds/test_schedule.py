@@ -10,7 +10,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded
+from headgate.envoy.config import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    NOTHING,
+    ORDER,
+    ROUTES,
+    RUNTIME,
+    SCOPES,
+    SECRET,
+    Encoded,
+    Resources,
+)
+from headgate.xds import session, versions
 from headgate.xds.session import Request, Session
 
 BAD = "3"  # versions that begin so are refused
@@ -48,7 +61,25 @@ def configs(draw, versions=VERSIONS):
             config[SCOPES][f"h-{name}"] = encoded(draw(versions))
         if name == TLS:
             config[SECRET][name] = encoded(draw(versions))
-    return config
+    own = draw(st.sets(st.sampled_from("abqrt")))
+    return {type_url: parted(resources, own) for type_url, resources in config.items()}
+
+
+def parted(resources, own):
+    """Return resources of which some are the proxy's own."""
+    common = {name: item for name, item in resources.items() if name not in own}
+    return Resources(common, {name: item for name, item in resources.items() if name in own})
+
+
+def as_before(config, before):
+    """Return a configuration in which what is the same as before is the same object, as the encoder has it."""
+    found = {}
+    for type_url, resources in config.items():
+        last = before.get(type_url, NOTHING)
+        common = last.common if last.common == resources.common else resources.common
+        same = common is last.common and last.own == resources.own
+        found[type_url] = last if same else Resources(common, resources.own)
+    return found
 
 
 def encoded(digest):
@@ -250,7 +281,7 @@ class Schedule(RuleBasedStateMachine):
         self.offer(config)
 
     def offer(self, config):
-        self.config = config
+        self.config = config = as_before(config, self.config)
         self.built = True
         self.session.offer(config)
         self.push()
@@ -319,11 +350,14 @@ class Schedule(RuleBasedStateMachine):
 
     def check_memory(self):
         """Nothing is remembered of a name that is gone: names come and go for years."""
-        for shelf in self.session.shelves.values():
+        for type_url, shelf in self.session.shelves.items():
             flying = {name for response in shelf.flying.values() for name, _ in response.resources}
             there = shelf.known.keys() | shelf.held.keys() | shelf.subscribed | flying
             for memory in (shelf.lapsed, shelf.doubtful, shelf.rejected):
                 assert set(memory) <= there
+            wanted = self.config.get(type_url, {}).keys()
+            for layer in (shelf.known, shelf.held):
+                assert layer.exceptions.keys() <= there | wanted | layer.base.keys()
         clusters, endpoints = self.session.shelves[CLUSTER], self.session.shelves[ENDPOINTS]
         assert endpoints.again.keys() <= clusters.known.keys() | endpoints.subscribed
 
@@ -364,7 +398,7 @@ class Schedule(RuleBasedStateMachine):
         self.settle()
         self.check_settled()
         good = {
-            type_url: {name: encoded(item.digest.replace(BAD, "4")) for name, item in resources.items()}
+            type_url: parted({name: encoded(item.digest.replace(BAD, "4")) for name, item in resources.items()}, "a")
             for type_url, resources in self.config.items()
         }
         self.offer(good)
@@ -429,6 +463,12 @@ class Deaf(Schedule):
 
 
 SETTINGS = settings(max_examples=200, stateful_step_count=30, deadline=None)
+
+
+def test_what_takes_several_responses_reaches_the_goal_too(monkeypatch):
+    for module, limit in ((versions, "LARGEST"), (versions, "SMALL"), (session, "LARGEST")):
+        monkeypatch.setattr(module, limit, 1)
+    run_state_machine_as_test(Schedule, settings=SETTINGS)
 
 
 def test_whatever_is_delivered_refused_or_reconnected_no_route_goes_astray_and_the_goal_is_reached():

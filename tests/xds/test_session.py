@@ -3,9 +3,12 @@
 import pytest
 from tests.xds.conftest import config, written
 
-from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Encoded, Resources
+from headgate.xds import versions
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import LARGEST, MOST_OVERDUE, Request
+from headgate.xds.session import MOST_OVERDUE, Request
+from headgate.xds.versions import LARGEST
+from headgate.xds.wire import MANY, write_response
 
 A = ("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=1(a)")
 A_AND_B = ("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS r=2(a,b)")
@@ -436,19 +439,74 @@ def test_what_was_refused_with_others_and_gone_for_a_moment_is_sent_again(stream
     assert proxy.ack("SDS") == ["SDS t=2"]  # it has t=1 still
 
 
-def test_a_type_that_the_proxy_holds_is_looked_through_once_and_again_when_it_speaks(stream):
-    looks = []
+class Watched(dict):
+    """Counts how often it is looked through."""
 
-    class Watched(dict):
-        def __iter__(self):
-            looks.append("look")
-            return super().__iter__()
+    looks = 0
 
-    proxy = stream(*A).serve()
-    clusters = Watched(proxy.session.config[CLUSTER])
+    def items(self):
+        self.looks += 1
+        return super().items()
+
+
+def test_what_other_proxies_hold_too_is_looked_through_once_for_all(stream):
+    proxies = [stream(*A).serve() for _ in range(3)]
+    for proxy in proxies:
+        proxy.session.offer(proxies[0].session.config)
+        proxy.session.advance()
+    clusters = Watched(proxies[0].session.config[CLUSTER])
     for version in ("2", "3", "4"):
-        proxy.session.offer({**config(*A[1:3], f"RDS r={version}(a)"), CLUSTER: clusters})
-        assert [written(response) for response in proxy.session.advance()] == [f"RDS r={version}"]
-        proxy.session.receive(Request(ROUTES, nonce=next(iter(proxy.session.shelves[ROUTES].flying))))
-    assert len(looks) == 1
-    assert proxy.ask("CDS", has="a=0") == ["CDS a=1", "EDS a=1"]
+        wanted = {**config(*A[1:3], f"RDS r={version}(a)"), CLUSTER: clusters}
+        for proxy in proxies:
+            proxy.session.offer(wanted)
+            assert [written(response) for response in proxy.session.advance()] == [f"RDS r={version}"]
+            proxy.session.receive(Request(ROUTES, nonce=next(iter(proxy.session.shelves[ROUTES].flying))))
+    assert clusters.looks == 1
+    assert proxies[0].ask("CDS", has="a=0") == ["CDS a=1", "EDS a=1"]
+
+
+def test_a_settled_proxy_keeps_nothing_but_a_pointer(stream):
+    one, other = stream(*A).serve(), stream(*A).serve()
+    for proxy in (one, other):
+        proxy.session.offer(one.session.config)
+        assert proxy.session.advance() == []
+    for shelf, twin in zip(one.session.shelves.values(), other.session.shelves.values(), strict=True):
+        assert not shelf.known.exceptions
+        assert not shelf.held.exceptions
+        assert shelf.held.base.common is twin.held.base.common
+        assert shelf.subscribed is twin.subscribed
+
+
+def test_proxies_that_are_sent_the_same_are_sent_the_same_bytes(stream):
+    names = [f"n{number}" for number in range(MANY)]
+    wanted = config(f"CDS {' '.join(f'{name}=1' for name in names)}")
+    sent = []
+    for _ in range(2):
+        proxy = stream()
+        proxy.session.receive(Request(CLUSTER))
+        proxy.session.offer(wanted)
+        sent += [write_response(response) for response in proxy.session.advance()]
+    assert sent[0] is sent[1]
+
+
+def test_a_proxys_own_comes_with_what_is_common_when_that_is_small(stream, monkeypatch):
+    both = Resources({"a": Encoded(b"a", "1")}, {"b": Encoded(b"b", "1")})
+    proxy = stream()
+    proxy.session.offer({CLUSTER: both})
+    assert proxy.ask("CDS") == ["CDS a=1 b=1"]
+    monkeypatch.setattr(versions, "SMALL", 0)
+    proxy = stream()
+    proxy.session.offer({CLUSTER: both})
+    assert proxy.ask("CDS") == ["CDS a=1"]
+    assert proxy.ack("CDS") == ["CDS b=1"]
+
+
+def test_a_resource_of_its_own_that_becomes_common_is_not_sent_again(stream):
+    one, two = Encoded(b"a", "1"), Encoded(b"b", "1")
+    proxy = stream()
+    proxy.session.offer({CLUSTER: Resources({"a": one}, {"b": two})})
+    proxy.ask("CDS")
+    proxy.settle()
+    for resources in (Resources({"a": one, "b": two}, {}), Resources({"b": two}, {"a": one})):
+        proxy.session.offer({CLUSTER: resources})
+        assert proxy.session.advance() == []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
@@ -60,6 +60,11 @@ class Resources(Mapping[str, Encoded]):
         if not isinstance(other, Mapping):
             return NotImplemented
         return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the resource of a name, or the default."""
+        found = self.own.get(name)
+        return self.common.get(name, default) if found is None else found
 
     __hash__ = None  # type: ignore[assignment]  # as other mappings
 

@@ -17,7 +17,18 @@ from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.requests import Asked, explain_request
 from headgate.compiler.snapshot import account_name
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, Encoded, TypeUrl
+from headgate.envoy.config import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    NOTHING,
+    ROUTES,
+    RUNTIME,
+    SCOPES,
+    SECRET,
+    Encoded,
+    TypeUrl,
+)
 from headgate.envoy.readable import content
 from headgate.envoy.view import place_of, pod_of
 from headgate.errors import HeadgateError
@@ -45,7 +56,8 @@ from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.resources.times import timestamp
 from headgate.xds import fleet
-from headgate.xds.session import NOTHING, Held, Rejected, Shelf
+from headgate.xds.shelf import Rejected, Shelf
+from headgate.xds.versions import Held
 
 _TYPES: Mapping[str, TypeUrl] = dict(
     zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)

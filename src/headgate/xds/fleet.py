@@ -1,14 +1,18 @@
 """The proxies: what each is to hold, what it holds, what it refused. Read by the status, written by the streams."""
 
+import asyncio
+import contextlib
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, ORDER, Encoded, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, NOTHING, ORDER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
-from headgate.xds.session import NOTHING, Rejected, Session, Shelf
+from headgate.xds.session import Session
+from headgate.xds.shelf import Rejected
 
+NEWS_SECONDS = 0.01  # between two announcements of news
 MOST_SENT = 64  # responses without an answer whose time is remembered
 
 
@@ -38,6 +42,25 @@ class Answers:
             self.sent[nonce] = now
 
 
+class Wanted(Latest[ProxyConfig | None]):
+    """The configuration that a proxy is to hold. `follow` is called when there is another one."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.follow: Callable[[], None] = _ignore
+
+    def set(self, value: ProxyConfig | None) -> None:
+        """Make a configuration the wanted one, unless it has the very same resources."""
+        before = self.get()
+        if before is None or value is None or any(value.get(name) is not before.get(name) for name in ORDER):
+            self.replace(value)
+            self.follow()
+
+
+def _ignore() -> None:
+    pass
+
+
 class Proxy:
     """One proxy. `config` is what it is to hold, nothing until the first build; `session` is its stream, if it has one.
 
@@ -46,29 +69,36 @@ class Proxy:
 
     def __init__(self, node_id: str) -> None:
         self.id = node_id
-        self.config: Latest[ProxyConfig | None] = Latest(None)
+        self.config = Wanted()
         self.session: Session | None = None
         self.serves = False
         self.answers = Answers()
         self._end: Callable[[Ending], None] | None = None
+        self._judged: tuple[Session | None, int] = (None, 0)  # when it was last found out whether the proxy is settled
+        self._settled = False
+        self._lacked: tuple[Session | None, int, frozenset[tuple[TypeUrl, str]]] = (None, 0, frozenset())
 
-    def attach(self, session: Session, end: Callable[[Ending], None]) -> None:
-        """Make a stream the proxy's; `end` ends it. One that it had ends now: its proxy has left it, or is another one."""
+    def attach(self, session: Session, end: Callable[[Ending], None], follow: Callable[[], None] = _ignore) -> None:
+        """Make a stream the proxy's; `end` ends it, `follow` is called when another configuration is wanted.
+
+        A stream that it had ends now: its proxy has left it, or is another one.
+        """
         if self._end:
             self._end(Ending.REPLACED)
         self.session, self._end, self.serves = session, end, True
         self.answers.sent.clear()
+        self.config.follow = follow
 
     def detach(self, session: Session) -> None:
         """Note that a stream is over, if it is still the proxy's."""
         if self.session is session:
-            self.session, self._end = None, None
+            self.session, self._end, self.config.follow = None, None, _ignore
 
     def drop(self) -> None:
         """End the stream, if there is one, and let go of what the proxy was to hold."""
         if self._end:
             self._end(Ending.FORGOTTEN)
-        self.session, self._end = None, None
+        self.session, self._end, self.config.follow = None, None, _ignore
         self.config.set(None)
 
     def lags(self, type_url: TypeUrl, name: str) -> bool:
@@ -84,23 +114,21 @@ class Proxy:
 
         None stands for more than `most`, and for all while it has no stream or no configuration.
         """
-        config = self.config.get()
-        if self.session is None or config is None:
+        session = self._offered()
+        if session is None:
             return None
-        found: set[tuple[TypeUrl, str]] = set()
-        for type_url, shelf in self.session.shelves.items():
-            found.update((type_url, name) for name in _lacking(shelf, type_url, config.get(type_url, NOTHING)))
-            if len(found) > most:
-                return None
-        return frozenset(found)
+        if self._lacked[:2] != (session, session.changes):
+            self._lacked = session, session.changes, frozenset(session.lacking(most))
+        found = self._lacked[2]
+        return None if len(found) > most else found
 
     def refusals(self) -> Iterator[Rejected]:
         """Yield the resources that the proxy refused in the version that is wanted now."""
         config = self.config.get() or {}
-        for type_url in ORDER if self.session else ():
-            wanted = config.get(type_url, {})
-            for name, rejected in self.session.shelves[type_url].rejected.items() if self.session else ():
-                if name in wanted and wanted[name].digest == rejected.digest:
+        for type_url, shelf in self.session.shelves.items() if self.session else ():
+            for name, rejected in shelf.rejected.items():
+                wanted = config.get(type_url, NOTHING).get(name)
+                if wanted and wanted.digest == rejected.digest:
                     yield rejected
 
     def has_told(self) -> bool:
@@ -113,33 +141,26 @@ class Proxy:
 
     def settled(self) -> bool:
         """Say whether the proxy holds, or has refused, everything that it is to hold."""
-        config = self.config.get()
-        if self.session is None or config is None:
+        session = self._offered()
+        if session is None:
             return False
-        if not self.has_told() or any(shelf.waits for shelf in self.session.shelves.values()):
-            return False  # quickly said while answers are due, which is when it is asked most
-        refused = {(item.type_url, item.name) for item in self.refusals()}
-        return not any(
-            (type_url, name) not in refused
-            for type_url, shelf in self.session.shelves.items()
-            for name in shelf.missing(config.get(type_url, NOTHING))
-        )
+        if self._judged != (session, session.changes):
+            self._judged = session, session.changes
+            self._settled = self.has_told() and not session.is_waiting and self._holds_all(session)
+        return self._settled
 
+    def _offered(self) -> Session | None:
+        """Return the session, which knows what is wanted; none without a stream or a configuration."""
+        session, config = self.session, self.config.get()
+        if session is None or config is None:
+            return None
+        if session.config is not config:
+            session.offer(config)
+        return session
 
-def _lacking(shelf: Shelf, type_url: TypeUrl, config: Mapping[str, Encoded]) -> set[str]:
-    """Return the names in which what a proxy holds differs from what it asked for, and those that it refuses.
-
-    It will ask for the endpoints of all clusters, if it has not yet.
-    """
-    if shelf.matching is config:
-        return set()
-    held, rejected = shelf.held, shelf.rejected
-    wanted = config if shelf.wildcard or type_url == ENDPOINTS else shelf.subscribed & config.keys()
-    found = {name for name in wanted if name not in held or held[name].digest != config[name].digest}
-    found |= held.keys() - config.keys()
-    found |= {name for name in rejected if name in config and rejected[name].digest == config[name].digest}
-    shelf.matching = None if found else config
-    return found
+    def _holds_all(self, session: Session) -> bool:
+        missing = set(session.missing())
+        return not missing or missing.issubset((item.type_url, item.name) for item in self.refusals())
 
 
 class Fleet:
@@ -152,6 +173,8 @@ class Fleet:
         self.proxies: dict[str, Proxy] = {}
         self.news: Latest[int] = Latest(0)
         self.counts: Counter[str] = Counter()
+        self._resting: asyncio.TimerHandle | None = None
+        self._unsaid = False
 
     def expect(self, node_id: str) -> Proxy:
         """Make a proxy known; only known ones are served."""
@@ -185,5 +208,19 @@ class Fleet:
         return next(filter(is_wanted, self.proxies.values()), None)
 
     def bump(self) -> None:
-        """Tell the readers of `news` that a proxy's state changed."""
+        """Tell the readers of `news` that a proxy's state changed: at once, then at most once in a while.
+
+        A thousand proxies acknowledge a change one by one, and some readers look at all of them.
+        """
+        if self._resting:
+            self._unsaid = True
+            return
         self.news.set(self.news.get() + 1)
+        with contextlib.suppress(RuntimeError):  # no event loop, so there are no readers
+            self._resting = asyncio.get_running_loop().call_later(NEWS_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        if self._unsaid:
+            self._unsaid = False
+            self.bump()

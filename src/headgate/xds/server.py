@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 # Read at import; without it each process that is started costs a warning, and each stranger's handshake a line.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -22,7 +21,8 @@ from headgate.model.identities import Credential
 from headgate.xds.fleet import Ending, Fleet
 from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
-from headgate.xds.session import Request, Response, Session
+from headgate.xds.session import Request, Session
+from headgate.xds.shelf import Response
 from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -156,7 +156,7 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
         if first is None:
             return
         admitted = await self._gate.admit(first, _authorization(context))
-        await _Stream(self._fleet, admitted).serve(requests, context)
+        await _Stream(self._fleet, admitted, context).serve(requests)
 
 
 class _Beside(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
@@ -186,90 +186,92 @@ def _authorization(context: grpc.aio.ServicerContext) -> list[str]:
     return [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
 
 
-class _Over(NamedTuple):
-    """The end of a stream; no status when the proxy hung up."""
-
-    status: TurnedAway | None = None
-
-
 class _Stream:
-    """One proxy's stream: whatever happens wakes it, and it sends what the session then has to send."""
+    """One proxy's stream. Whatever happens to it calls `_wake`, and what the session then has to send is sent.
 
-    def __init__(self, fleet: Fleet, admitted: Admitted) -> None:
+    The task that reads is gRPC's own; one that sends lives as long as there is something to send.
+    """
+
+    def __init__(self, fleet: Fleet, admitted: Admitted, context: grpc.aio.ServicerContext) -> None:
         self._fleet = fleet
         self._proxy, request, self._ends = admitted
+        self._context = context
         self._session = Session()
         self._session.receive(request)
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._sent: dict[str, float] = {}  # nonce -> when the answer is overdue
-        self._retry = time.monotonic() + RETRY_SECONDS
-        self._over: asyncio.Future[_Over] = asyncio.get_running_loop().create_future()
-        self._clock: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._reading = asyncio.current_task()
+        self._status: TurnedAway | None = None
 
-    async def serve(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+    async def serve(self, requests: AsyncIterator[bytes]) -> None:
         """Send until the proxy hangs up. Raises TurnedAway when the stream is ended."""
-        self._proxy.attach(self._session, self._drop)
+        self._proxy.attach(self._session, self._drop, self._follow)
         self._proxy.answers.connected = time.time()
         self._fleet.counts["streams"] += 1
         self._fleet.bump()
         log.info("proxy %s connected", self._proxy.id)
         self._look_at_clock()
-        jobs = [
-            asyncio.create_task(self._read(requests), name=f"xds read {self._proxy.id}"),
-            asyncio.create_task(self._follow(), name=f"xds follow {self._proxy.id}"),
-            asyncio.create_task(self._send(context), name=f"xds send {self._proxy.id}"),
-        ]
+        self._wake()
         try:
-            waited: set[asyncio.Future[Any]] = {self._over, *jobs}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for job in jobs:
-                if job.done():
-                    job.result()  # a bug ends the stream, and is in the log
+            async for data in requests:
+                self._take(data)
+        except asyncio.CancelledError:
+            if not self._status or self._is_cancelled_by_others():
+                raise
         finally:
-            if self._clock:
-                self._clock.cancel()
-            for job in jobs:
-                job.cancel()
+            for timer in self._timers.values():
+                timer.cancel()
+            if self._sending:
+                self._sending.cancel()
             self._proxy.detach(self._session)
             self._fleet.bump()
             log.info("proxy %s disconnected", self._proxy.id)
-        if status := (await self._over).status:
-            raise status
+        if self._status:
+            raise self._status
 
-    def _check_size(self) -> None:
-        if self._session.is_overgrown:
-            message = "this stream is about more names than a proxy has: come back and say what is held and wanted"
-            self._end(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+    def _is_cancelled_by_others(self) -> bool:
+        return self._reading is not None and self._reading.uncancel() > 0
 
-    def _end(self, code: grpc.StatusCode, message: str) -> None:
-        if not self._over.done():
-            self._over.set_result(_Over(TurnedAway(code, message)))
+    def _follow(self) -> None:
+        """Send what another configuration takes; not now, so that a bug here does not stop the one who publishes."""
+        if self._sending is None:
+            self._send([])
 
-    def _drop(self, ending: Ending) -> None:
-        forgotten = ending is Ending.FORGOTTEN
-        self._end(grpc.StatusCode.NOT_FOUND if forgotten else grpc.StatusCode.ABORTED, ending.value)
+    def _wake(self) -> None:
+        """Send what there is to send, if nothing is being sent already."""
+        if self._sending is None and (responses := self._due()):
+            self._send(responses)
 
-    async def _send(self, context: grpc.aio.ServicerContext) -> None:
-        while True:
-            for response in self._due():
-                await context.write(write_response(response))
-            await self._pause()
+    def _send(self, responses: list[Response]) -> None:
+        self._sending = self._loop.create_task(self._write(responses), name=f"xds send {self._proxy.id}")
+
+    async def _write(self, responses: list[Response]) -> None:
+        """Send responses, and what there is to send after them."""
+        try:
+            while responses := responses or self._due():
+                for response in responses:
+                    await self._context.write(write_response(response))
+                responses = []
+        except grpc.aio.BaseError as error:  # gRPC ends the task that reads
+            log.debug("proxy %s can't be written to: %s", self._proxy.id, error)
+        except Exception:
+            log.exception("the stream of proxy %s ends by a bug", self._proxy.id)
+            self._end(grpc.StatusCode.INTERNAL, "headgate has a bug; its log says more")
+        finally:
+            self._sending = None
 
     def _due(self) -> list[Response]:
-        now = time.monotonic()
-        for nonce in [nonce for nonce, due in self._sent.items() if due <= now]:
-            log.warning("proxy %s has not answered in %.0f s", self._proxy.id, ANSWER_SECONDS)
-            self._session.lapse(nonce)
-            self._fleet.counts["overdue"] += 1
-            del self._sent[nonce]
-            self._check_size()
-        if now >= self._retry:
-            self._session.retry()
-            self._retry = now + RETRY_SECONDS
-        responses = self._session.advance() if self._offered() else []
-        self._sent |= {response.nonce: now + ANSWER_SECONDS for response in responses}
-        for response in responses:
-            self._proxy.answers.send(response.nonce, time.time())
+        if self._status or not self._offered():
+            return []
+        responses = self._session.advance()
+        if responses:
+            due, now = time.monotonic() + ANSWER_SECONDS, time.time()
+            for response in responses:
+                self._sent[response.nonce] = due
+                self._proxy.answers.send(response.nonce, now)
+            self._set_timer("answers", ANSWER_SECONDS, self._look_at_answers)
         return responses
 
     def _offered(self) -> bool:
@@ -280,52 +282,85 @@ class _Stream:
         config = self._proxy.config.get()
         if config is not None and config is not self._session.config:
             self._session.offer(config)
+            self._fleet.bump()
         return config is not None
 
-    async def _pause(self) -> None:
-        """Wait until something happens, the next answer is overdue, or it is time to look for refused listeners."""
-        timeout = min([self._retry, *self._sent.values()]) - time.monotonic()
-        try:
-            async with asyncio.timeout(timeout):  # not wait_for: Python 3.11's may swallow the end of the stream
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        self._wake.clear()
+    def _set_timer(self, name: str, seconds: float, work: Callable[[], None]) -> None:
+        """Do something after a while, unless that is to be done already."""
 
-    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        def run() -> None:
+            del self._timers[name]
+            work()
+
+        if name not in self._timers:
+            self._timers[name] = self._loop.call_later(max(0.0, seconds), run)
+
+    def _look_at_answers(self) -> None:
+        """Wait no longer for answers that are overdue."""
+        now = time.monotonic()
+        overdue = [nonce for nonce, due in self._sent.items() if due <= now]
+        for nonce in overdue:
+            log.warning("proxy %s has not answered in %.0f s", self._proxy.id, ANSWER_SECONDS)
+            self._session.lapse(nonce)
+            self._fleet.counts["overdue"] += 1
+            del self._sent[nonce]
+        if self._sent:
+            self._set_timer("answers", min(self._sent.values()) - now, self._look_at_answers)
+        if overdue:
+            self._check_size()
+            self._fleet.bump()
+            self._wake()
+
+    def _retry(self) -> None:
+        """Offer refused listeners again."""
+        if self._session.retry():
+            self._wake()
+            self._set_timer("retry", RETRY_SECONDS, self._retry)
+
+    def _take(self, data: bytes) -> None:
         try:
-            async for data in requests:
-                _, request = read_request(data)
-                for rejected in self._session.receive(request):
-                    log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
-                    self._proxy.answers.rejected = rejected, time.time()
-                self._sent.pop(request.nonce, None)
-                if request.nonce:
-                    self._note_answer(request)
-                self._check_size()
-                self._wake.set()
-                self._fleet.bump()
+            _, request = read_request(data)
         except ProxyError as error:
             self._end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        if not self._over.done():
-            self._over.set_result(_Over())
+            return
+        for rejected in self._session.receive(request):
+            log.warning("proxy %s refused %s: %s", self._proxy.id, rejected.name, rejected.message)
+            self._proxy.answers.rejected = rejected, time.time()
+        self._sent.pop(request.nonce, None)
+        if request.nonce:
+            self._note_answer(request)
+        self._check_size()
+        self._wake()
+        self._fleet.bump()
 
     def _note_answer(self, request: Request) -> None:
         self._proxy.answers.sent.pop(request.nonce, None)
         self._fleet.counts["acks" if request.error is None else "nacks"] += 1
         if request.error is None:
             self._proxy.answers.acknowledged[request.type_url] = time.time()
+        else:
+            self._set_timer("retry", RETRY_SECONDS, self._retry)
 
-    async def _follow(self) -> None:
-        async for _ in self._proxy.config.changes():
-            if self._offered():
-                self._wake.set()
-                self._fleet.bump()
+    def _check_size(self) -> None:
+        if self._session.is_overgrown:
+            message = "this stream is about more names than a proxy has: come back and say what is held and wanted"
+            self._end(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+
+    def _end(self, code: grpc.StatusCode, message: str) -> None:
+        """End the stream with a status."""
+        if self._status is None:
+            self._status = TurnedAway(code, message)
+            if self._reading:
+                self._reading.cancel()
+
+    def _drop(self, ending: Ending) -> None:
+        forgotten = ending is Ending.FORGOTTEN
+        self._end(grpc.StatusCode.NOT_FOUND if forgotten else grpc.StatusCode.ABORTED, ending.value)
 
     def _look_at_clock(self) -> None:
         """End the stream with the proof."""
         left = self._ends - time.time()
         if left > 0:
-            self._clock = asyncio.get_running_loop().call_later(min(left, CLOCK_SECONDS), self._look_at_clock)
+            self._set_timer("clock", min(left, CLOCK_SECONDS), self._look_at_clock)
         else:
             self._end(grpc.StatusCode.UNAUTHENTICATED, "the token of this stream has ended: come back with a new one")

@@ -1,10 +1,18 @@
 """Discovery messages to and from bytes. Responses are put together from resources that are serialised already."""
 
+from functools import lru_cache
+
 from google.protobuf.message import DecodeError
 
 from headgate.envoy import pb
+from headgate.envoy.config import TypeUrl
 from headgate.errors import ProxyError
-from headgate.xds.session import Request, Response
+from headgate.xds.session import Request
+from headgate.xds.shelf import Response
+from headgate.xds.versions import Pairs, Same
+
+MANY = 16  # resources from which on a response is remembered, as it may be sent to other proxies too
+REMEMBERED = 12  # responses of up to 2 MB
 
 _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
 
@@ -27,7 +35,18 @@ def read_request(data: bytes) -> tuple[str, Request]:
 
 
 def write_response(response: Response) -> bytes:
-    """Return the DeltaDiscoveryResponse."""
+    """Return the DeltaDiscoveryResponse; the same bytes for all proxies that are sent the same at the same time."""
+    if len(response.resources) < MANY:
+        return _written(response)
+    return _shared(Same(response.resources), response.type_url, response.nonce, response.removed)
+
+
+@lru_cache(REMEMBERED)
+def _shared(resources: Same[Pairs], type_url: TypeUrl, nonce: str, removed: tuple[str, ...]) -> bytes:
+    return _written(Response(type_url, nonce, resources.it, removed))
+
+
+def _written(response: Response) -> bytes:
     parts = [_field(_VERSION, response.nonce.encode())]
     parts += [_field(_RESOURCE, encoded.body) for _, encoded in response.resources]
     parts += [_field(_TYPE_URL, response.type_url.encode()), _field(_NONCE, response.nonce.encode())]

@@ -13,7 +13,8 @@ from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import GATEWAY, POD, SERVICE
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import IN_USE, Rejected
+from headgate.xds.session import IN_USE
+from headgate.xds.shelf import Rejected
 
 PROXY = "Proxy"  # the kind of what a gateway has for itself
 

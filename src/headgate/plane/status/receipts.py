@@ -25,7 +25,7 @@ from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import SIDECAR
 from headgate.resources.meta import Value
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import Rejected
+from headgate.xds.shelf import Rejected
 
 MOST = 100  # resources that a proxy lags with by name; one that lags with more is looked at for each object
 Resource: TypeAlias = tuple[TypeUrl, str]

@@ -1,0 +1,280 @@
+"""Versions that a proxy has, as a configuration that many proxies share and a few exceptions.
+
+Most proxies hold exactly what most others hold. So what is kept for one is a pointer to the shared resources, and a
+difference between two of them is computed once, whatever the number of proxies (ARCHITECTURE.md, rule 5).
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from headgate.envoy.config import NOTHING, Encoded, Resources
+
+LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
+SMALL = 2**14  # bytes of a response to which a proxy's own resources are added; larger ones are shared as they are
+REMEMBERED = 128  # results of each function below: enough for all types and kinds of proxies over several builds
+V = TypeVar("V")
+Pairs = tuple[tuple[str, Encoded], ...]
+
+
+class Brought(NamedTuple):
+    """A version that the proxy brought from an earlier stream, and that is not known: neither is what it needs."""
+
+    digest: str
+    needs: None = None
+
+
+Held: TypeAlias = Encoded | Brought
+"""A version that the proxy has accepted; its content may be gone."""
+
+
+class Same(Generic[V]):
+    """A value as a key by its identity: equal only to the same object, and quick to compare."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: V) -> None:
+        self.it = it
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.it is self.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+
+class Difference(NamedTuple):
+    """What leads from some resources to others.
+
+    `resources` are to be sent, in `batches` that are not too large for a response; `progress` has the versions that were sent
+    before each of them, and after the last. `gone` are names that the proxy has and should not.
+    """
+
+    resources: Mapping[str, Encoded]
+    batches: tuple[Pairs, ...]
+    progress: tuple[Mapping[str, str], ...]
+    gone: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.resources or self.gone)
+
+
+NO_DIFFERENCE = Difference({}, (), ({},), frozenset())
+
+
+def difference(before: Resources, after: Resources) -> Difference:
+    """Return what leads from one to the other. What both have in common with other proxies is compared once for all."""
+    common, own = NO_DIFFERENCE, NO_DIFFERENCE
+    if before.common is not after.common:
+        common = _between(Same(before.common), Same(after.common))
+    if before.own is not after.own and (before.own or after.own):
+        own = compared(before.own, after.own)
+    if not own:
+        return common
+    if any(name in before.common for name in own.resources) or any(name in after.common for name in own.gone):
+        return compared(before, after)  # a resource of its own became a shared one, or the other way round
+    return _joined(common, own) if common else own
+
+
+def _joined(common: Difference, own: Difference) -> Difference:
+    """Add a proxy's own to what is shared: to the last response if that is small, else as a response of its own."""
+    resources, gone = {**common.resources, **own.resources}, common.gone | own.gone
+    done = common.progress[-1]
+    last = common.batches[-1] if common.batches else ()
+    if own.batches and last and sum(len(encoded.body) for _, encoded in last) <= SMALL:
+        batches = (*common.batches[:-1], last + own.batches[0], *own.batches[1:])
+        progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress[1:])]
+    else:
+        batches = common.batches + own.batches
+        progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress)]
+    return Difference(resources, batches, tuple(progress), gone)
+
+
+@lru_cache(REMEMBERED)
+def _between(before: Same[Mapping[str, Encoded]], after: Same[Mapping[str, Encoded]]) -> Difference:
+    return compared(before.it, after.it)
+
+
+def compared(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference:
+    """Compare name by name."""
+    resources = {
+        name: encoded
+        for name, encoded in after.items()
+        if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
+    }
+    batches = tuple(_batches(resources))
+    progress: list[Mapping[str, str]] = [{}]
+    for batch in batches:
+        progress.append({**progress[-1], **{name: encoded.digest for name, encoded in batch}})
+    return Difference(resources, batches, tuple(progress), frozenset(name for name in before if name not in after))
+
+
+def _batches(resources: Mapping[str, Encoded]) -> Iterator[Pairs]:
+    batch: list[tuple[str, Encoded]] = []
+    size = 0
+    for name, encoded in resources.items():
+        size += len(encoded.body)
+        if batch and size > LARGEST:
+            yield tuple(batch)
+            batch, size = [], len(encoded.body)
+        batch.append((name, encoded))
+    if batch:
+        yield tuple(batch)
+
+
+def restricted(resources: Resources, names: frozenset[str]) -> Resources:
+    """Return the resources with some names, sorted; the same object when these are all."""
+    common = _restricted(Same(resources.common), Same(names))
+    own = resources.own
+    if any(name not in names for name in own):
+        own = {name: encoded for name, encoded in own.items() if name in names}
+    return resources if common is resources.common and own is resources.own else Resources(common, own)
+
+
+@lru_cache(REMEMBERED)
+def _restricted(resources: Same[Mapping[str, Encoded]], names: Same[frozenset[str]]) -> Mapping[str, Encoded]:
+    found = {name: encoded for name, encoded in sorted(resources.it.items()) if name in names.it}
+    return resources.it if list(found) == list(resources.it) else found
+
+
+@lru_cache(REMEMBERED)
+def shared(names: frozenset[str]) -> frozenset[str]:
+    """Return an equal set that other proxies have too: a thousand sets of a thousand names each take 100 MB."""
+    return names
+
+
+@lru_cache(REMEMBERED)
+def versions(resources: Same[Mapping[str, Encoded]]) -> Mapping[str, str]:
+    """Return the version of each resource."""
+    return {name: encoded.digest for name, encoded in resources.it.items()}
+
+
+@lru_cache(REMEMBERED)
+def digests(pairs: Same[Pairs]) -> Mapping[str, str]:
+    """Return the version of each resource of a response."""
+    return {name: encoded.digest for name, encoded in pairs.it}
+
+
+@lru_cache(REMEMBERED)
+def absent(names: Same[frozenset[str]], resources: Same[Mapping[str, Encoded]]) -> frozenset[str]:
+    """Return the names that no resource has."""
+    return names.it.difference(resources.it)
+
+
+@lru_cache(REMEMBERED)
+def needed(pairs: Same[Pairs]) -> frozenset[str]:
+    """Return the clusters that any of the resources names."""
+    return frozenset(cluster for _, encoded in pairs.it for cluster in encoded.needs)
+
+
+@lru_cache(REMEMBERED)
+def users(resources: Same[Mapping[str, Encoded]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the resources that name each cluster."""
+    found: dict[str, list[str]] = {}
+    for name, encoded in resources.it.items():
+        for cluster in encoded.needs:
+            found.setdefault(cluster, []).append(name)
+    return {cluster: tuple(names) for cluster, names in found.items()}
+
+
+class Layers(MutableMapping[str, V]):
+    """A mapping that is `base`, which other proxies share, but for `exceptions`; there None is: not in the mapping."""
+
+    __slots__ = ("base", "exceptions")
+
+    def __init__(self) -> None:
+        self.base: Resources = NOTHING
+        self.exceptions: dict[str, V | None] = {}
+
+    @staticmethod
+    def _of(encoded: Encoded) -> Any:
+        """Return the value of a shared resource."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _is(value: Any, encoded: Encoded) -> bool:
+        """Say whether a value is that of a shared resource."""
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> V:
+        found: V | None = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a name, or the default."""
+        if name in self.exceptions:
+            found = self.exceptions[name]
+            return default if found is None else found
+        encoded = self.base.get(name)
+        return default if encoded is None else self._of(encoded)
+
+    def __contains__(self, name: object) -> bool:
+        return self.get(name) is not None  # type: ignore[arg-type]  # what is no name is not in there
+
+    def __setitem__(self, name: str, value: V) -> None:
+        self.exceptions[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self.base:
+            self.exceptions[name] = None
+        else:
+            del self.exceptions[name]
+
+    def discard(self, name: str) -> None:
+        """Take a name out, if it is in the mapping."""
+        if name in self.base:
+            self.exceptions[name] = None
+        else:
+            self.exceptions.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self.base if name not in self.exceptions)
+        yield from (name for name, value in self.exceptions.items() if value is not None)
+
+    def __len__(self) -> int:
+        hidden = sum(name in self.base for name in self.exceptions)
+        return len(self.base) - hidden + sum(value is not None for value in self.exceptions.values())
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether there is nothing in it, not even an exception."""
+        return not self.exceptions and not self.base
+
+    def rebase(self, target: Resources, changed: Difference) -> None:
+        """Express the same by another base, to which `changed` leads from the old one."""
+        found: dict[str, V | None] = {}
+        for name in {*changed.resources, *changed.gone, *self.exceptions}:
+            value, encoded = self.get(name), target.get(name)
+            if (value is None) != (encoded is None) or (encoded and not self._is(value, encoded)):
+                found[name] = value
+        self.base, self.exceptions = target, found
+
+
+class Sent(Layers[str]):
+    """The digests last sent, or brought along; "" is: the proxy was told that there is no such resource."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _of(encoded: Encoded) -> str:
+        return encoded.digest
+
+    @staticmethod
+    def _is(value: str, encoded: Encoded) -> bool:
+        return value == encoded.digest
+
+
+class Accepted(Layers[Held]):
+    """The versions that the proxy has accepted."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _of(encoded: Encoded) -> Held:
+        return encoded
+
+    @staticmethod
+    def _is(value: Held, encoded: Encoded) -> bool:
+        return value.digest == encoded.digest and value.needs == encoded.needs  # its content may be gone
