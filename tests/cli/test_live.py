@@ -9,13 +9,13 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.refs import PortRef
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
-from headgate.standalone.observed import Observed
+from headgate.standalone.request_counters import BackendRequests
 
 WEBSITE = PortRef("default/website", 8080)
 
 
-def seen(backend: str, requests: int, failures: int = 0) -> Observed:
-    return Observed(ref=WEBSITE, backend=f"default/{backend}", requests=requests, failures=failures, unreachable=0)
+def seen(backend: str, requests: int, failures: int = 0) -> BackendRequests:
+    return BackendRequests(ref=WEBSITE, backend=f"default/{backend}", requests=requests, failures=failures)
 
 
 def decided(**conditions: str) -> dict[str, Any]:

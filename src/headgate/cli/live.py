@@ -21,7 +21,7 @@ from headgate.plane.machine import Machine
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
-from headgate.standalone.observed import Count, Counters, Observed
+from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
 REFRESH_S = 0.5
 PLAIN_S = 5.0
@@ -48,12 +48,9 @@ class History:
         self._first: Moment | None = None
         self._wanted: dict[Claim, tuple[Sequence[float], Moment | None]] = {}
 
-    def add(self, time: float, observed: Iterable[Observed]) -> None:
+    def add(self, time: float, observed: Iterable[BackendRequests]) -> None:
         """Take a reading."""
-        counts = {
-            ((item.ref, item.split), item.backend): Count(item.requests, item.failures, item.unreachable)
-            for item in observed
-        }
+        counts = {((item.ref, item.split), item.backend): Count(item.requests, item.failures) for item in observed}
         moment = Moment(time, counts)
         self._first = self._first or moment
         self._moments.append(moment)
@@ -151,7 +148,9 @@ def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
     return {row.backend: row for row in rows}
 
 
-async def watch_table(machine: Machine, counters: Counters, messages: Messages, console: Console | None = None) -> None:
+async def watch_table(
+    machine: Machine, counters: RequestCounters, messages: Messages, console: Console | None = None
+) -> None:
     """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
     screen = console or stdout()
     whole = screen.is_terminal and not screen.is_dumb_terminal
@@ -174,7 +173,9 @@ def _drawn(picture: Picture, width: int, height: int | None) -> Group:
     return Group(*(Text.assemble(*row, no_wrap=True, overflow="crop") for row in rows))
 
 
-async def _pictures(machine: Machine, counters: Counters, messages: Messages, every: float) -> AsyncIterator[Picture]:
+async def _pictures(
+    machine: Machine, counters: RequestCounters, messages: Messages, every: float
+) -> AsyncIterator[Picture]:
     history = History()
     loop = asyncio.get_running_loop()
     while True:

@@ -41,8 +41,8 @@ from headgate.errors import HeadgateError, Unavailable
 from headgate.settings import Settings
 from headgate.standalone.app import Running, running
 from headgate.standalone.instance import LOOPBACK
-from headgate.standalone.observed import Counters
 from headgate.standalone.options import Options
+from headgate.standalone.request_counters import RequestCounters
 
 NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
@@ -229,4 +229,4 @@ async def _serve(directory: Path, current: Running, voice: Voice, *, table: Mess
         tasks.create_task(following.files(), name="files")
         tasks.create_task(following.changes(), name="changes")
         if table:
-            tasks.create_task(watch_table(current.machine, Counters(current.admins), table), name="table")
+            tasks.create_task(watch_table(current.machine, RequestCounters(current.admins), table), name="table")

@@ -54,6 +54,16 @@ def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
             rotate_logs(tmp_path)
 
 
+@pytest.mark.parametrize("place", ["gateway", "pods/default_web_1234/_sidecar"])
+def test_logs_of_proxies_are_bounded(tmp_path, place):
+    log = tmp_path / place / "envoy.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("old\n" * 100)
+    rotate_logs(tmp_path, largest=100)
+    assert log.read_text() == ""
+    assert log.with_name("envoy.log.1").read_text() == "old\n" * 100
+
+
 async def test_following_shows_what_comes_until_the_process_ends(tmp_path, directory):
     log = begin_log(directory)
     log.write_text("a\n")

@@ -200,17 +200,6 @@ async def test_a_pid_that_went_to_another_process_is_left_alone(envoy: Start, tm
         await other.wait()
 
 
-async def test_a_log_that_has_grown_is_cut(envoy: Start, tmp_path: Path) -> None:
-    log = tmp_path / "envoy" / "envoy.log"
-    log.parent.mkdir(mode=0o700)
-    log.write_bytes(b"old line\n" * 1_000_000 + b"newest line\n")
-    process = envoy()
-    await process.start()
-    await process.ready()
-    assert log.stat().st_size < 2 << 20
-    assert "newest line" in log.read_text()
-
-
 async def test_a_binary_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="correct HEADGATE_ENVOY"):
         find_envoy({"HEADGATE_ENVOY": str(tmp_path / "nothing")})

@@ -18,12 +18,14 @@ from typing import Protocol
 from headgate.errors import NotFound
 from headgate.resources.meta import Key
 from headgate.resources.names import is_dns_label, is_dns_subdomain
+from headgate.standalone.proxies.envoy import LOG
 
 LARGEST = 10 << 20  # bytes
 _CHUNK = 1 << 16
 _LAST_WORDS = 1 << 14  # bytes: a long stack trace
 _POLL = 0.2  # seconds between looks at a log that is followed
-_CURRENT, _OLDER, _PREVIOUS = "current.log", "current.log.1", "previous.log"
+_CURRENT, _PREVIOUS = "current.log", "previous.log"
+_OLDER = ".1"  # behind the name of the log
 
 
 def pod_directory(state: Path, key: Key, uid: str) -> Path:
@@ -34,7 +36,7 @@ def pod_directory(state: Path, key: Key, uid: str) -> Path:
 def begin_log(directory: Path) -> Path:
     """Put the log of the run before aside and return the path of the new one."""
     current = directory / _CURRENT
-    (directory / _OLDER).unlink(missing_ok=True)
+    (directory / f"{_CURRENT}{_OLDER}").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         current.replace(directory / _PREVIOUS)
     return current
@@ -51,14 +53,15 @@ def says(directory: Path, pattern: re.Pattern[bytes]) -> bool:
 
 
 def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:
-    """Put aside the content of every log that has grown beyond `largest` bytes, and empty it.
+    """Move the content of each log beyond `largest` bytes to a file beside it: of containers, sidecars and the gateway.
 
-    Its process goes on writing to the same file: it appends, so the file has no hole.
+    The process continues to write to the same file: it appends, so the file has no hole.
     """
-    for log in _matching(state, f"pods/*/*/{_CURRENT}"):
+    patterns = (f"pods/*/*/{_CURRENT}", f"pods/*/*/{LOG}", f"*/{LOG}")
+    for log in (log for pattern in patterns for log in _matching(state, pattern)):
         with contextlib.suppress(FileNotFoundError):
             if log.stat().st_size > largest:
-                older = log.with_name(_OLDER)
+                older = log.with_name(f"{log.name}{_OLDER}")
                 older.touch(mode=0o600)
                 shutil.copyfile(log, older)
                 os.truncate(log, 0)
@@ -163,7 +166,7 @@ class _Place:
 
 
 def _both(directory: Path, place: _Place) -> Iterator[bytes]:
-    yield from _pieces(directory / _OLDER)
+    yield from _pieces(directory / f"{_CURRENT}{_OLDER}")
     yield from place.news()
 
 

@@ -25,9 +25,7 @@ from headgate.resources.process_identity import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
 
-LOG_BYTES = 4 << 20
-LOG_KEPT_BYTES = 1 << 20
-LOG_CHECK_S = 60.0
+LOG = "envoy.log"
 SHOWN_LINES = 40
 _SERIOUS = re.compile(r"\]\[(critical|error)\]\[|^error: ")
 _PREFIX = re.compile(
@@ -114,7 +112,7 @@ class EnvoyProcess:
         """`bootstrap` is JSON; `directory` keeps the record, the bootstrap and the log; `admin` is the socket in it."""
         self.state: Latest[EnvoyState] = Latest(EnvoyState())
         self.admin = Admin(admin)
-        self.log = directory / "envoy.log"
+        self.log = directory / LOG
         self._binary = binary
         self._bootstrap = bootstrap
         self._directory = directory
@@ -188,21 +186,12 @@ class EnvoyProcess:
         while True:
             began = loop.time()
             if self._process:
-                self._ended(await self._exit(self._process))
+                self._ended(await self._process.exited())
             failures = 0 if loop.time() - began > STEADY_S else failures + 1
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             # The binary is being replaced, or the disk is full: the state keeps why Envoy ended.
             with contextlib.suppress(OSError, ProxyError):
                 self._spawn()
-
-    async def _exit(self, process: Process) -> int | None:
-        """Wait for the process to end, keeping its log small meanwhile."""
-        while True:
-            try:
-                async with asyncio.timeout(LOG_CHECK_S):
-                    return await process.exited()
-            except TimeoutError:
-                self._trim_log()
 
     def _ended(self, code: int | None) -> None:
         self._process = None
@@ -225,7 +214,6 @@ class EnvoyProcess:
     def _launch(self) -> tuple[Process, _Record]:
         bootstrap = self._directory / "bootstrap.json"
         write_private(bootstrap, self._bootstrap)
-        self._trim_log()
         digest = self._digest()
         launch = Launch(
             command=(str(self._binary), "-c", str(bootstrap), *self._flags.arguments()),
@@ -268,16 +256,6 @@ class EnvoyProcess:
             hashlib.sha256(self._bootstrap).hexdigest(),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-    def _trim_log(self) -> None:
-        """Keep the end of a log that has grown too long; Envoy appends, so it goes on after what is kept."""
-        with contextlib.suppress(FileNotFoundError), self.log.open("r+b") as log:
-            if log.seek(0, os.SEEK_END) > LOG_BYTES:
-                log.seek(-LOG_KEPT_BYTES, os.SEEK_END)
-                kept = log.read().partition(b"\n")[2]
-                log.seek(0)
-                log.write(kept)
-                log.truncate()
 
     def _complaint(self, code: int | None = None) -> str:
         """Return what Envoy said last that it can't do, and where its log is; only the latter after a signal."""
