@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headgate.kinds import GATEWAY
 from headgate.resources.definitions.catalogue import definition_name
 from headgate.resources.definitions.parts import REF, kind
-from headgate.resources.registry import GATEWAY, KINDS
+from headgate.resources.registry import KINDS
 
 TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"
 VERSION = "v1.5"  # the last release without TCPRoute in v1; the package does not say it

@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError
 from headgate.figures import latency
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import kind_named
-from headgate.plugin.numbers import Numbers, numbers_of, percent, rate, seconds
+from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
 from headgate.plugin.top import in_order, lines_of, table
 
 PODS = listed(
@@ -167,17 +167,6 @@ def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
 )
 def test_latencies_have_three_digits(value: float | None, text: str):
     assert latency(value) == text
-
-
-@pytest.mark.parametrize(("text", "value"), [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("1.5m", 90)])
-def test_windows_are_durations(text: str, value: float):
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "30", "s", "-3s", "5 s", "1d"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str):
-    with pytest.raises(HeadgateError, match="30s, 5m or 1m30s"):
-        seconds(text)
 
 
 def test_a_latency_of_10m_seconds_is_10_ms():

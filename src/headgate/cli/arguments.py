@@ -56,11 +56,10 @@ def kind_and_name(text: str) -> tuple[Kind, str]:
     for kind in KINDS:
         if written.lower() in spellings(kind):
             return kind, name
-    known = ", ".join(dict.fromkeys(kind.kind.lower() for kind in KINDS))
+    known = ", ".join(dict.fromkeys(kind.singular for kind in KINDS))
     raise usage_error(f"there is no kind {written!r}; known are {known}", option="KIND/NAME")
 
 
 def spellings(kind: Kind) -> set[str]:
     """Return the words that mean a kind."""
-    words = {kind.kind.lower(), kind.plural, *kind.short}
-    return words | {f"{word}.{kind.group}" for word in (kind.kind.lower(), kind.plural) if kind.group}
+    return {*kind.words} | {f"{word}.{kind.group}" for word in (kind.singular, kind.plural) if kind.group}

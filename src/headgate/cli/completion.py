@@ -13,9 +13,10 @@ import typer
 from headgate.cli.inspection import Inspection, shown
 from headgate.cli.kubeconfig import find_api
 from headgate.errors import HeadgateError
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind, find
+from headgate.resources.registry import Kind, find
 
 PATIENCE_S = 1.0
 WAITABLE = (

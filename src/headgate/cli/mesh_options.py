@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.admission.injection import Mode
+from headgate.durations import milliseconds
 from headgate.identity.pem import Files
 from headgate.model.identities import parse_id, spiffe_id
-from headgate.resources.durations import milliseconds
 
 SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
 

@@ -16,10 +16,11 @@ from headgate.cli.completion import waitable
 from headgate.cli.kubeconfig import find_api
 from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
 from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPLIT, Kind
+from headgate.resources.registry import Kind
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}

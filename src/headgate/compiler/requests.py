@@ -14,19 +14,17 @@ from headgate.compiler.explain import Explanation, Question, explain
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
+from headgate.kinds import names_of
 from headgate.model.request import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
-from headgate.resources.registry import POD
 
 PORTS = {"http": 80, "https": 443}
-_GATEWAYS = {"gateway", "gateways", "gtw"}
+_GATEWAYS = names_of("Gateway").words
 _CLIENTS = {
-    **dict.fromkeys((POD.kind.lower(), POD.plural, *POD.short), "pod"),
-    **dict.fromkeys(("deployment", "deployments", "deploy"), "deployment"),
-    **dict.fromkeys(("serviceaccount", "serviceaccounts", "sa"), "serviceaccount"),
+    word: names.singular for names in map(names_of, ("Pod", "Deployment", "ServiceAccount")) for word in names.words
 }
 
 

@@ -12,11 +12,11 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import expected
+from headgate.kinds import SPECS
 from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.identities import spiffe_id
 from headgate.model.workloads import InboundPort, Workload
 from headgate.resources.meta import Key
-from headgate.resources.registry import SPECS
 from headgate.resources.smi import Rule, TCPRoute, TrafficTarget
 from headgate.settings import Settings
 

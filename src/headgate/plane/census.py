@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from headgate.compiler.external_names import EXTERNAL_NAME
 from headgate.compiler.references import service_name
 from headgate.compiler.snapshot import ENDED, Snapshot
+from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Listing
@@ -14,18 +15,9 @@ from headgate.resources.meta import Object
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref, controller, typed_owners
 from headgate.resources.pods import SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND
-from headgate.resources.registry import SPLIT as SPLIT_GROUP
 from headgate.settings import Settings
 from headgate.telemetry.answers.world import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
 
-_GROUPS: Mapping[str, str] = {
-    "Deployment": "apps",
-    "ReplicaSet": "apps",
-    "StatefulSet": "apps",
-    "DaemonSet": "apps",
-    "Job": "batch",
-    SPLIT: SPLIT_GROUP,
-}
 _ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
 """What stands between pods and the kinds that they belong to."""
 
@@ -57,7 +49,7 @@ class Census:
         return before[1]
 
     async def _all(self, kind: str) -> Sequence[Thing]:
-        objects = (await self._objects.list(_GROUPS.get(kind, ""), kind)).items
+        objects = (await self._objects.list(names_of(kind).group, kind)).items
         before = self._known.get(kind)
         if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
             known = {id(obj): thing for obj, thing in zip(before.objects, before.things, strict=True)} if before else {}

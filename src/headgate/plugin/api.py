@@ -6,10 +6,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from headgate.durations import seconds
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import Kind
-from headgate.plugin.numbers import seconds
+from headgate.plugin.numbers import window_of
 from headgate.plugin.transport import Answer, Transport
 
 Document = Mapping[str, Any]
@@ -106,9 +107,9 @@ def items(document: Document) -> list[Document]:
 
 def _other_window(asked: Asked, document: Document) -> Iterator[str]:
     """Yield a warning when numbers are of another window than asked for: no API can look back for ever."""
-    told = next((str(item.get("window") or "") for item in items(document)), "")
-    if asked.window and told and seconds(told) != seconds(asked.window):
-        yield f"these are the numbers of the last {told}: the API has none of the last {asked.window}"
+    item = next((item for item in items(document) if item.get("window")), None)
+    if asked.window and item and window_of(item) != seconds(asked.window):
+        yield f"these are the numbers of the last {item['window']}: the API has none of the last {asked.window}"
 
 
 def name_of(item: Document) -> tuple[str, str]:

@@ -15,7 +15,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from headgate.errors import HeadgateError, Unavailable
+from headgate.durations import seconds
+from headgate.errors import Unavailable
 from headgate.plugin import colours
 from headgate.plugin import edges as edge_tables
 from headgate.plugin import graph as graphs
@@ -24,7 +25,6 @@ from headgate.plugin.api import Api, Asked
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import SPLITS, Kind, kind_named
 from headgate.plugin.notations import dot, mermaid
-from headgate.plugin.numbers import seconds
 from headgate.plugin.svg import svg
 from headgate.plugin.terminal import drawn
 from headgate.plugin.topology import topology as asked_topology
@@ -257,7 +257,7 @@ def _remark(api: Api) -> None:
 def _check_window(window: str) -> None:
     try:
         length = seconds(window)
-    except HeadgateError as error:
+    except ValueError as error:
         raise WrongUsage(f"--window: {error}") from error
     if not length:
         raise WrongUsage(f"--window: {window} is no time; write for example 30s, 5m or 1m30s")

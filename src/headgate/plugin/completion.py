@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import typer
 
 from headgate.errors import HeadgateError
-from headgate.plugin import tap
+from headgate.kinds import TAPPED
 from headgate.plugin.api import Api, Asked, items, name_of
 from headgate.plugin.app import app
 from headgate.plugin.errors import WrongUsage
@@ -135,7 +135,7 @@ def _arguments(typed: _Typed, begun: str) -> Candidates:
 def _kinds(command: str) -> Candidates:
     """Return the kinds that a command takes; some take one resource only."""
     if command == "tap":
-        return Candidates({f"{names[0]}/": "" for names in tap.KINDS.values()}, open=True)
+        return Candidates({f"{names.singular}/": "" for names in TAPPED}, open=True)
     if command == "edges":
         return Candidates({f"{one.singular}/": "" for one in KINDS if one is not SPLITS}, open=True)
     return Candidates({one.plural: "" for one in KINDS})

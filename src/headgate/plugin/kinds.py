@@ -1,9 +1,10 @@
-"""The kinds that traffic can be asked about, and every name that kubectl's users have for them (R82)."""
+"""The kinds that traffic can be asked about (R82)."""
 
 from collections.abc import Mapping
 
 import msgspec
 
+from headgate.kinds import Names, names_of
 from headgate.plugin.errors import WrongUsage
 
 METRICS = "traffic.metrics.k8s.io/v1beta1"
@@ -12,38 +13,27 @@ OUTSIDE = "Outside"
 """The kind of an edge's other end that is no resource: a gateway, or an address."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class Kind(Names, frozen=True, kw_only=True):
     """A kind: its plural is the resource of the API. `api` is the group and version that has it."""
 
-    kind: str
-    plural: str
-    short: tuple[str, ...] = ()
-    namespaced: bool = True
     api: str = METRICS
 
-    @property
-    def singular(self) -> str:
-        """The name that stands before a slash: `deployment/foo`."""
-        return self.kind.lower()
+
+def _kind(kind: str, api: str = METRICS) -> Kind:
+    return Kind(**msgspec.structs.asdict(names_of(kind)), api=api)
 
 
-PODS = Kind("Pod", "pods", ("po",))
-SERVICES = Kind("Service", "services", ("svc",))
-SPLITS = Kind("TrafficSplit", "trafficsplits", ("ts",), api=RELEASED_METRICS)
+PODS = _kind("Pod")
+SERVICES = _kind("Service")
+SPLITS = _kind("TrafficSplit", RELEASED_METRICS)
 KINDS = (
     PODS,
-    Kind("Deployment", "deployments", ("deploy",)),
+    _kind("Deployment"),
     SERVICES,
-    Kind("Namespace", "namespaces", ("ns",), namespaced=False),
-    Kind("Node", "nodes", ("no",), namespaced=False),
-    Kind("ReplicaSet", "replicasets", ("rs",)),
-    Kind("StatefulSet", "statefulsets", ("sts",)),
-    Kind("DaemonSet", "daemonsets", ("ds",)),
-    Kind("Job", "jobs"),
-    Kind("ReplicationController", "replicationcontrollers", ("rc",)),
+    *map(_kind, ("Namespace", "Node", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")),
     SPLITS,
 )
-_BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in (kind.plural, kind.singular, *kind.short)}
+_BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in kind.words}
 
 
 def kind_named(name: str) -> Kind:

@@ -1,19 +1,17 @@
 """TrafficMetrics as numbers, and numbers as people read them (004; R83, R84, R103)."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from headgate import figures
+from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.figures import NONE
 from headgate.plugin.colours import Colour
 from headgate.quantity import parse_quantity
 
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _UNITS = {"": 1.0, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
 
 
@@ -88,7 +86,7 @@ def numbers_of(item: Mapping[str, Any]) -> Numbers:
         unreached=int(values.get("connection_failure_count", 0)),
         denied_connections=int(values.get("connection_denied_count", 0)),
         called=int(values["called_count"]) if "called_count" in values else None,
-        window=seconds(str(item.get("window") or "")),
+        window=window_of(item),
     )
     if copied and not counts.requests:  # an edge of copies alone says how many there were
         failed = int(values.get("copy_failure_count", 0))
@@ -110,12 +108,12 @@ def _value(metric: Mapping[str, Any]) -> float:
         ) from error
 
 
-def seconds(duration: str) -> float:
-    """Return a duration such as `30s` or `1m30s` in seconds. Raises HeadgateError."""
-    parts = _PART.findall(duration)
-    if not parts or "".join(number + unit for number, unit in parts) != duration:
-        raise HeadgateError(f"{duration!r} is not a duration; write for example 30s, 5m or 1m30s")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+def window_of(item: Mapping[str, Any]) -> float:
+    """Return the window of an item's numbers in seconds. Raises HeadgateError."""
+    try:
+        return seconds(str(item.get("window") or ""))
+    except ValueError as error:
+        raise HeadgateError(f"the API's window can't be read: {error}") from error
 
 
 def percent(numbers: Numbers) -> str:

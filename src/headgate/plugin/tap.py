@@ -10,23 +10,13 @@ import typer
 from rich.console import Console
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.kinds import TAPPED
 from headgate.plugin.api import is_status, message_of
 from headgate.plugin.errors import Forbidden, NoMetrics, WrongUsage
 from headgate.plugin.transport import Answer, Kubectl, Proxy
 
 INSPECT = "inspect.headgate.dev/v1"
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "pods": ("pod", "po"),
-    "deployments": ("deployment", "deploy"),
-    "replicasets": ("replicaset", "rs"),
-    "services": ("service", "svc"),
-    "namespaces": ("namespace", "ns"),
-    "trafficsplits": ("trafficsplit", "ts"),
-    "httproutes": ("httproute",),
-    "grpcroutes": ("grpcroute",),
-    "gateways": ("gateway", "gtw"),
-}
-_BY_NAME = {name: plural for plural, names in KINDS.items() for name in (plural, *names)}
+_BY_NAME = {word: names.plural for names in TAPPED for word in names.words}
 _FAILED = 500
 _ACCOUNT = "/sa/"
 
@@ -72,7 +62,9 @@ def _target(what: str) -> tuple[str, str]:
     kind, slash, name = what.partition("/")
     plural = _BY_NAME.get(kind.lower())
     if plural is None or not slash or not name or "/" in name:
-        raise WrongUsage(f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(KINDS)}")
+        raise WrongUsage(
+            f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(names.plural for names in TAPPED)}"
+        )
     return plural, name
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from headgate.errors import Cause, DecodeError, Invalid
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks.access import port_route_causes, target_causes
 from headgate.resources.checks.core import (
     config_map_causes,
@@ -25,7 +26,7 @@ from headgate.resources.checks.splits import split_causes
 from headgate.resources.checks.tls_configs import tls_config_causes
 from headgate.resources.definitions.catalogue import schema
 from headgate.resources.meta import Object, Resource
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT, split_api_version
+from headgate.resources.registry import split_api_version
 from headgate.resources.versions import kind_written, to_hub
 
 T = TypeVar("T")

@@ -4,10 +4,11 @@ from typing import Literal
 
 from msgspec import field
 
+from headgate.kinds import GATEWAY
 from headgate.resources.meta import Input, Resource
 from headgate.resources.workloads import LabelSelector
 
-GROUP = "gateway.networking.k8s.io"
+GROUP = GATEWAY
 CONTROLLER = "headgate.dev/gateway-controller"
 IP_ADDRESS = "IPAddress"
 

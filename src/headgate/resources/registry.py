@@ -1,30 +1,25 @@
-"""The kinds that headgate knows: one table, read by the store, the API server, the compiler and the command line."""
+"""The kinds that headgate stores: their versions, types and parts. Their names are in `headgate.kinds`."""
 
+from typing import Any
+
+from msgspec import structs
+
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, Names, names_of
 from headgate.resources import smi
 from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
-from headgate.resources.gateway import GROUP, Gateway, GatewayClass, ReferenceGrant
+from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.mesh import TLSConfig
-from headgate.resources.meta import Key, Object, Resource, Value
+from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
 
-SPLIT = "split.smi-spec.io"
-SPECS = "specs.smi-spec.io"
-ACCESS = "access.smi-spec.io"
-MESH = "headgate.dev"
-GATEWAY = GROUP
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 
 
-class Kind(Value, frozen=True, kw_only=True):
+class Kind(Names, frozen=True, kw_only=True):
     """What is known of a kind. `versions[0]` is the hub: what the store holds and discovery prefers."""
 
-    group: str
-    kind: str
-    plural: str
-    versions: tuple[str, ...]
-    short: tuple[str, ...] = ()
-    namespaced: bool = True
+    versions: tuple[str, ...] = ("v1",)
     status: bool = False
     shape: type[Resource] | None = None
     aliases: tuple[tuple[str, str], ...] = ()  # (group, version) under which it is known besides
@@ -55,117 +50,36 @@ def split_api_version(text: str) -> tuple[str, str]:
     return group, version
 
 
+def _kind(group: str, kind: str, **facts: Any) -> Kind:
+    return Kind(**structs.asdict(names_of(kind, group)), **facts)
+
+
+_SMI = ("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1")
+_BARE = (("", "v1beta1"),)  # the early SMI's apiVersion, which has no group
 KINDS = (
-    Kind(
-        group="",
-        kind="Namespace",
-        plural="namespaces",
-        versions=("v1",),
-        short=("ns",),
-        namespaced=False,
-        status=True,
-        shape=Namespace,
-    ),
-    Kind(group="", kind="Node", plural="nodes", versions=("v1",), short=("no",), namespaced=False, status=True),
-    Kind(group="", kind="Service", plural="services", versions=("v1",), short=("svc",), status=True, shape=Service),
-    Kind(group="", kind="Pod", plural="pods", versions=("v1",), short=("po",), status=True, shape=Pod),
-    Kind(group="", kind="ServiceAccount", plural="serviceaccounts", versions=("v1",), short=("sa",)),
-    Kind(group="", kind="Secret", plural="secrets", versions=("v1",), shape=Secret),
-    Kind(group="", kind="ConfigMap", plural="configmaps", versions=("v1",), short=("cm",)),
-    Kind(group="", kind="Event", plural="events", versions=("v1",), short=("ev",)),
-    Kind(group="apps", kind="Deployment", plural="deployments", versions=("v1",), short=("deploy",), status=True),
-    Kind(group="apps", kind="ReplicaSet", plural="replicasets", versions=("v1",), short=("rs",), status=True),
-    Kind(
-        group="discovery.k8s.io",
-        kind="EndpointSlice",
-        plural="endpointslices",
-        versions=("v1", "v1beta1"),
-        short=("ep",),
-        shape=EndpointSlice,
-    ),
-    Kind(
-        group=GATEWAY,
-        kind="GatewayClass",
-        plural="gatewayclasses",
-        versions=("v1", "v1beta1"),
-        short=("gc",),
-        namespaced=False,
-        status=True,
-        shape=GatewayClass,
-    ),
-    Kind(
-        group=GATEWAY,
-        kind="Gateway",
-        plural="gateways",
-        versions=("v1", "v1beta1"),
-        short=("gtw",),
-        status=True,
-        shape=Gateway,
-    ),
-    Kind(
-        group=GATEWAY,
-        kind="HTTPRoute",
-        plural="httproutes",
-        versions=("v1", "v1beta1"),
-        status=True,
-        shape=HTTPRoute,
-    ),
-    Kind(group=GATEWAY, kind="GRPCRoute", plural="grpcroutes", versions=("v1",), status=True, shape=GRPCRoute),
-    Kind(group=GATEWAY, kind="TCPRoute", plural="tcproutes", versions=("v1alpha2",), status=True, shape=TCPRoute),
-    Kind(
-        group=GATEWAY,
-        kind="ReferenceGrant",
-        plural="referencegrants",
-        versions=("v1", "v1beta1"),
-        short=("refgrant",),
-        shape=ReferenceGrant,
-    ),
-    Kind(
-        group=SPLIT,
-        kind="TrafficSplit",
-        plural="trafficsplits",
-        versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
-        short=("ts",),
-        status=True,
-        shape=smi.TrafficSplit,
-        aliases=(("", "v1beta1"),),
-    ),
-    Kind(
-        group=SPECS,
-        kind="HTTPRouteGroup",
-        plural="httproutegroups",
-        versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
-        short=("htr",),
-        status=True,
-        shape=smi.HTTPRouteGroup,
-    ),
-    Kind(
-        group=SPECS,
-        kind="TCPRoute",
-        plural="tcproutes",
-        versions=("v1alpha4", "v1alpha3", "v1alpha2", "v1alpha1"),
-        short=("tr",),
-        shape=smi.TCPRoute,
-    ),
-    Kind(group=SPECS, kind="UDPRoute", plural="udproutes", versions=("v1alpha4",), short=("ur",), shape=smi.UDPRoute),
-    Kind(
-        group=ACCESS,
-        kind="TrafficTarget",
-        plural="traffictargets",
-        versions=("v1alpha3", "v1alpha2", "v1alpha1"),
-        short=("tt",),
-        status=True,
-        shape=smi.TrafficTarget,
-    ),
-    Kind(
-        group=MESH,
-        kind="TLSConfig",
-        plural="tlsconfigs",
-        versions=("v1beta1",),
-        status=True,
-        shape=TLSConfig,
-        aliases=(("", "v1beta1"),),
-    ),
+    _kind("", "Namespace", status=True, shape=Namespace),
+    _kind("", "Node", status=True),
+    _kind("", "Service", status=True, shape=Service),
+    _kind("", "Pod", status=True, shape=Pod),
+    _kind("", "ServiceAccount"),
+    _kind("", "Secret", shape=Secret),
+    _kind("", "ConfigMap"),
+    _kind("", "Event"),
+    _kind("apps", "Deployment", status=True),
+    _kind("apps", "ReplicaSet", status=True),
+    _kind("discovery.k8s.io", "EndpointSlice", versions=("v1", "v1beta1"), shape=EndpointSlice),
+    _kind(GATEWAY, "GatewayClass", versions=("v1", "v1beta1"), status=True, shape=GatewayClass),
+    _kind(GATEWAY, "Gateway", versions=("v1", "v1beta1"), status=True, shape=Gateway),
+    _kind(GATEWAY, "HTTPRoute", versions=("v1", "v1beta1"), status=True, shape=HTTPRoute),
+    _kind(GATEWAY, "GRPCRoute", status=True, shape=GRPCRoute),
+    _kind(GATEWAY, "TCPRoute", versions=("v1alpha2",), status=True, shape=TCPRoute),
+    _kind(GATEWAY, "ReferenceGrant", versions=("v1", "v1beta1"), shape=ReferenceGrant),
+    _kind(SPLIT, "TrafficSplit", versions=_SMI, status=True, shape=smi.TrafficSplit, aliases=_BARE),
+    _kind(SPECS, "HTTPRouteGroup", versions=_SMI, status=True, shape=smi.HTTPRouteGroup),
+    _kind(SPECS, "TCPRoute", versions=_SMI, shape=smi.TCPRoute),
+    _kind(SPECS, "UDPRoute", versions=("v1alpha4",), shape=smi.UDPRoute),
+    _kind(ACCESS, "TrafficTarget", versions=_SMI[1:], status=True, shape=smi.TrafficTarget),
+    _kind(MESH, "TLSConfig", versions=("v1beta1",), status=True, shape=TLSConfig, aliases=_BARE),
 )
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}

@@ -16,20 +16,11 @@ from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause, DecodeError
+from headgate.kinds import ACCESS, SPECS, SPLIT
 from headgate.quantity import parse_quantity, whole_weights
 from headgate.resources.meta import Object
 from headgate.resources.names import type_name
-from headgate.resources.registry import (
-    ACCESS,
-    KINDS,
-    SPECS,
-    SPLIT,
-    Kind,
-    api_version,
-    find,
-    find_written,
-    split_api_version,
-)
+from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
 
 WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"

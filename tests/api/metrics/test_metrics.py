@@ -8,7 +8,7 @@ from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, fl
 from tests.embedded_api import TOKEN, Client
 
 from headgate.api.aggregated import api_services
-from headgate.api.metrics.groups import duration, quantity
+from headgate.api.metrics.groups import quantity
 from headgate.api.metrics.query import window
 from headgate.quantity import parse_quantity
 from headgate.resources import decode
@@ -312,11 +312,6 @@ def test_values_are_quantities(value: float, written: str) -> None:
     """R84: `10m` seconds are 10 ms."""
     assert quantity(value) == written
     assert float(parse_quantity(written)) == pytest.approx(value, rel=0.005)
-
-
-@pytest.mark.parametrize(("seconds", "written"), [(30, "30s"), (60, "1m0s"), (3661.5, "1h1m1.5s"), (0.25, "0.25s")])
-def test_durations_are_written_as_go_does(seconds: float, written: str) -> None:
-    assert duration(seconds) == written
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from headgate.compiler.compile import compile_mesh
+from headgate.kinds import GATEWAY
 from headgate.plane.feed import snapshot_of
-from headgate.resources.registry import GATEWAY, key_of
+from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.kinds import SPLIT
 from headgate.objects.events import EventRecorder
 from headgate.plane.status.announcements import LONGEST_START_S, SOON_S, Announcements
 from headgate.resources.meta import Key
-from headgate.resources.registry import SPLIT
 from headgate.standalone.store.memory import MemoryStore
 
 ABOUT = Key(SPLIT, "TrafficSplit", "default", "website")

@@ -19,6 +19,7 @@ from headgate.compiler.report import (
 )
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
 from headgate.identity.credentials import Credentials
+from headgate.kinds import GATEWAY
 from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.model.routing import Certificate, GatewayPort, Mesh
@@ -31,7 +32,7 @@ from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.route import route_status
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key
-from headgate.resources.registry import GATEWAY, SERVICE, key_of
+from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, Proxy

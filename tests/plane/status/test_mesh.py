@@ -12,6 +12,7 @@ from headgate.envoy.config import LISTENER, Encoded
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.identity.keys import FileKeys
+from headgate.kinds import MESH
 from headgate.model.routing import Mesh
 from headgate.model.workloads import Stage, Workload
 from headgate.plane.status.conditions import Present, Said
@@ -19,7 +20,6 @@ from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.reported import said_of
 from headgate.resources.meta import Key
-from headgate.resources.registry import MESH
 from headgate.xds.fleet import Fleet
 
 KEY = Key(MESH, "TLSConfig", "default", "strict")

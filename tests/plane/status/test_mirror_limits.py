@@ -3,11 +3,11 @@
 import pytest
 
 from headgate.compiler.reasons import Reason
+from headgate.kinds import GATEWAY, SPLIT
 from headgate.model.refs import PortRef
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, Route, Split, Target
 from headgate.plane.status.mirror_limits import dropped_copies
 from headgate.resources.meta import Key
-from headgate.resources.registry import GATEWAY, SPLIT
 
 SHOP = PortRef("default/shop", 80)
 ROUTE = Key(GATEWAY, "HTTPRoute", "default", "route")

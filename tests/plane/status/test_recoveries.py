@@ -6,9 +6,9 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
+from headgate.kinds import SPLIT
 from headgate.plane.status.recoveries import RECOVERIES, recovered
 from headgate.resources.meta import Key
-from headgate.resources.registry import SPLIT
 
 ABOUT = Key(SPLIT, "TrafficSplit", "default", "website")
 OBJECT: dict[str, Any] = {"spec": {"backends": [{"service": "v1"}, {"service": "v3"}]}}

@@ -14,6 +14,7 @@ from headgate.envoy.config import ROUTES
 from headgate.envoy.view import Node
 from headgate.errors import NotFound, Unavailable
 from headgate.identity.credentials import Credentials
+from headgate.kinds import SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.following import follow
 from headgate.objects.ports import Change
@@ -22,7 +23,7 @@ from headgate.plane.loop import Loop
 from headgate.plane.status import writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Object
-from headgate.resources.registry import SPLIT, Key, key_of
+from headgate.resources.registry import Key, key_of
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet

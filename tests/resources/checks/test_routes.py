@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from headgate.resources import durations
 from headgate.resources.decode import decode, validate
 from headgate.resources.routes import Fraction, GRPCRoute, HTTPRoute, TCPRoute
 
@@ -249,17 +248,3 @@ def test_each_kind_has_its_type():
     tcp = decode(route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
     assert isinstance(tcp, TCPRoute)
     assert tcp.spec.rules[0].backend_refs[0].weight == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("0s", 0), ("10s", 10_000), ("1h30m", 5_400_000), ("500ms", 500), ("1m5s250ms", 65_250), ("1s1s", 2000)],
-)
-def test_durations(text, expected):
-    assert durations.milliseconds(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "1d", "s", "123456s", "1h1h1h1h1h", " 1s", "1s ", "\u0661s"])
-def test_what_is_no_duration(text):
-    with pytest.raises(ValueError, match="is not a duration: write for example 10s"):
-        durations.milliseconds(text)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from headgate.api.attributes import Attributes
 from headgate.api.status import no_such_path
+from headgate.kinds import TAPPED
 from headgate.resources.inspect import GROUP, VERSION
 from headgate.resources.meta import Value
 
@@ -23,16 +24,6 @@ class Resource(Value, frozen=True, kw_only=True):
 
 
 TAP, TAP_VALUES = "tap", "tapvalues"
-_TAPPED = {
-    "pods": "Pod",
-    "deployments": "Deployment",
-    "replicasets": "ReplicaSet",
-    "services": "Service",
-    "trafficsplits": "TrafficSplit",
-    "httproutes": "HTTPRoute",
-    "grpcroutes": "GRPCRoute",
-    "gateways": "Gateway",
-}
 _TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
 
 RESOURCES: Mapping[str, Resource] = {
@@ -42,8 +33,10 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="explanations", kind="Explanation", verbs=("list",)),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
-        Resource(plural="namespaces", kind="Namespace", verbs=(), namespaced=False, subresources=_TAPS),
-        *(Resource(plural=plural, kind=kind, verbs=(), subresources=_TAPS) for plural, kind in _TAPPED.items()),
+        *(
+            Resource(plural=one.plural, kind=one.kind, verbs=(), namespaced=one.namespaced, subresources=_TAPS)
+            for one in TAPPED
+        ),
     )
 }
 

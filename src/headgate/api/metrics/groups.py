@@ -4,6 +4,8 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
+from headgate import durations
+from headgate.kinds import METERED, names_of
 from headgate.resources import metrics as shapes
 from headgate.resources.meta import Value
 from headgate.resources.metrics import (
@@ -23,20 +25,8 @@ from headgate.telemetry.answers.answers import Row, Security, Statistics
 from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT, Members
 from headgate.telemetry.counters.flows import Reading
 
-KINDS: Mapping[str, str] = {
-    "namespaces": "Namespace",
-    "nodes": "Node",
-    "pods": "Pod",
-    "replicationcontrollers": "ReplicationController",
-    "services": "Service",
-    "daemonsets": "DaemonSet",
-    "deployments": "Deployment",
-    "replicasets": "ReplicaSet",
-    "statefulsets": "StatefulSet",
-    "jobs": "Job",
-}
-"""The resources of each group (R82): plural and kind."""
-SPLITS = "trafficsplits"
+KINDS: Mapping[str, str] = {names.plural: names.kind for names in METERED}
+SPLITS = names_of(SPLIT).plural
 EDGES = "edges"
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
 _DIGITS = 3  # that a latency is worth: the buckets are 5 % to 10 % wide
@@ -112,7 +102,7 @@ def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False
 
 def written(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
     """Write rows, which are all of one resource."""
-    time, window, version = timestamp(reading.end), duration(reading.window), group.api_version
+    time, window, version = timestamp(reading.end), durations.formatted(reading.window), group.api_version
     latencies = _latencies(group)
     return [
         TrafficMetrics(
@@ -236,11 +226,3 @@ def quantity(value: float) -> str:
         if math.isclose(scaled, round(scaled), rel_tol=_EXACT):
             return f"{round(scaled)}{suffix}"
     return f"{round(rounded * 1e9)}n"
-
-
-def duration(seconds: float) -> str:
-    """Write a duration as Go does: `30s`, `1m30s`, `2.5s`."""
-    minutes, rest = divmod(round(seconds, 3), 60)
-    hours, minutes = divmod(int(minutes), 60)
-    text = f"{rest:.3f}".rstrip("0").rstrip(".")
-    return f"{hours}h{minutes}m{text}s" if hours else f"{minutes}m{text}s" if minutes else f"{text}s"

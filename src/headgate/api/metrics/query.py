@@ -1,20 +1,17 @@
 """What a request to the metrics API asks for: its path, its window, its selectors."""
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.api.attributes import Attributes
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.api.status import ApiError, no_such_path
+from headgate.durations import seconds
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Grouping
 
 DEFAULT_WINDOW_S = 30.0
 _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second
-_DURATION = re.compile(r"\+?(?:(?:\d{1,9}\.?\d{0,9}|\.\d{1,9})(?:ns|us|µs|ms|s|m|h))+", re.ASCII)
-_PART = re.compile(r"(\d*\.?\d*)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Question(NamedTuple):
@@ -76,13 +73,11 @@ def _asked(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -
 
 def window(query: Mapping[str, str]) -> float:
     """Return the wanted window in seconds, one at least: `?t=1m30s`; 30 when it is absent or none (R85)."""
-    text = query.get("t", "")
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) if _is_duration(text) else 0.0
-    return max(min(seconds, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if seconds > 0 else DEFAULT_WINDOW_S
-
-
-def _is_duration(text: str) -> bool:
-    return _DURATION.fullmatch(text) is not None
+    try:
+        length = seconds(query.get("t", ""))
+    except ValueError:
+        return DEFAULT_WINDOW_S
+    return max(min(length, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if length else DEFAULT_WINDOW_S
 
 
 def grouping(query: Mapping[str, str]) -> Grouping:

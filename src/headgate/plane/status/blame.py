@@ -8,10 +8,11 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
 from headgate.envoy.view import SIDECAR
+from headgate.kinds import GATEWAY
 from headgate.model.refs import PortRef
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
-from headgate.resources.registry import GATEWAY, POD, SERVICE
+from headgate.resources.registry import POD, SERVICE
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import IN_USE
 from headgate.xds.shelf import Rejected

@@ -15,6 +15,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
@@ -34,7 +35,7 @@ from headgate.plane.status.service import service_status
 from headgate.plane.trust import faults
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SERVICE, SPLIT, key_of
+from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet
 
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again

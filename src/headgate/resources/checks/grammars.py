@@ -4,7 +4,7 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 
-from headgate.resources import durations
+from headgate import durations
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.names import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault
 

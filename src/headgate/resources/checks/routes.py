@@ -6,8 +6,8 @@ References to what does not exist are no mistakes here: the order of creation is
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from headgate import durations
 from headgate.errors import Cause
-from headgate.resources import durations
 from headgate.resources.checks.route_filters import filter_causes, port_causes
 from headgate.resources.checks.route_matches import grpc_match_causes, http_match_causes
 from headgate.resources.checks.shared import part, rows

@@ -13,20 +13,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from headgate.kinds import ACCESS, MESH, SPECS, SPLIT
 from headgate.resources.definitions import access, splits
 from headgate.resources.definitions.gateway_api import gateway_api
 from headgate.resources.definitions.parts import CONDITION, META, REF, SELECTOR, Schema
-from headgate.resources.registry import (
-    ACCESS,
-    MESH,
-    ROUTE_GROUP,
-    SPECS,
-    SPLIT,
-    TCP_ROUTE,
-    TRAFFIC_SPLIT,
-    TRAFFIC_TARGET,
-    UDP_ROUTE,
-)
+from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_SPLIT, TRAFFIC_TARGET, UDP_ROUTE
 
 GroupVersionKind: TypeAlias = tuple[str, str, str]
 

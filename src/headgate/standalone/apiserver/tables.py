@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.meta import Object
-from headgate.resources.registry import ACCESS, GATEWAY, MESH, SPECS, SPLIT, Kind
+from headgate.resources.registry import Kind
 from headgate.standalone.apiserver import printer_columns as cells
 from headgate.standalone.apiserver.printer_columns import Cell
 

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from headgate.kinds import METERED
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref, owners
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
@@ -11,7 +12,7 @@ from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
 SPLIT = "TrafficSplit"
 OUTSIDE = "Outside"
-CLUSTER_SCOPED = frozenset({NAMESPACE, NODE})
+CLUSTER_SCOPED = frozenset(names.kind for names in METERED if not names.namespaced)
 _IDENTITY = "spiffe://"
 
 
