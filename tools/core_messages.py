@@ -1,12 +1,14 @@
-"""Write the protobuf field numbers of Kubernetes' own kinds to resources/schemas/messages.json.
+"""Write descriptors of Kubernetes' own messages, and of OpenAPI documents, to standalone/apiserver/messages.fds.z.
 
-Current clients send typed objects in protobuf. The numbers are read from the descriptors inside a kube-apiserver that
-was built with them (up to 1.2x); names that JSON does not have are marked: their fields stand in the parent there.
+Current clients send typed objects in protobuf. The descriptors are read from a kube-apiserver that was built with them (up
+to 1.2x). Two facts that they lack are added: fields that are pointers in Go are optional, as zero is not the same as
+nothing there, and a field whose own fields stand in its parent in JSON is named INLINE there.
 
     python tools/core_messages.py "$KUBEBUILDER_ASSETS/kube-apiserver" v2.json
 """
 
 import contextlib
+import copy
 import json
 import re
 import sys
@@ -15,14 +17,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.any_pb2 import Any as Any_
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
 from google.protobuf.message import DecodeError
 
-TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/messages.json"
+TARGET = Path(__file__).parent.parent / "src/headgate/standalone/apiserver/messages.fds.z"
 GZIP = re.compile(b"\x1f\x8b\x08")
 LARGEST = 400_000
-CORE, APPS, META = "io.k8s.api.core.v1.", "io.k8s.api.apps.v1.", "io.k8s.apimachinery.pkg.apis.meta.v1."
-BETA, V1 = "io.k8s.api.discovery.v1beta1.", "io.k8s.api.discovery.v1."
+INLINE = "-"
+CORE, APPS, META = "k8s.io.api.core.v1.", "k8s.io.api.apps.v1.", "k8s.io.apimachinery.pkg.apis.meta.v1."
+BETA, V1 = "k8s.io.api.discovery.v1beta1.", "k8s.io.api.discovery.v1."
 ROOTS = (
     *(
         CORE + kind
@@ -31,98 +40,167 @@ ROOTS = (
     APPS + "Deployment",
     APPS + "ReplicaSet",
     BETA + "EndpointSlice",
-    "io.k8s.api.autoscaling.v1.Scale",
-    "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
-    "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
+    "k8s.io.api.autoscaling.v1.Scale",
+    "k8s.io.api.authorization.v1.SelfSubjectAccessReview",
+    "k8s.io.api.authorization.v1.SelfSubjectRulesReview",
     META + "DeleteOptions",
-    "io.k8s.api.policy.v1beta1.Eviction",
+    "k8s.io.api.policy.v1beta1.Eviction",
+    "k8s.io.apimachinery.pkg.runtime.Unknown",
+    "openapi.v2.Document",
 )
-TYPES = {
-    FieldDescriptorProto.TYPE_STRING: "text",
-    FieldDescriptorProto.TYPE_BYTES: "bytes",
-    FieldDescriptorProto.TYPE_BOOL: "bool",
-    FieldDescriptorProto.TYPE_INT32: "int",
-    FieldDescriptorProto.TYPE_INT64: "int",
-}
+POINTERS = frozenset(
+    [
+        "replicas",
+        "terminationGracePeriodSeconds",
+        "gracePeriodSeconds",
+        "revisionHistoryLimit",
+        "progressDeadlineSeconds",
+        "activeDeadlineSeconds",
+        "runAsUser",
+        "runAsGroup",
+        "fsGroup",
+        "tolerationSeconds",
+        "maxSurge",
+        "maxUnavailable",
+        "partition",
+        "priority",
+        "defaultMode",
+        "mode",
+        "automountServiceAccountToken",
+        "immutable",
+        "ready",
+        "serving",
+        "terminating",
+        "enableServiceLinks",
+        "optional",
+        "allowPrivilegeEscalation",
+        "readOnlyRootFilesystem",
+        "runAsNonRoot",
+        "privileged",
+        "shareProcessNamespace",
+        "controller",
+        "blockOwnerDeletion",
+        "orphanDependents",
+        "emptyDir",
+        "allocateLoadBalancerNodePorts",
+        "nanos",
+        "seconds",
+    ]
+)
 
 
 def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
-    """Yield the file descriptors of Kubernetes that a program carries, compressed, for its own use."""
+    """Yield the file descriptors that a program carries, compressed, for its own use."""
     for found in GZIP.finditer(binary):
         with contextlib.suppress(zlib.error, DecodeError):
             text = zlib.decompressobj(31).decompress(binary[found.start() : found.start() + LARGEST])
             file = FileDescriptorProto.FromString(text)
-            if file.package.startswith("k8s.io."):
+            if file.package.startswith(("k8s.io.", "openapi.v2", "google.protobuf")):
                 yield file
 
 
-def openapi_name(name: str) -> str:
-    """Name a message as OpenAPI does."""
-    return name.lstrip(".").replace("k8s.io.", "io.k8s.", 1)
-
-
-def fields(message: DescriptorProto, known: Any) -> dict[str, Any]:
-    """Return number -> [name in JSON ("" when its fields stand in the parent), type, repeated, message]."""
+def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
+    """Return a message without options; `published` are the properties of its schema, None when there is none."""
     maps = {nested.name for nested in message.nested_type if nested.options.map_entry}
-    found: dict[str, Any] = {}
+    made = DescriptorProto(name=message.name)
+    made.oneof_decl.extend(message.oneof_decl)
+    for nested in message.nested_type:
+        made.nested_type.append(nested)
     for field in message.field:
-        repeated = field.label == FieldDescriptorProto.LABEL_REPEATED
-        if field.type != FieldDescriptorProto.TYPE_MESSAGE:
-            found[str(field.number)] = [field.name, TYPES[field.type], repeated, ""]
-        elif field.type_name.rpartition(".")[2] in maps:
-            entry = next(nested for nested in message.nested_type if nested.name == field.type_name.rpartition(".")[2])
-            value = entry.field[1]
-            found[str(field.number)] = [
-                field.name,
-                "map",
-                False,
-                TYPES.get(value.type) or openapi_name(value.type_name),
-            ]
-        else:
-            name = field.name if known is None or field.name in known else ""
-            found[str(field.number)] = [name, "message", repeated, openapi_name(field.type_name)]
+        kept = made.field.add(name=field.name, number=field.number, type=field.type, label=field.label)
+        if field.type_name:
+            kept.type_name = field.type_name
+        if field.HasField("oneof_index"):
+            kept.oneof_index = field.oneof_index
+        single = field.label != FieldDescriptorProto.LABEL_REPEATED
+        is_message = field.type == FieldDescriptorProto.TYPE_MESSAGE and field.type_name.rpartition(".")[2] not in maps
+        if is_message and published is not None and field.name not in published:
+            kept.json_name = INLINE
+        elif single and field.name in POINTERS:
+            optional(made, kept)
+    return made
+
+
+def optional(message: DescriptorProto, field: FieldDescriptorProto) -> None:
+    """Make a field optional, as proto3 has it: alone in a oneof."""
+    field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
+    message.oneof_decl.add(name=f"_{field.name}")
+
+
+def add(message: DescriptorProto, number: int, name: str, type_name: str = "", *, repeated: bool = False) -> None:
+    """Add a field that came after 1.20: text, or a message of a type."""
+    kind = FieldDescriptorProto.TYPE_MESSAGE if type_name else FieldDescriptorProto.TYPE_STRING
+    label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+    field = message.field.add(name=name, number=number, type=kind, label=label)
+    if type_name:
+        field.type_name = type_name
+
+
+def newer(messages: dict[str, DescriptorProto]) -> None:
+    """Derive EndpointSlice v1 from v1beta1, and add what came after 1.20 to both."""
+    add(messages[META + "ManagedFieldsEntry"], 8, "subresource")
+    messages[BETA + "ForZone"] = DescriptorProto(name="ForZone")
+    add(messages[BETA + "ForZone"], 1, "name")
+    messages[BETA + "EndpointHints"] = DescriptorProto(name="EndpointHints")
+    add(messages[BETA + "EndpointHints"], 1, "forZones", f".{BETA}ForZone", repeated=True)
+    for name in [name for name in messages if name.startswith(BETA)]:
+        made = copy.deepcopy(messages[name])
+        for field in made.field:
+            if field.type_name:
+                field.type_name = field.type_name.replace(BETA, V1)
+        messages[name.replace(BETA, V1)] = made
+    slices = messages[V1 + "Endpoint"]
+    next(field for field in slices.field if field.number == 5).name = "deprecatedTopology"
+    for nested in slices.nested_type:  # the type of a map is named after its field
+        nested.name = "DeprecatedTopologyEntry"
+    next(field for field in slices.field if field.number == 5).type_name = f".{V1}Endpoint.DeprecatedTopologyEntry"
+    add(slices, 7, "zone")
+    add(slices, 8, "hints", f".{V1}EndpointHints")
+    add(messages[BETA + "Endpoint"], 7, "hints", f".{BETA}EndpointHints")
+
+
+def types_of(message: DescriptorProto) -> set[str]:
+    """Return the messages that a message names, without those inside it."""
+    named = {field.type_name[1:] for part in (message, *message.nested_type) for field in part.field if field.type_name}
+    return {name for name in named if f".{message.name}." not in name}
+
+
+def files(messages: dict[str, DescriptorProto]) -> FileDescriptorSet:
+    """Return a file for each package, each behind those that it needs."""
+    made: dict[str, FileDescriptorProto] = {}
+    for name, message in sorted(messages.items()):
+        package = name.rpartition(".")[0]
+        file = made.setdefault(package, FileDescriptorProto(name=package, package=package, syntax="proto3"))
+        file.message_type.append(message)
+        needed = {other.rpartition(".")[0] for other in types_of(message)} - {package, *file.dependency}
+        file.dependency.extend(sorted(needed))
+    found = FileDescriptorSet()
+    while made:
+        ready = [package for package, file in made.items() if not made.keys() & set(file.dependency)]
+        found.file.extend(made.pop(package) for package in ready)
     return found
 
 
-def slice_v1(messages: dict[str, Any]) -> dict[str, Any]:
-    """Derive EndpointSlice v1 from v1beta1; the conditions and hints that came after 1.20 are added to both."""
-    zone = {"1": ["name", "text", False, ""]}
-    for version in (BETA, V1):
-        messages[version + "EndpointHints"] = {"1": ["forZones", "message", True, version + "ForZone"]}
-        messages[version + "ForZone"] = zone
-    messages[BETA + "EndpointConditions"] |= {
-        "2": ["serving", "bool", False, ""],
-        "3": ["terminating", "bool", False, ""],
-    }
-    for name in ("EndpointSlice", "Endpoint", "EndpointConditions", "EndpointPort"):
-        messages[V1 + name] = json.loads(json.dumps(messages[BETA + name]).replace(BETA, V1))
-    messages[V1 + "Endpoint"]["5"][0] = "deprecatedTopology"
-    messages[V1 + "Endpoint"] |= {
-        "7": ["zone", "text", False, ""],
-        "8": ["hints", "message", False, V1 + "EndpointHints"],
-    }
-    messages[BETA + "Endpoint"]["7"] = ["hints", "message", False, BETA + "EndpointHints"]
-    return messages
-
-
 def main() -> int:
-    """Read the program and the published OpenAPI document, write the numbers."""
+    """Read the program and the published OpenAPI document, write the descriptors."""
     published = json.loads(Path(sys.argv[2]).read_text())["definitions"]
     every = {
-        openapi_name(f"{file.package}.{message.name}"): message
+        f"{file.package}.{message.name}": message
         for file in descriptors(Path(sys.argv[1]).read_bytes())
         for message in file.message_type
     }
-    messages: dict[str, Any] = {}
+    every["google.protobuf.Any"] = DescriptorProto()
+    Any_.DESCRIPTOR.CopyToProto(every["google.protobuf.Any"])
+    messages: dict[str, DescriptorProto] = {}
     waiting = list(ROOTS)
     while waiting:
         name = waiting.pop()
         if name not in messages:
-            messages[name] = fields(every[name], published.get(name, {}).get("properties"))
-            waiting += [field[3] for field in messages[name].values() if field[3].startswith("io.k8s.")]
-    messages[META + "ManagedFieldsEntry"]["8"] = ["subresource", "text", False, ""]
-    text = json.dumps(slice_v1(messages), sort_keys=True, separators=(",", ":"))
-    TARGET.write_text(text + "\n")
+            schema = published.get(name.replace("k8s.io.", "io.k8s.", 1), {})
+            messages[name] = reduced(every[name], schema.get("properties"))
+            waiting += types_of(messages[name])
+    newer(messages)
+    TARGET.write_bytes(zlib.compress(files(messages).SerializeToString(deterministic=True), 9))
     print(f"{TARGET.name}: {len(messages)} messages")
     return 0
 

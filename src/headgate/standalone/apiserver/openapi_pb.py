@@ -1,93 +1,59 @@
 """Writes a Swagger 2.0 document in the protobuf form (`openapi.v2.Document` of the gnostic project) of older kubectls.
 
-Only what such a document of ours has is written. Field numbers are those of the published OpenAPIv2.proto.
+Only what such a document of ours has is written.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headgate.resources.definitions.parts import Schema
+from headgate.standalone.apiserver.messages import find
 
-_SCHEMA_TEXTS = {"$ref": 1, "format": 2, "title": 3, "description": 4}
+_SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "description": "description"}
 
 
 def document(swagger: Mapping[str, Any]) -> bytes:
     """Return the document in protobuf."""
-    definitions = (_named(name, _schema(schema)) for name, schema in swagger["definitions"].items())
-    paths = (_named(name, _path_item(item)) for name, item in swagger["paths"].items())
-    return b"".join(
-        (
-            _text(1, swagger["swagger"]),
-            _part(2, _text(1, swagger["info"]["title"]) + _text(2, swagger["info"]["version"])),
-            _part(8, _parts(2, paths)),
-            _part(9, _parts(1, definitions)),
-        )
-    )
+    made = _make("Document", swagger=swagger["swagger"], info=swagger["info"])
+    for name, item in swagger["paths"].items():
+        made.paths.path.add(name=name, value=_make("PathItem", **{verb: _operation(item[verb]) for verb in item}))
+    for name, schema in swagger["definitions"].items():
+        made.definitions.additional_properties.add(name=name, value=_schema(schema))
+    return bytes(made.SerializeToString(deterministic=True))
 
 
-def _schema(schema: Schema) -> bytes:
-    out = [_text(number, schema[name]) for name, number in _SCHEMA_TEXTS.items() if name in schema]
-    out += [_text(19, name) for name in schema.get("required", ())]
-    extra = schema.get("additionalProperties")
-    if isinstance(extra, Mapping):
-        out.append(_part(21, _part(1, _schema(extra))))
+def _make(name: str, /, **fields: Any) -> Any:
+    return find(f"openapi.v2.{name}")(**fields)
+
+
+def _schema(schema: Schema) -> Any:
+    made = _make("Schema", required=schema.get("required", ()), vendor_extension=_extensions(schema))
+    for name, field in _SCHEMA_TEXTS.items():
+        setattr(made, field, schema.get(name, ""))
     if "type" in schema:
-        out.append(_part(22, _text(1, schema["type"])))
+        made.type.value.append(schema["type"])
+    if isinstance(extra := schema.get("additionalProperties"), Mapping):
+        made.additional_properties.schema.CopyFrom(_schema(extra))
     if "items" in schema:
-        out.append(_part(23, _part(1, _schema(schema["items"]))))
+        made.items.schema.append(_schema(schema["items"]))
     if "properties" in schema:
-        fields = (_named(name, _schema(part)) for name, part in schema["properties"].items())
-        out.append(_part(25, _parts(1, fields)))
-    out.append(_extensions(31, schema))
-    return b"".join(out)
+        made.properties.SetInParent()
+    for name, part in schema.get("properties", {}).items():
+        made.properties.additional_properties.add(name=name, value=_schema(part))
+    return made
 
 
-def _path_item(item: Mapping[str, Any]) -> bytes:
-    numbers = {"get": 2, "patch": 8}
-    return b"".join(_part(numbers[verb], _operation(operation)) for verb, operation in item.items())
+def _operation(operation: Mapping[str, Any]) -> Any:
+    made = _make("Operation", vendor_extension=_extensions(operation))
+    for parameter in operation.get("parameters", ()):
+        made.parameters.add(parameter={"non_body_parameter": {"query_parameter_sub_schema": parameter}})
+    for code, response in operation["responses"].items():
+        made.responses.response_code.add(name=code, value={"response": response})
+    return made
 
 
-def _operation(operation: Mapping[str, Any]) -> bytes:
-    parameters = (_query_parameter(parameter) for parameter in operation.get("parameters", ()))
-    responses = (
-        _named(code, _part(1, _text(1, response["description"]))) for code, response in operation["responses"].items()
-    )
-    return _parts(8, parameters) + _part(9, _parts(1, responses)) + _extensions(13, operation)
-
-
-def _query_parameter(parameter: Mapping[str, Any]) -> bytes:
-    fields = _text(2, parameter["in"]) + _text(4, parameter["name"]) + _text(6, parameter["type"])
-    return _part(1, _part(2, _part(3, fields)))
-
-
-def _extensions(number: int, value: Mapping[str, Any]) -> bytes:
-    """Vendor extensions are named values in YAML; JSON is YAML."""
-    found = (_named(name, _text(2, json.dumps(part))) for name, part in value.items() if name.startswith("x-"))
-    return _parts(number, found)
-
-
-def _named(name: str, body: bytes) -> bytes:
-    return _text(1, name) + _part(2, body)
-
-
-def _parts(number: int, bodies: Iterable[bytes]) -> bytes:
-    return b"".join(_part(number, body) for body in bodies)
-
-
-def _text(number: int, text: str) -> bytes:
-    return _part(number, text.encode())
-
-
-def _part(number: int, body: bytes) -> bytes:
-    """A length-delimited field: wire type 2."""
-    return _varint(number << 3 | 2) + _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _extensions(value: Mapping[str, Any]) -> list[Any]:
+    """Return vendor extensions: named values in YAML; JSON is YAML."""
+    found = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
+    return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in found.items()]
