@@ -1,7 +1,9 @@
 """What all tests share: the option that writes golden files, patience on a busy machine, and what Ctrl-C does."""
 
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ from headgate.standalone.runtime_directory import remove_unused
 
 pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or served
 
+RUN = "HEADGATE_TESTS"
+os.environ.setdefault(RUN, str(os.getpid()))  # the mark of all that this run starts, workers included
+PATIENCE_S = 20.0
 SLOW = ("chaos", "differential", "netns", "e2e", "docs", "properties")
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,6 +44,25 @@ def _rank(path: Path) -> int:
     return SLOW.index(directory) if directory in SLOW else len(SLOW)
 
 
+@pytest.hookimpl(trylast=True)  # when the workers have ended
 def pytest_sessionfinish() -> None:
-    """Remove the runtime directories of the headgates that tests killed."""
+    """End what outlived its tests, as killed workers leave it; remove the runtime directories of killed headgates."""
+    if os.environ[RUN] == str(os.getpid()):
+        for number, seconds in ((signal.SIGTERM, PATIENCE_S), (signal.SIGKILL, 1)):
+            deadline = time.monotonic() + seconds
+            for pid in _left():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            while _left() and time.monotonic() < deadline:
+                time.sleep(0.1)
     remove_unused(os.environ)
+
+
+def _left() -> list[int]:
+    """Return the processes with this run's mark, but itself: headgates and proxies. A headgate ends its pods."""
+    mark, found = f"{RUN}={os.environ[RUN]}".encode(), []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdecimal() and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return [pid for pid in found if pid != os.getpid()]
