@@ -7,7 +7,7 @@ from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints, Mesh
 from headgate.model.workloads import Stage, Workload
-from headgate.plane.callers import Callers
+from headgate.plane.callers import CallerFinder
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 WEB = "sidecar/default/web-0"
@@ -35,7 +35,7 @@ def callers(stage=Stage.PERMISSIVE, capture="transparent"):
         ),
         endpoints=(Endpoints(ref=PortRef("default/legacy", 80), ready=(place,)),),
     )
-    return Callers(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
+    return CallerFinder(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -57,7 +57,7 @@ def test_on_one_machine_all_have_one_address_so_only_those_count_that_can_be_no_
 
 
 def test_before_anything_is_compiled_an_address_is_all_there_is():
-    assert Callers(Latest(None))(WEB, "10.0.0.2", "") == Peer(outside="10.0.0.2")
+    assert CallerFinder(Latest(None))(WEB, "10.0.0.2", "") == Peer(outside="10.0.0.2")
 
 
 @pytest.mark.parametrize(

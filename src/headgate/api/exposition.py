@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: on loopback, without a token, because there is no secret in it."""
+"""Serves `/metrics` for Prometheus, on loopback, without a token: it has no secrets."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Who calls a pod in plaintext: somebody without a proxy, whom nobody else has counted (R96)."""
+"""Finds the caller of a request that only the called pod's proxy counted, because the caller has no proxy (R96)."""
 
 import ipaddress
 from collections import Counter
@@ -14,7 +14,7 @@ from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 
 class _Known(NamedTuple):
-    """The workloads with a proxy, and the pods without one, that have addresses now; pods by an identity of their own."""
+    """The compiled mesh by address and identity. `identities` are those that just one pod has."""
 
     compiled: Compiled | None = None
     proxied: frozenset[str] = frozenset()
@@ -23,21 +23,20 @@ class _Known(NamedTuple):
     identities: Mapping[str, str] = {}
 
 
-class Callers:
-    """Tells callers apart by what is compiled now (`telemetry.series.Callers`)."""
+class CallerFinder:
+    """Finds callers in the compiled mesh of now (`telemetry.reports.series.FindCaller`)."""
 
     def __init__(self, compiled: Latest[Compiled | None]) -> None:
         self._compiled = compiled
         self._known = _Known()
 
     def __call__(self, node_id: str, address: str, identity: str) -> Peer | None:
-        """Return who calls the pod of a proxy from an address; None when his own proxy has counted.
+        """Return the caller of a proxy's pod from an address; None if the caller's own proxy has counted the request.
 
-        A caller that proved its `identity` is the pod that has it alone, else the identity itself.
+        A caller with an `identity` is the pod that has it alone, else the identity itself.
 
-        A proxy that is not transparent calls from the machine's own address, as everybody there does. As long as it
-        calls a pod in plaintext, it can't be told from others, and what comes like that is left out: most of it has been
-        counted.
+        An explicit sidecar calls from the machine's own address, like every program there. While it may call a pod in
+        plaintext, such requests are left out: most of them were counted by a sidecar.
         """
         known = self._now()
         if identity:

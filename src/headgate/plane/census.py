@@ -1,4 +1,4 @@
-"""The objects that traffic is told of, out of a store: what the metrics API knows of the world (R82, R89)."""
+"""Reads the objects that answers about traffic need, from the port to objects (R82, R89)."""
 
 from collections.abc import Mapping, Sequence
 from operator import is_
@@ -19,18 +19,18 @@ from headgate.settings import Settings
 from headgate.telemetry.answers.world import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
 
 _ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""What stands between pods and the kinds that they belong to."""
+"""Kinds between pods and the kinds that own them indirectly."""
 
 
 class Objects(Protocol):
-    """Where objects are from: a `store.base.Store`, or anything else that lists them."""
+    """Lists objects, such as a `Reader` does."""
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind; none of a kind that is not kept. Raises Unavailable."""
 
 
 class Census:
-    """Makes Worlds of objects; what did not change since the last one is not looked at again."""
+    """Makes Worlds; objects that did not change since the last World are not read again."""
 
     def __init__(self, objects: Objects, settings: Settings) -> None:
         self._objects = objects
@@ -39,7 +39,7 @@ class Census:
         self._worlds: dict[str, tuple[Sequence[Thing], World]] = {}
 
     async def world(self, kind: str) -> World:
-        """Return what is to know for questions about a kind; the same World while it is the same. Raises StoreError."""
+        """Return a World for questions about a kind: the same one while no object changes. Raises StoreError."""
         things = [
             thing for one in dict.fromkeys((POD, *_ON_THE_WAY.get(kind, ()), kind)) for thing in await self._all(one)
         ]
@@ -70,7 +70,7 @@ def pods_in(snapshots: Latest[Snapshot | None]) -> Find:
 
 
 class _Known(NamedTuple):
-    """What was made of a kind's objects. They are kept with it, so that none becomes another one of the same identity."""
+    """The objects of a kind, and what was read from them. Holding the objects keeps their `id()` unique."""
 
     objects: Sequence[Object]
     things: Sequence[Thing]
@@ -82,7 +82,7 @@ def _ref(kind: str, obj: Object) -> Ref:
 
 
 def thing_of(ref: Ref, obj: Object, settings: Settings) -> Thing:
-    """Read an object, as far as traffic is told of it."""
+    """Read what answers need of an object."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     labels = metadata.get("labels") or {}
     if ref.kind == SPLIT:
@@ -114,7 +114,7 @@ def _pod(ref: Ref, obj: Object, settings: Settings) -> Thing:
 
 
 def _targets(spec: Mapping[str, Any]) -> frozenset[int | str]:
-    """Return the ports of pods that a Service leads to: a name, or a number, that of the Service's port by default."""
+    """Return the ports of pods that a Service leads to, as names or numbers; by default the Service's own."""
     ports = (port for port in spec.get("ports") or () if port.get("protocol", "TCP") == "TCP")
     return frozenset(port.get("targetPort") or port["port"] for port in ports)
 

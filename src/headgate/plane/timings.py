@@ -1,4 +1,4 @@
-"""How long something takes, counted in buckets."""
+"""A histogram of durations for `/metrics`."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ class Timings:
         self._total = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add a duration."""
         self._buckets[bisect_left(BOUNDS, seconds)] += 1
         self._total += seconds
 
     def lines(self) -> Iterator[Line]:
-        """Yield them as a histogram."""
+        """Yield the lines of the histogram."""
         return histogram(BOUNDS, self._buckets, self._total)

@@ -17,7 +17,7 @@ from headgate.envoy.view import Node
 from headgate.objects.events import EventRecorder
 from headgate.plane import staging
 from headgate.plane.advice import advice, foreseen
-from headgate.plane.callers import Callers
+from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.machine import Machine
@@ -187,7 +187,7 @@ async def _control(parts: _Parts, stack: AsyncExitStack, tasks: Background) -> M
     tasks.start(StatusWriter(ground.store, loop, fleet, dropped.now).run(), name="status")
     await machine.compiled()  # an adopted proxy must never be told that the mesh is empty
     fleet.recall()
-    parts.traffic.find_callers_by(Callers(loop.compiled))
+    parts.traffic.find_callers_by(CallerFinder(loop.compiled))
     beside = {otlp.METHOD: parts.traffic.export, tap_records.METHOD: machine.taps.export}
     xds = XdsServer(fleet, parts.tokens, beside=beside)
     await xds.start(f"unix:{parts.sockets / XDS_SOCKET}")

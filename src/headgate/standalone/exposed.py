@@ -1,4 +1,4 @@
-"""What headgate tells Prometheus, wired: the traffic's totals, its own health, and where they are read."""
+"""Wires `/metrics`: the totals of traffic, headgate's own health, and the listener for Prometheus."""
 
 import asyncio
 import socket
@@ -22,19 +22,19 @@ from headgate.telemetry.windows import Windows
 
 
 class Exposed(NamedTuple):
-    """Where numbers are read, and in which detail."""
+    """The listener of `/metrics`, and whether labels name workloads or pods."""
 
     listener: socket.socket
     by: By = "workload"
 
     @property
     def url(self) -> str:
-        """What Prometheus is to scrape."""
+        """The URL for Prometheus."""
         return f"http://{written(self.listener)}{PATH}"
 
 
 def count(exposed: Exposed, windows: Windows, machine: Machine) -> Totals:
-    """Begin to count the traffic between the pods of a machine."""
+    """Begin to count traffic by labels, in addition to the windows."""
     by_pod = exposed.by == "pod"
     describe = FlowLabels(pods_in(machine.feed.snapshot), by_pod=by_pod)
     totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
@@ -45,14 +45,14 @@ def count(exposed: Exposed, windows: Windows, machine: Machine) -> Totals:
 
 
 async def expose(exposed: Exposed, totals: Totals, machine: Machine, envoy: Latest[EnvoyState]) -> None:
-    """Tell it, until cancelled."""
+    """Serve `/metrics` until cancelled."""
     health = Health(machine, envoy)
 
-    def numbers() -> Iterator[Family]:
+    def families() -> Iterator[Family]:
         yield from health.families()
         yield from traffic(totals)
 
-    app = create_exposition(numbers, exposed.listener.getsockname()[0])
+    app = create_exposition(families, exposed.listener.getsockname()[0])
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(health.run(), name="health")
         tasks.create_task(serve_exposition(app, exposed.listener), name="exposition")

@@ -1,7 +1,6 @@
-"""The metrics API (R80 to R102): TrafficMetrics of resources and of their edges, out of what proxies count.
+"""The metrics API (R80 to R102): TrafficMetrics of resources and of their edges, from the counts of proxies.
 
-Nothing is stored here and nothing can be changed. The same objects answer on one machine, behind the embedded API's token,
-and in a cluster, behind an APIService (`metrics_server`).
+It is read-only. The embedded API serves it on one machine, and an APIService (`api.aggregated`) in a cluster.
 """
 
 import asyncio
@@ -34,12 +33,12 @@ from headgate.telemetry.counters.flows import Reading, Source
 
 _SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")
-_BREATH = 500  # rows that are added up before others get their turn
-_WINDOWS = 4  # that are kept at a time, each with its indexes
+_BREATH = 500  # rows that are added up before other tasks get their turn
+_WINDOWS = 4  # windows whose indexes are cached
 
 
 class _Found(Value, frozen=True, kw_only=True):
-    """Rows that answer a question, one of them alone unless `many`, as of a Reading."""
+    """The rows that answer a question, by a Reading. Unless `many`, it is one row that is no list."""
 
     question: Question
     rows: Sequence[Row]
@@ -49,7 +48,7 @@ class _Found(Value, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """Answers questions about traffic. Without a source of numbers it exists, and says so (501)."""
+    """Answers questions about traffic. Without a source of readings it answers 501."""
 
     def __init__(self, objects: Objects, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._census = Census(objects, settings)
@@ -95,7 +94,7 @@ class MetricsApi:
             raise ApiError(503, f"nothing can be said about traffic now: {error}") from error
 
     def _indexed(self, seconds: float, reading: Reading) -> Traffic:
-        """Return the flows of a Reading; indexes and sums are kept while a window's flows are the same mapping."""
+        """Return the flows of a Reading with their indexes, which are cached while the mapping is the same."""
         known = self._traffic.pop(seconds, None)
         traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
         self._traffic[seconds] = traffic
@@ -128,7 +127,7 @@ def _rows(answers: Answers, asked: Question, selects: Selects, grouping: Groupin
 
 
 async def _all(rows: Iterable[Row]) -> Sequence[Row]:
-    """Return all rows; while many are added up, others get their turn."""
+    """Return all rows; let other tasks run in between."""
     found: list[Row] = []
     for row in rows:
         found.append(row)

@@ -1,4 +1,4 @@
-"""What a request to the metrics API asks for: its path, its window, its selectors."""
+"""Reads requests to the metrics API: path, window and selectors."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact t
 
 
 class Question(NamedTuple):
-    """A resource, or all of a kind when `ref` has no name; or the edges of the resource."""
+    """What a request asks for: a resource, all of a kind if `ref` has no name, or the edges of the resource."""
 
     group: MetricsGroup
     plural: str
@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
     @property
     def attributes(self) -> Attributes:
-        """What RBAC knows it by (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
+        """The attributes for RBAC (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
         return Attributes(
             group=self.group.name,
             version=self.group.version,
