@@ -7,8 +7,8 @@ in a build; a further proxy costs what is its own.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -124,13 +124,13 @@ class Memo:
         self._owns.now[place] = found
         return found[1]
 
-    def common(self, view: View) -> Configuration:
-        """Return what a proxy has in common with others of its kind."""
+    def common(self, view: View) -> "Common":
+        """Return what a proxy has in common with others of its kind, to be rendered yet where it is a new mesh."""
         self._look(view.mesh)
         kind = view.kind
         if kind not in self._common:
             self._common[kind] = Common(MeshView(view.mesh, kind), self)
-        return self._common[kind].of(view.identity, view.home)
+        return self._common[kind]
 
     def joined(self, place: Place, common: Configuration, more: Configuration) -> Configuration:
         """Return two configurations as one that several proxies have in common, as far as possible the last build's."""
@@ -166,26 +166,19 @@ class Common:
     def __init__(self, seen: MeshView, memo: Memo) -> None:
         self._memo = memo
         self._kind = seen.kind
-        self._domain = seen.mesh.domain
+        self._mesh = seen.mesh
         self._callers = seen.callers or {}
-        self._made = {
-            view.front.service: memo.group((self._kind, view.front.service), outbound.of_service, view)
-            for view in seen.services()
-        }
-        gateways = [
-            memo.group(("gateway", view.port.gateway, view.port.port), outbound.of_gateway, view)
-            for view in seen.gateways()
-        ]
-        self._visible: dict[str, list[str]] = defaultdict(list)
-        for service, identities in self._callers.items():
-            for identity in identities or ():
-                self._visible[identity].append(service)
-        known = (made for service, made in self._made.items() if self._callers.get(service) is None)
-        self._everywhere = memo.joined((self._kind,), EMPTY, _assembled((*known, *gateways)))
-        self._near: dict[str, list[Frontend]] = defaultdict(list)
-        for front in seen.mesh.frontends if self._kind.proxy and self._kind.role == SIDECAR else ():
-            self._near[front.service.partition("/")[0]].append(front)
+        self._views = seen.services()
+        self._gateways = seen.gateways()
+        self._made: dict[str, tuple[Made, ...]] = {}
         self._found: dict[Place, Configuration] = {}
+
+    def render(self) -> Iterator[None]:
+        """Render Service by Service what is not rendered yet."""
+        for view in self._views:
+            name = view.front.service
+            self._made[name] = self._memo.group((self._kind, name), outbound.of_service, view)
+            yield
 
     def of(self, identity: str, home: str) -> Configuration:
         """Return what all see that have an identity, in a namespace."""
@@ -196,16 +189,46 @@ class Common:
             self._found[place] = self._with_short_names(visible, near) if near else self._seen(visible)
         return self._found[place]
 
+    @cached_property
+    def _everywhere(self) -> Configuration:
+        """What all of the kind see."""
+        for _ in self.render():
+            pass
+        gateways = [
+            self._memo.group(("gateway", view.port.gateway, view.port.port), outbound.of_gateway, view)
+            for view in self._gateways
+        ]
+        known = (made for service, made in self._made.items() if self._callers.get(service) is None)
+        return self._memo.joined((self._kind,), EMPTY, _assembled((*known, *gateways)))
+
+    @cached_property
+    def _visible(self) -> Mapping[str, Sequence[str]]:
+        """The Services that not all see, by the identity that sees them."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for service, identities in self._callers.items():
+            for identity in identities or ():
+                found[identity].append(service)
+        return found
+
+    @cached_property
+    def _near(self) -> Mapping[str, Sequence[Frontend]]:
+        """The Services of each namespace, where they have short names."""
+        found: dict[str, list[Frontend]] = defaultdict(list)
+        for front in self._mesh.frontends if self._kind.proxy and self._kind.role == SIDECAR else ():
+            found[front.service.partition("/")[0]].append(front)
+        return found
+
     def _seen(self, visible: tuple[str, ...]) -> Configuration:
+        everywhere = self._everywhere
         if not visible:
-            return self._everywhere
+            return everywhere
         found = _assembled(self._made[service] for service in visible)
-        return self._memo.joined((self._kind, visible), self._everywhere, found)
+        return self._memo.joined((self._kind, visible), everywhere, found)
 
     def _with_short_names(self, visible: tuple[str, ...], home: str) -> Configuration:
         """Return what is seen, with the short names of the Services in a namespace."""
         found = _assembled(
-            self._memo.group(("short names", front.service), outbound.short_names, front, self._domain)
+            self._memo.group(("short names", front.service), outbound.short_names, front, self._mesh.domain)
             for front in self._near[home]
             if self._callers.get(front.service) is None or front.service in visible
         )
@@ -214,7 +237,15 @@ class Common:
 
 def encode(view: View, memo: Memo) -> Configuration:
     """Encode everything that a proxy is to hold."""
-    return memo.whole(("proxy", view.node.id), memo.common(view), memo.own(view))
+    common = memo.common(view).of(view.identity, view.home)
+    return memo.whole(("proxy", view.node.id), common, memo.own(view))
+
+
+def encode_all(views: Iterable[View], memo: Memo) -> Iterator[tuple[str, Configuration] | None]:
+    """Yield what each proxy is to hold with its node id, and nothing now and then: in between, others may have their turns."""
+    for view in views:
+        yield from memo.common(view).render()
+        yield view.node.id, encode(view, memo)
 
 
 def _merged(one: Resources, other: Resources, last: Resources) -> Resources:

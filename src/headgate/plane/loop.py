@@ -3,28 +3,38 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.compiler.compile import Compiler, compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
-from headgate.envoy.encode import Memo, encode, with_tap
-from headgate.envoy.view import Node, project, sidecar
+from headgate.envoy.config import Configuration
+from headgate.envoy.encode import Memo, encode_all, with_tap
+from headgate.envoy.view import Node, View, sidecar
 from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import Wanted
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
 from headgate.model.routing import Mesh
-from headgate.model.workloads import Stage
+from headgate.model.workloads import Stage, Workload
 from headgate.plane.staging import Staging
 from headgate.plane.timings import Timings
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet
 
 log = logging.getLogger(__name__)
+
+
+SLICE_S = 0.004
+"""How long encoding may hold up the streams and the API at a time."""
+
+
+def _no_probe(_node_id: str) -> str:
+    return ""
 
 
 class Loop:
@@ -61,22 +71,21 @@ class Loop:
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
         self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
-        self._renewals = 0  # certificates since the last round
-        self._given: dict[str, Credential] = {}  # what each proxy's part of the current mesh was made with
-        self._pods: Mapping[str, str] = {}  # uid of each sidecar's pod
+        self._wanted = Proxies()
+        self._given: dict[str, Given] = {}
         self._taps = self.taps.get()
-        self._tapped: Mapping[str, int] = {}  # what the current configurations were made with
 
     def proven(self, node_id: str) -> Credential | None:
         """Return the credential that a proxy's current configuration was made with."""
-        return self._given.get(node_id)
+        given = self._given.get(node_id)
+        return given.credential if given else None
 
     async def run(self) -> None:
         """Build for ever: at once when idle; in a storm of changes, at most half of the time."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news, self.taps)
             began = time.monotonic()
-            self._attempt()
+            await self._attempt()
             took = time.monotonic() - began
             self.builds.add(took)
             await asyncio.sleep(took)
@@ -95,7 +104,7 @@ class Loop:
             or (self.staging.is_due and snapshot is not self._failed)
         )
 
-    def _attempt(self) -> None:
+    async def _attempt(self) -> None:
         snapshot, self._proven = self._snapshot.get(), self.credentials.current.get()
         self._taps = self.taps.get()
         if snapshot is None:
@@ -104,8 +113,8 @@ class Loop:
         try:
             compiled = self.compiled.get()
             if compiled is None or self._seen != (snapshot, stages):
-                compiled = self._compiler.compile(snapshot, self.settings, stages)
-            self._publish(compiled)
+                compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, stages)
+            await self._publish(compiled)
             self.staging.note(compiled.mesh.workloads)
         except Exception:
             self.failures += 1
@@ -113,60 +122,100 @@ class Loop:
             log.exception("revision %d can't be built; the proxies keep the last one", snapshot.revision)
         self._seen = snapshot, stages
 
-    def _publish(self, compiled: Compiled) -> None:
-        """Give each proxy its part, where the mesh or its credential is another one, and make the mesh current."""
-        mesh = compiled.mesh
-        wanted = dict(_wanted(mesh, self._gateways, self.probes))
-        self._let_go({node.id for node in wanted}, mesh)
-        self.credentials.want({node.id: item for node, item in wanted.items()})
-        self._proven = self.credentials.current.get()  # without what was another pod's
-        # The memo drops what a whole round did not use; keys of certificates that were renewed must not stay in it.
-        anew = compiled is not self.compiled.get() or self._renewals > len(wanted)
-        given = {} if anew else self._given
-        if anew:
+    async def _publish(self, compiled: Compiled) -> None:
+        """Give each proxy its part, where it is another one than before, and make the mesh current."""
+        self._expect(compiled.mesh)
+        if compiled is not self.compiled.get():
             self.memo.turn()
-        fresh = {
-            node: credential
-            for node in wanted
-            if (credential := self._proven.get(node.id)) and given.get(node.id) != credential
-        }
-        configs = {node.id: encode(project(mesh, node, credential), self.memo) for node, credential in fresh.items()}
-        for node in wanted:
-            self._fleet.expect(node.id)
-        before, self._tapped = self._tapped, self._taps
-        for node_id, proxy in self._fleet.proxies.items():
-            share = self._tapped.get(node_id, 0)
-            config = configs.get(node_id) or (proxy.config.get() if share != before.get(node_id, 0) else None)
-            if config is not None:
-                proxy.config.set(with_tap(config, share))
-        self._given = given | {node.id: credential for node, credential in fresh.items()}
-        self._renewals = 0 if anew else self._renewals + len(fresh)
+        configs = await self._encode(compiled.mesh)
+        before, self._given = self._given, {}
+        for node_id, config in configs.items():
+            given = Given(self._proven[node_id], config, self._taps.get(node_id, 0))
+            self._given[node_id] = given
+            last = before.get(node_id)
+            if last is None or last.config is not config or last.share != given.share:
+                self._fleet.expect(node_id).config.set(with_tap(config, given.share))
         self.compiled.set(compiled)
 
-    def _let_go(self, wanted: AbstractSet[str], mesh: Mesh) -> None:
-        """Let go of proxies that are not wanted, and of those whose pod is another one than before.
-
-        It has the name of the one before, but must prove that it is there, and gets a key of its own.
-        """
-        pods = {sidecar(item).id: item.uid for item in mesh.workloads}
-        others = {node_id for node_id, uid in pods.items() if self._pods.get(node_id, uid) != uid}
-        for gone in (self._fleet.proxies.keys() - wanted) | others:
-            self._fleet.forget(gone)
-        self.credentials.begin_anew(others)
-        self._pods = pods
-
-
-def _no_probe(_node_id: str) -> str:
-    return ""
-
-
-def _wanted(mesh: Mesh, gateways: Sequence[Node], probes: Callable[[str], str]) -> Iterator[tuple[Node, Wanted]]:
-    """Yield every proxy, with what its certificate is to say."""
-    for node in gateways:
-        yield node, Wanted(identity=gateway_id(mesh.trust_domain))
-    for workload in mesh.workloads:
-        node = sidecar(workload)
-        yield (
-            structs.replace(node, probe=probes(node.id)),
-            Wanted(identity=workload.identity, subjects=workload.subjects),
+    async def _encode(self, mesh: Mesh) -> Mapping[str, Configuration]:
+        """Encode what each proxy with a credential is to hold. Other tasks get their turns meanwhile."""
+        views = (
+            View(node, mesh, workload, credential)
+            for node, workload in self._wanted.nodes
+            if (credential := self._proven.get(node.id))
         )
+        found = {}
+        end = time.monotonic() + SLICE_S
+        for step in encode_all(views, self.memo):
+            if step:
+                node_id, found[node_id] = step
+            if time.monotonic() > end:
+                await asyncio.sleep(0)
+                end = time.monotonic() + SLICE_S
+        return found
+
+    def _expect(self, mesh: Mesh) -> None:
+        """Expect the proxies of a mesh, and want a certificate for each of them.
+
+        Proxies that are not wanted are forgotten, and those whose pod is another one than before: that has the name of the
+        one before, but must prove that it is there, and gets a key of its own.
+        """
+        last, wanted = self._wanted, Proxies(mesh, self._gateways, self.probes)
+        if wanted.source == last.source:
+            return
+        others = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
+        for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | others:
+            self._fleet.forget(gone)
+            self._given.pop(gone, None)
+        self.credentials.begin_anew(others)
+        self.credentials.want(wanted.certificates)
+        self._proven = self.credentials.current.get()  # without what was another pod's
+        for node_id in wanted.certificates:
+            self._fleet.expect(node_id)
+        self._wanted = wanted
+
+
+class Given(NamedTuple):
+    """What a proxy's configuration was made with, and which share of its requests it records."""
+
+    credential: Credential
+    config: Configuration
+    share: int
+
+
+class Proxies:
+    """The proxies that a mesh has: gateways, and a sidecar for each workload."""
+
+    def __init__(
+        self, mesh: Mesh | None = None, gateways: Sequence[Node] = (), probes: Callable[[str], str] = _no_probe
+    ) -> None:
+        self.source = (mesh.workloads, mesh.trust_domain, probes) if mesh else None
+        self._mesh = mesh
+        self._gateways = gateways
+        self._probes = probes
+
+    @cached_property
+    def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
+        """Every proxy, with its workload if it is a sidecar."""
+        workloads = self._mesh.workloads if self._mesh else ()
+        sidecars = [(sidecar(item), item) for item in workloads]
+        return [
+            *((node, None) for node in self._gateways),
+            *((structs.replace(node, probe=self._probes(node.id)), item) for node, item in sidecars),
+        ]
+
+    @cached_property
+    def certificates(self) -> Mapping[str, Wanted]:
+        """What the certificate of each proxy is to say, by node id."""
+        domain = self._mesh.trust_domain if self._mesh else ""
+        return {
+            node.id: Wanted(identity=item.identity, subjects=item.subjects)
+            if item
+            else Wanted(identity=gateway_id(domain))
+            for node, item in self.nodes
+        }
+
+    @cached_property
+    def pods(self) -> Mapping[str, str]:
+        """The uid of each sidecar's pod, by node id."""
+        return {node.id: item.uid for node, item in self.nodes if item}
