@@ -20,7 +20,7 @@ from headgate.objects.following import follow
 from headgate.objects.ports import Change
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
-from headgate.plane.status import writer
+from headgate.plane.status import pace, writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Object
 from headgate.resources.registry import Key, key_of
@@ -201,6 +201,21 @@ async def test_a_proxy_that_leaves_or_comes_counts_for_every_object(world: World
     await world.connect("sidecar/default/more")
     for key in (WEB, OTHER):
         await world.programmed(key, says("3 of 3 proxies hold it"))
+
+
+async def test_a_proxy_that_comes_in_the_middle_of_a_round_makes_another_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)  # one object at a time
+    world.clients.pop(SIDECAR).leave()
+    world.fleet.bump()
+    async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:
+        async for step in steps:
+            if isinstance(step, Change):
+                break
+    await world.connect(SIDECAR)
+    for key in (WEB, OTHER):
+        await world.programmed(key, says(ALL))
 
 
 async def test_a_pod_that_is_gone_counts_no_more(world: World) -> None:

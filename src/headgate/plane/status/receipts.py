@@ -5,9 +5,10 @@ port is to them is found once for all of them (`Group`), those in sync are a num
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from headgate.envoy import names
 from headgate.envoy.config import (
@@ -29,8 +30,9 @@ from headgate.xds.shelf import Rejected
 
 MOST = 100  # resources that a proxy lags with by name; one that lags with more is looked at for each object
 Resource: TypeAlias = tuple[TypeUrl, str]
+NONE: frozenset[Resource] = frozenset()
+_SIDECARS = f"{SIDECAR}/"
 _Resources: TypeAlias = Mapping[str, Encoded]
-_Identity: TypeAlias = tuple[int, int, bool]
 
 
 class Progress(Value, frozen=True, kw_only=True):
@@ -138,26 +140,30 @@ def place_of(name: str) -> Place | None:
 
 
 class Groups:
-    """The groups of one look, kept for the next: a group stays the same while its listeners and routes do."""
+    """The groups of proxies. One stays the same object while it has the same listeners and routes."""
 
     def __init__(self) -> None:
-        self._kept: dict[_Identity, Group] = {}
-        self._used: dict[_Identity, Group] = {}
+        self._of: dict[str, tuple[ProxyConfig, Group]] = {}
+        self._alike: WeakValueDictionary[tuple[int, int, bool], Group] = WeakValueDictionary()
 
-    def turn(self) -> None:
-        """Begin a look; what the last one did not use is dropped."""
-        self._kept, self._used = self._used, {}
-
-    def of(self, config: ProxyConfig) -> Group:
-        """Return the group of the proxies that are to hold a configuration."""
+    def of(self, node_id: str, config: ProxyConfig) -> Group:
+        """Return the group of a proxy that is to hold a configuration."""
+        last = self._of.get(node_id)
+        if last and last[0] is config:
+            return last[1]
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         is_http_proxy = names.PROXY in config.get(LISTENER, NOTHING)
-        key = id(listeners), id(routes), is_http_proxy  # the group holds both, so no other object has their ids
-        found = self._used.get(key) or self._kept.get(key)
+        key = id(listeners), id(routes), is_http_proxy  # a group that lives has both, so no other object has their ids
+        found = self._alike.get(key)
         if found is None:
-            found = Group(listeners, routes, is_http_proxy=is_http_proxy)
-        self._used[key] = found
+            found = self._alike[key] = Group(listeners, routes, is_http_proxy=is_http_proxy)
+        self._of[node_id] = config, found
         return found
+
+    def keep(self, node_ids: Container[str]) -> None:
+        """Forget all other proxies."""
+        for gone in [node_id for node_id in self._of if node_id not in node_ids]:
+            del self._of[gone]
 
 
 def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
@@ -226,7 +232,6 @@ class Receipts:
     def __init__(self, proxies: Sequence[Proxy], groups: Groups | None = None) -> None:
         """`proxies` are those that serve; `groups` remembers what groups find, from one look to the next."""
         self._known = groups or Groups()
-        self._known.turn()
         self.groups: dict[str, Group] = {}
         self.unsynced: dict[str, Standing] = {}
         self._order: dict[str, int] = {}
@@ -238,6 +243,7 @@ class Receipts:
         for proxy in proxies:
             self._order[proxy.id] = len(self._order)
             self._add(proxy)
+        self._known.keep(self._order)
 
     def _add(self, proxy: Proxy) -> None:
         config = proxy.config.get()
@@ -246,7 +252,7 @@ class Receipts:
             self._lost.add(proxy.id)
             self.unsynced[proxy.id] = Standing(proxy, None, None)
             return
-        group = self.groups[proxy.id] = self._known.of(config)
+        group = self.groups[proxy.id] = self._known.of(proxy.id, config)
         lacking = proxy.lacking(MOST)
         if lacking is None:
             self._wide.append(proxy.id)
@@ -295,10 +301,15 @@ class Receipts:
         for standing in self._suspects(wanted):
             if is_sidecar(standing.proxy.id) and not with_sidecars:
                 continue
+            common = standing.group.resources(wanted) if standing.group else NONE
+            is_counted = standing.lacking is not None and common
+            if is_counted and not standing.refused and not common.isdisjoint(standing.lacking or NONE):
+                holding -= 1  # quickly said while answers are due, which is when most proxies are asked
+                lagging.append(standing.proxy.id)
+                continue
             resources = standing.resources(wanted)
             if standing.group and not resources:
                 continue
-            is_counted = standing.lacking is not None and standing.group and standing.group.resources(wanted)
             answer = standing.answer(resources)
             holding += (answer.holds and not answer.words) - bool(is_counted)
             if answer.words:
@@ -320,4 +331,4 @@ class Receipts:
 
 def is_sidecar(node_id: str) -> bool:
     """Say whether a node id is a sidecar's."""
-    return node_id.startswith(f"{SIDECAR}/")
+    return node_id.startswith(_SIDECARS)

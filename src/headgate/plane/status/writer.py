@@ -82,6 +82,7 @@ class StatusWriter:
         self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
         self._again: dict[Key, None] = {}
         self._pace = Pace()
+        self._timer: asyncio.TimerHandle | None = None  # wakes up for the next round
 
     async def run(self) -> None:
         """Write for ever. A write that fails is repeated a second later."""
@@ -104,6 +105,7 @@ class StatusWriter:
                     self._wake.clear()
                     await self._take_look()
                 await self._work()
+                self._plan_round()
                 self._pace.end()
 
     async def _take_look(self) -> None:
@@ -123,12 +125,16 @@ class StatusWriter:
             for key in self._announcements.keys() - compiled.report.seen.keys():
                 self._forget(key)
             self._agenda.touch([key async for key in self._overwritten()])
-        if self._agenda.is_round_due:
-            if (left := self._pace.until_round()) <= 0:
-                self._agenda.begin_round()
-                self._pace.begin_round()
-            else:
-                asyncio.get_running_loop().call_later(left, self._wake.set)
+
+    def _plan_round(self) -> None:
+        """Begin a round over all objects if proxies came or went, once it is time; wake up then."""
+        if not self._agenda.is_round_due:
+            return
+        if (left := self._pace.until_round()) <= 0:
+            self._agenda.begin_round()
+            self._pace.begin_round()
+        elif self._timer is None or self._timer.when() <= asyncio.get_running_loop().time():
+            self._timer = asyncio.get_running_loop().call_later(left, self._wake.set)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return what there is to say beside the build's report, by object."""
@@ -171,7 +177,7 @@ class StatusWriter:
         if look is None:
             return
         present = Present(look.receipts, times.timestamp(time.time()), look.awaited)
-        while not self._pace.is_slice_over and (found := self._agenda.next()):
+        while found := self._agenda.next():
             key, in_round = found
             began = time.monotonic()
             if not await self._tell(key, look.said(key), present):
@@ -180,6 +186,8 @@ class StatusWriter:
             self._agenda.judged(key, waits=waits, in_round=in_round)
             if in_round:
                 self._pace.spend_on_round(time.monotonic() - began)
+            if self._pace.is_slice_over:
+                return
 
     def _try_again(self, key: Key) -> None:
         if not self._again:
