@@ -20,7 +20,7 @@ from tests.ports import free_port
 from headgate.api.certificate import self_signed
 from headgate.kubernetes.api import ApiServer
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.login import InCluster
+from headgate.kubernetes.credentials import InCluster
 
 READY_S = 90
 STOP_S = 20

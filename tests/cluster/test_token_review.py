@@ -18,7 +18,7 @@ from headgate.envoy.config import CLUSTER, Encoded
 from headgate.errors import ProxyError
 from headgate.kubernetes.api import ApiServer
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.login import InCluster
+from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.latest import Latest
 from headgate.xds.fleet import Fleet

@@ -7,7 +7,7 @@ from pathlib import Path
 from headgate.cli.instance import START_HINT, instance
 from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client, Hints
-from headgate.kubernetes.login import Kubeconfig
+from headgate.kubernetes.credentials import Kubeconfig
 
 _HINTS = Hints(unreachable=START_HINT, refused="The kubeconfig may be of an earlier `headgate up`")
 

@@ -1,5 +1,6 @@
 """Calls a Kubernetes API: get, list, watch, create, change, delete, logs."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,10 +43,14 @@ class Client:
     """An API server. Every call raises Unavailable when it can't be reached, HeadgateError when it refuses."""
 
     def __init__(self, access: Access, hints: Hints = Hints()) -> None:  # noqa: B008 - it is immutable
+        from headgate.kubernetes.exchange import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
+
         self.namespace = access.namespace
+        self._exchange = exchange
         self._access = access
         self._hints = hints
         self._login: Login | None = None
+        self._turn = asyncio.Lock()
 
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
@@ -103,13 +108,12 @@ class Client:
         self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
     ) -> AsyncIterator["ClientResponse"]:
         """Ask, and give the answer when it is a good one. Credentials that have expired are read again."""
-        from headgate.kubernetes.exchange import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
-
-        kept, login = self._login is not None, self._login or await self._access.login()
-        self._login = login
+        kept = self._login is not None
+        async with self._turn:  # several requests at once run one credentials program
+            login = self._login = self._login or await self._access.login()
         target = path + (f"?{urlencode(query, doseq=True)}" if query else "")
         try:
-            async with exchange(login, method, target, body) as response:
+            async with self._exchange(login, method, target, body) as response:
                 if response.status < 300:
                     yield response
                     return

@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.api.front_authority import Authority
 
 from headgate.errors import HeadgateError, ProxyError, Unavailable
-from headgate.kubernetes.login import InCluster, Kubeconfig
+from headgate.kubernetes.credentials import InCluster, Kubeconfig
 
 SECRET = "a-secret-that-no-message-may-say"
 
@@ -168,6 +168,28 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: str, told
     with pytest.raises(HeadgateError, match=told) as raised:
         Kubeconfig([path])
     assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"server": "https://127.0.0.1:99999"}, "names no server URL"),
+        ({"server": "127.0.0.1:6443"}, "names no server URL"),
+        ({"proxy-url": "socks5://127.0.0.1:1080"}, "names a proxy-url that is not http or https"),
+    ],
+)
+def test_a_url_that_can_not_be_used_is_named(tmp_path: Path, cluster: dict[str, str], told: str) -> None:
+    with pytest.raises(HeadgateError, match=told):
+        Kubeconfig([write(tmp_path / "config", {}, **cluster)])
+
+
+async def test_a_token_that_can_not_be_written_back_is_an_error(tmp_path: Path, provider: Provider) -> None:
+    path = write(tmp_path / "config", provider.user(jwt("me", 0)))
+    config = Kubeconfig([path])
+    path.unlink()
+    path.mkdir()  # where even root can't write a file
+    with pytest.raises(HeadgateError, match=rf"the kubeconfig {path} can't be used: .*Is a directory"):
+        await config.login()
 
 
 def test_a_missing_file_is_unavailable(tmp_path: Path) -> None:

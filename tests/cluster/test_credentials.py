@@ -13,7 +13,7 @@ from tests.cluster.conftest import ADMIN, HEADGATE, NOBODY, Cluster
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client, Refused, path_of
-from headgate.kubernetes.login import InCluster, Kubeconfig
+from headgate.kubernetes.credentials import InCluster, Kubeconfig
 from headgate.resources.registry import KINDS
 
 PARTS = (("certificate", "crt"), ("key", "key"))
