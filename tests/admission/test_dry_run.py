@@ -13,7 +13,7 @@ from tests.sound_objects import path, sound
 
 from headgate.admission import defaults
 from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import chain, deny_self_reference
+from headgate.admission.self_references import admit_sound, chain
 from headgate.admission.workload_rules import admit_workloads
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
@@ -21,7 +21,6 @@ from headgate.plane.advice import foreseen
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.machine import Machine
-from headgate.resources import decode
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses
@@ -56,7 +55,7 @@ class World(NamedTuple):
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     addresses = Addresses(77)
-    hooks = [decode.admit, defaults.admit, admit_workloads, deny_self_reference(Settings()), admit_services(addresses)]
+    hooks = [admit_sound(Settings()), defaults.admit, admit_workloads, admit_services(addresses)]
 
     def admit(new: Any, old: Any) -> Any:  # one hook looks into the store
         return chain(*hooks)(new, old)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.decoding import admit
 from tests.identity.world import Signs, Time
 from typer.testing import CliRunner
 
@@ -22,8 +23,8 @@ from headgate.plane.feed import Feed
 from headgate.plane.loop import Loop
 from headgate.plane.machine import Machine
 from headgate.plane.questions import Questions
-from headgate.resources import decode
 from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.versions import kind_written
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
 from headgate.standalone.instance import Instance, write_instance
@@ -114,7 +115,7 @@ class World:
         return await ended(await self.start(*arguments))
 
     async def status(self, obj: Any, status: Mapping[str, Any]) -> None:
-        key = decode.kind_written(obj).key("default", obj["metadata"]["name"])
+        key = kind_written(obj).key("default", obj["metadata"]["name"])
         await self.store.update({**await self.store.get(key), "status": status}, subresource="status")
 
 
@@ -147,7 +148,7 @@ def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
 
 @pytest.fixture
 async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World]:
-    store = MemoryStore(admit=decode.admit)
+    store = MemoryStore(admit=admit)
     state = tmp_path / ".headgate"
     state.mkdir()
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
+from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
-from headgate.resources import decode
 from headgate.resources.definitions import catalogue
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
@@ -210,7 +210,7 @@ class Sides:
     """Both servers, given the same writes."""
 
     def __init__(self, reference: Cluster, collection: str, name: str) -> None:
-        store = MemoryStore(admit=decode.admit)
+        store = MemoryStore(admit=admit)
         self._client = Client(create_app(store, token=TOKEN), store)
         self._reference = reference
         self._collection = collection

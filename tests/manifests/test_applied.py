@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from tests.decoding import admit
 
 from headgate.errors import NotFound
 from headgate.manifests.applied import APPLIED_FROM, LAST_APPLIED, apply
 from headgate.manifests.drift import drift
 from headgate.manifests.files import read
-from headgate.resources.decode import admit
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 from headgate.standalone.store.sqlite import SqliteJournal

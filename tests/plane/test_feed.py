@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.decoding import admit
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.plane.feed import Feed
-from headgate.resources import decode
 from headgate.resources.meta import Object
 from headgate.resources.pods import Pod
 from headgate.resources.registry import POD, SERVICE
@@ -29,7 +29,7 @@ class Followed:
     """A store that a feed follows."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore(admit=decode.admit)
+        self.store = MemoryStore(admit=admit)
         self.feed = Feed(self.store)
 
     async def snapshot(self) -> Snapshot:

@@ -1,9 +1,9 @@
-"""Splits that name their own root as a backend are refused at the write (R18, D1)."""
+"""What is refused at every write: structural mistakes, and splits that name their own root as a backend (R18, D1)."""
 
 from headgate.compiler.splits import SELF_REFERENCE, self_reference
 from headgate.errors import Cause, Invalid
 from headgate.objects.ports import Admit
-from headgate.resources import decode
+from headgate.resources.decode import check
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.smi import TrafficSplit
@@ -21,17 +21,17 @@ def chain(*hooks: Admit) -> Admit:
     return admit
 
 
-def deny_self_reference(settings: Settings) -> Admit:
-    """Return a hook that refuses a split whose root is among its backends (D1). It wants sound objects."""
+def admit_sound(settings: Settings) -> Admit:
+    """Return a hook that refuses an object with structural mistakes, and a split that names its root as a backend (D1)."""
 
     def admit(new: Object, _old: Object | None) -> Object:
-        if new["kind"] != TrafficSplit.__name__:
-            return new
-        split = decode.decode(new)
-        if isinstance(split, TrafficSplit):
-            index = self_reference(key_of(new), split, settings.domain)
+        checked = check(new)
+        if checked.causes:
+            raise Invalid(*checked.causes)
+        if isinstance(checked.value, TrafficSplit):
+            index = self_reference(key_of(new), checked.value, settings.domain)
             if index is not None:
-                message = SELF_REFERENCE.format(root=split.spec.service)
+                message = SELF_REFERENCE.format(root=checked.value.spec.service)
                 raise Invalid(Cause(f"spec.backends[{index}].service", message))
         return new
 

@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 from watchfiles import Change, awatch
 
-from headgate.errors import DecodeError, StoreError
+from headgate.errors import StoreError
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
 from headgate.objects.rules import DEFAULT_NAMESPACE, with_metadata
-from headgate.resources.decode import validate
+from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find_written, key_of
-from headgate.resources.versions import to_hub
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
@@ -205,27 +204,26 @@ def _shown(file: Path) -> str:
 def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
     """Return the object of a document, or all that is wrong with it."""
     written = document.object
-    causes = validate(written)
-    if not causes:
-        try:
-            hub = to_hub(_qualified(written))
-            if not hub["metadata"].get("name"):
-                message = "is missing: an object in a file needs a name (generateName would make a new one each time)"
-                place = document.locate("metadata")
-                return [Problem(file, place.line, place.column, "metadata.name", message)]
-            return Manifest(key_of(hub), hub, written, file, document)
-        except DecodeError as error:
-            causes = error.causes
+    checked = check(written)
+    if checked.hub is not None:
+        hub = _qualified(checked.hub)
+        if not hub["metadata"].get("name"):
+            message = "is missing: an object in a file needs a name (generateName would make a new one each time)"
+            place = document.locate("metadata")
+            return [Problem(file, place.line, place.column, "metadata.name", message)]
+        return Manifest(key_of(hub), hub, written, file, document)
     as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
-    return [Problem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}") for cause in causes]
+    return [
+        Problem(file, *document.locate(cause.field), cause.field, f"{cause.message}{as_if}") for cause in checked.causes
+    ]
 
 
-def _qualified(written: Object) -> Object:
+def _qualified(hub: Object) -> Object:
     """Return the object with the namespace that its kind needs."""
-    kind = find_written(written["apiVersion"], written["kind"])
+    kind = find_written(hub["apiVersion"], hub["kind"])
     if kind is None or not kind.namespaced:
-        return with_metadata(written, namespace=None)
-    return with_metadata(written, namespace=written["metadata"].get("namespace") or DEFAULT_NAMESPACE)
+        return with_metadata(hub, namespace=None)
+    return with_metadata(hub, namespace=hub["metadata"].get("namespace") or DEFAULT_NAMESPACE)
 
 
 def _unversioned(manifest: Manifest) -> Problem:

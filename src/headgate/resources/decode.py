@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.errors import Cause, DecodeError, Invalid
+from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks.access import port_route_causes, target_causes
 from headgate.resources.checks.core import (
@@ -119,14 +119,6 @@ def validate(obj: Object) -> tuple[Cause, ...]:
     return check(obj).causes
 
 
-def decode(obj: Object) -> Resource:
-    """Return a sound object of any version as the typed value of its kind. Raises DecodeError with the user's field paths."""
-    kind = kind_written(obj)
-    if kind.shape is None:
-        raise DecodeError(Cause("kind", f"{kind.kind} has no fields that headgate reads"))
-    return read(to_hub(obj), kind.shape)
-
-
 def read(hub: Object, shape: type[T]) -> T:
     """Return what `shape` names of an object in hub version. Raises DecodeError with the user's field paths."""
     try:
@@ -136,14 +128,6 @@ def read(hub: Object, shape: type[T]) -> T:
             return msgspec.convert(without_nulls(hub), shape, strict=True)  # `labels:` with nothing behind it
         except msgspec.ValidationError as error:
             raise DecodeError(_cause(str(error))) from first
-
-
-def admit(new: Object, _old: Object | None) -> Object:
-    """Let an object into the store when it is sound (type `store.base.Admit`). Raises Invalid with every mistake."""
-    causes = check(new).causes
-    if causes:
-        raise Invalid(*causes)
-    return new
 
 
 def without_nulls(value: Any) -> Any:

@@ -11,10 +11,9 @@ from msgspec import structs
 
 from headgate.admission import defaults
 from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import chain, deny_self_reference
+from headgate.admission.self_references import admit_sound, chain
 from headgate.admission.workload_rules import admit_workloads
 from headgate.objects.ports import Admit, Change, Kept
-from headgate.resources import decode
 from headgate.resources.meta import Object
 from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses, claim_range
@@ -82,12 +81,11 @@ async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Gro
     addresses = Addresses(number)
     settings = structs.replace(options.settings, lowest_port=lowest_port())
     hooks += [
-        decode.admit,
+        admit_sound(settings),
         defaults.admit,
         admit_workloads,
         admit_nodes,
         admit_sidecars(options.sidecars, store),
-        deny_self_reference(settings),
         admit_services(addresses),
     ]
     followers.append(follow_services(addresses))

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.decoding import admit
+
 from headgate.errors import TelemetryError
-from headgate.resources import decode
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer, Reading
@@ -52,7 +53,7 @@ FLOWS = {
 
 async def stored(store: MemoryStore | None = None) -> MemoryStore:
     """Return a store with two Deployments and their pods, three Services and a split."""
-    store = store or MemoryStore(admit=decode.admit)
+    store = store or MemoryStore(admit=admit)
     for name in ("shop", "web"):
         deployment = await store.create(_object("apps/v1", "Deployment", name, {}, spec=_template(name)))
         owner = _owner(deployment)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
+from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
 from headgate.api.aggregated import api_services
 from headgate.api.metrics.groups import quantity
 from headgate.api.metrics.query import window
 from headgate.quantity import parse_quantity
-from headgate.resources import decode
 from headgate.standalone.apiserver.app import Computed, create_app
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
@@ -346,7 +346,7 @@ async def test_numbers_that_can_t_be_had_are_an_error_and_not_zero(client: Clien
     answer = await client.call("GET", PODS)
     assert (answer.code, answer.body["reason"]) == (503, "ServiceUnavailable")
     assert "Prometheus does not answer" in answer.body["message"]
-    store = MemoryStore(admit=decode.admit)
+    store = MemoryStore(admit=admit)
     silent = Client(create_app(store, token=TOKEN), store)
     assert (await silent.call("GET", PODS)).code == 501
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decoding import admit, decode
 from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
-from headgate.resources.decode import admit, decode, validate
+from headgate.resources.decode import validate
 from headgate.resources.mesh import TLSConfig
 from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 from headgate.resources.smi import TCPRoute, TrafficTarget, UDPRoute

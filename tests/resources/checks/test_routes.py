@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from tests.decoding import decode
 
-from headgate.resources.decode import decode, validate
+from headgate.resources.decode import validate
 from headgate.resources.routes import Fraction, GRPCRoute, HTTPRoute, TCPRoute
 
 GROUP = "gateway.networking.k8s.io"

@@ -5,9 +5,9 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
-from headgate.resources import decode
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
@@ -318,7 +318,7 @@ async def test_bookmarks_tell_the_revision_of_other_kinds_changes(
 
 
 async def test_a_watch_from_a_forgotten_revision_ends_with_410() -> None:
-    store = MemoryStore(admit=decode.admit, history=4)
+    store = MemoryStore(admit=admit, history=4)
     client = Client(create_app(store, token=TOKEN), store)
     start = store.revision
     for index in range(6):

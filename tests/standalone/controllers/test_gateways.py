@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.decoding import decode
 
-from headgate.resources.decode import decode
 from headgate.resources.gateway import Gateway
 from headgate.resources.meta import Key
 from headgate.standalone.addresses import Addresses
