@@ -9,8 +9,8 @@ from typing import NamedTuple
 from headgate.api.exposition import PATH, create_exposition, serve_exposition
 from headgate.latest import Latest
 from headgate.plane.census import pods_in
+from headgate.plane.health import Health
 from headgate.plane.machine import Machine
-from headgate.standalone.health import Health
 from headgate.standalone.instance import written
 from headgate.standalone.options import By
 from headgate.standalone.proxies.envoy import EnvoyState
@@ -46,7 +46,7 @@ def count(exposed: Exposed, windows: Windows, machine: Machine) -> Totals:
 
 async def expose(exposed: Exposed, totals: Totals, machine: Machine, envoy: Latest[EnvoyState]) -> None:
     """Serve `/metrics` until cancelled."""
-    health = Health(machine, envoy)
+    health = Health(machine, lambda: envoy.get().restarts)
 
     def families() -> Iterator[Family]:
         yield from health.families()

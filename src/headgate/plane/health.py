@@ -1,9 +1,9 @@
-"""How the control plane itself is, as numbers for Prometheus: builds, proxies, certificates, the process."""
+"""Metrics of the control plane itself: builds, proxies, certificates, the process."""
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,12 +11,10 @@ from headgate import __version__
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
-from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.model.routing import Split
 from headgate.plane.machine import Machine
 from headgate.plane.timings import Timings
-from headgate.standalone.proxies.envoy import EnvoyState
 from headgate.telemetry.prometheus.text import Family, Labels, Line
 
 _PROCESS = Path("/proc/self")
@@ -25,15 +23,18 @@ _BEGAN = time.time()
 
 
 class Health:
-    """Looks at a machine and its gateway's Envoy; `run` measures how long it takes until proxies hold what is built."""
+    """The metrics of a machine. `gateway_restarts` returns how often the gateway's Envoy was restarted.
 
-    def __init__(self, machine: Machine, envoy: Latest[EnvoyState]) -> None:
+    While `run` runs, the time until proxies hold a new build is measured.
+    """
+
+    def __init__(self, machine: Machine, gateway_restarts: Callable[[], int]) -> None:
         self._machine = machine
-        self._envoy = envoy
+        self._gateway_restarts = gateway_restarts
         self._pushes = Timings()
 
     async def run(self) -> None:
-        """Measure, for ever."""
+        """Measure until cancelled."""
         async for compiled in self._machine.loop.compiled.changes():
             if compiled is not None and self._machine.fleet.connected():
                 began = time.monotonic()
@@ -41,7 +42,7 @@ class Health:
                 self._pushes.add(time.monotonic() - began)
 
     def families(self) -> Iterator[Family]:
-        """Yield all numbers, as they are now."""
+        """Yield all metrics of now."""
         yield Family("headgate_build_info", "gauge", "Which headgate this is.", [Line(1, (("version", __version__),))])
         yield from self._builds()
         yield from self._proxies()
@@ -88,7 +89,7 @@ class Health:
         ):
             yield Family(f"headgate_xds_{what}_total", "counter", text, [Line(fleet.counts[what])])
         text = "How often the gateway's Envoy ended by itself and was started again."
-        yield Family("headgate_gateway_restarts_total", "counter", text, [Line(self._envoy.get().restarts)])
+        yield Family("headgate_gateway_restarts_total", "counter", text, [Line(self._gateway_restarts())])
 
     def _certificates(self) -> Iterator[Family]:
         credentials = self._machine.loop.credentials
