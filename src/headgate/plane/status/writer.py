@@ -82,7 +82,7 @@ class StatusWriter:
         self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
         self._again: dict[Key, None] = {}
         self._pace = Pace()
-        self._timer: asyncio.TimerHandle | None = None  # wakes up for the next round
+        self._is_timed = False  # a timer runs until the next round
 
     async def run(self) -> None:
         """Write for ever. A write that fails is repeated a second later."""
@@ -133,8 +133,13 @@ class StatusWriter:
         if (left := self._pace.until_round()) <= 0:
             self._agenda.begin_round()
             self._pace.begin_round()
-        elif self._timer is None or self._timer.when() <= asyncio.get_running_loop().time():
-            self._timer = asyncio.get_running_loop().call_later(left, self._wake.set)
+        elif not self._is_timed:
+            self._is_timed = True
+            asyncio.get_running_loop().call_later(left, self._end_timer)
+
+    def _end_timer(self) -> None:
+        self._is_timed = False
+        self._wake.set()
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return what there is to say beside the build's report, by object."""
