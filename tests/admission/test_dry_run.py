@@ -13,7 +13,7 @@ from tests.sound_objects import path, sound
 
 from headgate.admission import defaults
 from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import admit_sound, chain
+from headgate.admission.self_references import chain, sound_check
 from headgate.admission.workload_rules import admit_workloads
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
@@ -55,13 +55,13 @@ class World(NamedTuple):
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     addresses = Addresses(77)
-    hooks = [admit_sound(Settings()), defaults.admit, admit_workloads, admit_services(addresses)]
+    hooks = [defaults.admit, admit_workloads, admit_services(addresses)]
 
     def admit(new: Any, old: Any) -> Any:  # one hook looks into the store
         return chain(*hooks)(new, old)
 
-    store = MemoryStore(admit=admit, kept=follow_services(addresses))
-    hooks.insert(3, admit_sidecars("all", store))
+    store = MemoryStore(check=sound_check(Settings()), admit=admit, kept=follow_services(addresses))
+    hooks.insert(2, admit_sidecars("all", store))
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
     loop = Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials)

@@ -1,11 +1,12 @@
 """What is refused at every write: structural mistakes, and splits that name their own root as a backend (R18, D1)."""
 
 from headgate.compiler.splits import SELF_REFERENCE, self_reference
-from headgate.errors import Cause, Invalid
+from headgate.errors import Cause
 from headgate.objects.ports import Admit
-from headgate.resources.decode import check
+from headgate.resources.checks.shared import namespace_of
+from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Object
-from headgate.resources.registry import key_of
+from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import TrafficSplit
 from headgate.settings import Settings
 
@@ -21,18 +22,16 @@ def chain(*hooks: Admit) -> Admit:
     return admit
 
 
-def admit_sound(settings: Settings) -> Admit:
-    """Return a hook that refuses an object with structural mistakes, and a split that names its root as a backend (D1)."""
+def sound_check(settings: Settings) -> Check:
+    """Return the check of every object that is written: its structure, and that no split names its root as a backend (D1)."""
 
-    def admit(new: Object, _old: Object | None) -> Object:
-        checked = check(new)
-        if checked.causes:
-            raise Invalid(*checked.causes)
-        if isinstance(checked.value, TrafficSplit):
-            index = self_reference(key_of(new), checked.value, settings.domain)
+    def checked(obj: Object, *, request: bool = False) -> Checked:
+        found = check(obj, request=request)
+        if isinstance(found.value, TrafficSplit):
+            index = self_reference(TRAFFIC_SPLIT.key(namespace_of(obj), ""), found.value, settings.domain)
             if index is not None:
-                message = SELF_REFERENCE.format(root=checked.value.spec.service)
-                raise Invalid(Cause(f"spec.backends[{index}].service", message))
-        return new
+                message = SELF_REFERENCE.format(root=found.value.spec.service)
+                return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)
+        return found
 
-    return admit
+    return checked

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -78,6 +78,12 @@ class Checked(NamedTuple):
     hub: Object | None = None
     value: Resource | None = None
     unknown: Sequence[str] = ()
+
+
+class Check(Protocol):
+    """The type of `check`, for those who add to it."""
+
+    def __call__(self, obj: Object, *, request: bool = False) -> Checked: ...
 
 
 def check(obj: Object, *, request: bool = False) -> Checked:

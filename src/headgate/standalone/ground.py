@@ -11,7 +11,7 @@ from msgspec import structs
 
 from headgate.admission import defaults
 from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import admit_sound, chain
+from headgate.admission.self_references import chain, sound_check
 from headgate.admission.workload_rules import admit_workloads
 from headgate.objects.ports import Admit, Change, Kept
 from headgate.resources.meta import Object
@@ -74,14 +74,13 @@ async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Gro
         for follower in followers:
             follower(changes)
 
-    store = MemoryStore(admit=admit, kept=kept, journal=journal)
+    settings = structs.replace(options.settings, lowest_port=lowest_port())
+    store = MemoryStore(check=sound_check(settings), admit=admit, kept=kept, journal=journal)
     services = (await store.list("", "Service")).items
     number, guard = claim_range(range_of(services), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = Addresses(number)
-    settings = structs.replace(options.settings, lowest_port=lowest_port())
     hooks += [
-        admit_sound(settings),
         defaults.admit,
         admit_workloads,
         admit_nodes,

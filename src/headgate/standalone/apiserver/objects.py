@@ -92,7 +92,7 @@ class Objects:
         write = _write(target, options, "Update")
         hub = with_managers(hub, tracked_update(None, as_served(hub, target.served), write))
         try:
-            stored = await self.store.create(hub, dry_run=options.dry_run)
+            stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
         except (StoreError, DecodeError) as error:
             raise from_error(error, target.served, _name(hub)) from error
         return await self._written(target, stored, warnings, options, created=True)
@@ -108,7 +108,9 @@ class Objects:
                 new = change(old)
                 hub, warnings = self._prepared(target, new, old, options)
                 hub = with_managers(hub, tracked_update(old, as_served(hub, target.served), write))
-                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
+                stored = await self.store.update(
+                    hub, subresource=_stored(subresource), dry_run=options.dry_run, sound=True
+                )
             except (StoreError, DecodeError) as error:
                 fresh = isinstance(error, Conflict) and _revision(new) == _revision(old)
                 if fresh and attempt + 1 < _ATTEMPTS:
@@ -132,9 +134,11 @@ class Objects:
             new = tracked_apply(old, decode.without_nulls(config), write)
             hub, _ = self._prepared(target, new, old, options._replace(validation="Ignore"))
             if old is None:
-                stored = await self.store.create(hub, dry_run=options.dry_run)
+                stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
             else:
-                stored = await self.store.update(hub, subresource=_stored(subresource), dry_run=options.dry_run)
+                stored = await self.store.update(
+                    hub, subresource=_stored(subresource), dry_run=options.dry_run, sound=True
+                )
         except ApplyConflicts as error:
             raise conflicting(error) from error
         except MergeError as error:
@@ -171,7 +175,7 @@ class Objects:
     ) -> tuple[Object, Sequence[str]]:
         """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
         whole = _addressed(target, obj)
-        checked = decode.check(whole, request=True)
+        checked = self.store.checked(whole)
         warnings = _unknown(target.served, checked.unknown, old, options)
         if checked.hub is None:
             raise invalid(target.served, target.name or _name(whole), checked.causes)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
 from headgate.objects import rules
 from headgate.objects.ports import Admit, Change, Kept, Listing
+from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
 from headgate.standalone.store.history import History
@@ -45,11 +46,13 @@ class MemoryStore:
     def __init__(
         self,
         *,
+        check: Check | None = None,
         admit: Admit | None = None,
         kept: Kept | None = None,
         journal: Journal | None = None,
         history: int = 10_000,
     ) -> None:
+        self._check = check
         self._admit = admit
         self._kept = kept
         self._journal = journal
@@ -91,13 +94,20 @@ class MemoryStore:
         """Return all objects of a kind, of one namespace when it is given."""
         return Listing(self._shelves.select(group, kind, namespace), str(self.revision))
 
-    async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
-        """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist)."""
+    def checked(self, obj: Object) -> Checked:
+        """Check an object as a client wrote it, in any version. It can then be stored with `sound`."""
+        return (self._check or check)(obj, request=True)
+
+    async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
+        """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
+
+        `sound`: it comes from `checked`, and is not checked again.
+        """
         kind = rules.kind_of(obj)
         wanted = self._named(rules.normalised(obj, kind), kind)
         with self._transaction(dry_run=dry_run):
             self._check_namespace(wanted["metadata"].get("namespace"))
-            wanted = self._admit(wanted, None) if self._admit else wanted
+            wanted = self._admitted(wanted, None, sound=sound)
             key = key_of(wanted)
             if self._shelves.get(key) is not None:
                 raise AlreadyExists(f'{rules.qualified(kind)} "{key.name}" already exists')
@@ -105,7 +115,9 @@ class MemoryStore:
             self._suspects.append(key)
         return rules.with_metadata(stored, resourceVersion=None) if dry_run else stored
 
-    async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
+    async def update(
+        self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False, sound: bool = False
+    ) -> Object:
         """Replace an object (or only its status); equal content is no change. Raises Conflict, NotFound, Invalid."""
         kind = rules.kind_of(obj)
         new = rules.normalised(obj, kind)
@@ -117,7 +129,7 @@ class MemoryStore:
         if subresource:
             merged = rules.with_status(new, old, kind)
         else:
-            new = self._admit(new, old) if self._admit else new
+            new = self._admitted(new, old, sound=sound)
             merged = rules.replaced(new, old, kind)
         if merged == old:
             return old
@@ -190,6 +202,12 @@ class MemoryStore:
         if kind.kind == "Namespace":
             self._add(rules.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
         return stored
+
+    def _admitted(self, new: Object, old: Object | None, *, sound: bool) -> Object:
+        causes = self._check(new).causes if self._check and not sound else ()
+        if causes:
+            raise Invalid(*causes)
+        return self._admit(new, old) if self._admit else new
 
     def _existing(self, key: Key) -> Object:
         obj = self._shelves.get(key)
