@@ -200,7 +200,7 @@ class Proxy(asyncio.Protocol):
             self._open(ROUTES, world.named[ROUTES])
         if found.type_url == ENDPOINTS and self._waits:
             self._waits = max(0, self._waits - len(found.versions))
-        if not self._waits:
+        if not self._waits and CLUSTER in self._held:
             self._warmed()
 
     def _warmed(self) -> None:

@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 import grpc
 import grpc.aio
 
+from headgate.envoy.config import LISTENER
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -23,6 +24,7 @@ from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
 from headgate.xds.session import Request, Session
 from headgate.xds.shelf import Response
+from headgate.xds.turns import Turn, Turns
 from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -124,6 +126,7 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
     def __init__(self, fleet: Fleet, gate: Gate) -> None:
         self._fleet = fleet
         self._gate = gate
+        self._turns = Turns()
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return the handler of the one method that is served."""
@@ -156,7 +159,7 @@ class _Ads(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
         if first is None:
             return
         admitted = await self._gate.admit(first, _authorization(context))
-        await _Stream(self._fleet, admitted, context).serve(requests)
+        await _Stream(self._fleet, self._turns, admitted, context).serve(requests)
 
 
 class _Beside(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
@@ -192,8 +195,9 @@ class _Stream:
     The task that reads is gRPC's own; one that sends lives as long as there is something to send.
     """
 
-    def __init__(self, fleet: Fleet, admitted: Admitted, context: grpc.aio.ServicerContext) -> None:
+    def __init__(self, fleet: Fleet, turns: Turns, admitted: Admitted, context: grpc.aio.ServicerContext) -> None:
         self._fleet = fleet
+        self._turn = Turn(turns, self._follow)
         self._proxy, request, self._ends = admitted
         self._context = context
         self._session = Session()
@@ -225,6 +229,7 @@ class _Stream:
                 timer.cancel()
             if self._sending:
                 self._sending.cancel()
+            self._turn.dispense()
             self._proxy.detach(self._session)
             self._fleet.bump()
             log.info("proxy %s disconnected", self._proxy.id)
@@ -263,9 +268,12 @@ class _Stream:
             self._sending = None
 
     def _due(self) -> list[Response]:
-        if self._status or not self._offered():
+        if self._status or not self._offered() or not self._turn.take():
             return []
         responses = self._session.advance()
+        if not responses and not self._session.is_waiting:
+            is_done = self._session.shelves[LISTENER].spoken and self._proxy.settled()
+            (self._turn.dispense if is_done else self._turn.rest)()
         if responses:
             due, now = time.monotonic() + ANSWER_SECONDS, time.time()
             for response in responses:

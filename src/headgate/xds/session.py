@@ -28,7 +28,7 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.xds.shelf import Due, Rejected, Response, Shelf
-from headgate.xds.versions import LARGEST, Pairs, Same, absent, needed
+from headgate.xds.versions import LARGEST, Pairs, Same, absent, emptied, needed
 
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
@@ -156,15 +156,19 @@ class Session:
 
     def _subscribe(self, shelf: Shelf, request: Request) -> None:
         first = not shelf.wildcard and not shelf.subscribed
-        names = frozenset(request.subscribe) - {"*"}
-        asks_for_all = "*" in request.subscribe or (first and not request.subscribe)
+        names = frozenset(request.subscribe)
+        asks_for_all = "*" in names or (first and not names)
+        if "*" in names:
+            names -= {"*"}
         if asks_for_all and request.type_url in WILDCARD and not shelf.wildcard:
             shelf.wildcard = True
             shelf.owed = request.type_url == CLUSTER or not request.initial
         shelf.spoken = True
         if request.initial:
             shelf.bring(request.initial, names, self._wanted[request.type_url])
-        if new := names.difference(request.initial):  # it let go of them, and has nothing of them now
+        if (
+            new := names.difference(request.initial) if request.initial else names
+        ):  # it let go of them, and has nothing of them now
             shelf.subscribe(new)
         if request.unsubscribe:
             shelf.unsubscribe(request.unsubscribe)
@@ -278,4 +282,4 @@ class Session:
 
 def _without_bodies(response: Response) -> Response:
     """Return what a late answer needs to know of a response."""
-    return response._replace(resources=tuple((name, item._replace(body=b"")) for name, item in response.resources))
+    return response._replace(resources=emptied(Same(response.resources)))

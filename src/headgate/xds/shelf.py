@@ -16,6 +16,7 @@ from headgate.xds.versions import (
     absent,
     difference,
     digests,
+    names_of,
     restricted,
     shared,
     users,
@@ -62,7 +63,7 @@ class Shelf:
     subscribed: frozenset[str] = frozenset()
     known: Sent = field(default_factory=Sent)  # what was sent last, or brought along
     held: Accepted = field(default_factory=Accepted)
-    brought: frozenset[str] = frozenset()  # names that it had when the stream began
+    brought: frozenset[str] = frozenset()  # names that it had when the stream began, without its own among many
     doubtful: dict[str, frozenset[str]] = field(default_factory=dict)  # clusters of versions that may be in force
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Shelf:
 
     def asks_for_all(self, pairs: Pairs) -> bool:
         """Say whether the proxy is subscribed to all of some resources."""
-        return self.wildcard or self.subscribed.issuperset(name for name, _ in pairs)
+        return self.wildcard or digests(Same(pairs)).keys() <= self.subscribed
 
     def target(self, config: Resources) -> Resources:
         """Return the part of a configuration that the proxy asked for."""
@@ -267,12 +268,16 @@ class Shelf:
 
     def bring(self, initial: Mapping[str, str], names: frozenset[str], config: Resources) -> None:
         """Note what the proxy has at the beginning of a stream, and asks for with `names`."""
-        self.subscribed = shared(self.subscribed.union(names.intersection(initial)))
-        self.brought = shared(self.brought.union(initial))
+        if not self.subscribed and names == initial.keys():
+            self.subscribed = shared(names)
+        else:
+            self.subscribed = shared(self.subscribed.union(names.intersection(initial)))
         target = self.target(config)
         if self.known.is_untouched and self.held.is_untouched and _is_all_of(target, initial):
             self.known.base = self.held.base = target
+            self.brought = names_of(Same(target.common)) or frozenset(target.own)
         else:
+            self.brought = shared(self.brought.union(initial))
             self.known.exceptions.update(initial)
             self.held.exceptions.update({name: Brought(digest) for name, digest in initial.items()})
             self.recognise(config)
@@ -328,7 +333,8 @@ class Shelf:
     def overgrown(self, wanted: int) -> bool:
         """Say whether it remembers far more names than a proxy can have that is to hold `wanted`."""
         most = MOST_NAMES + wanted + len(self.brought)
-        memories = (self.subscribed, self.known, self.held, self.doubtful, self.lapsed, self.rejected, self.again)
+        exceptions = self.known.exceptions, self.held.exceptions
+        memories = (self.subscribed, *exceptions, self.doubtful, self.lapsed, self.rejected, self.again)
         return any(len(memory) > most for memory in memories)
 
 

@@ -81,13 +81,19 @@ def _joined(common: Difference, own: Difference) -> Difference:
     resources, gone = {**common.resources, **own.resources}, common.gone | own.gone
     done = common.progress[-1]
     last = common.batches[-1] if common.batches else ()
-    if own.batches and last and sum(len(encoded.body) for _, encoded in last) <= SMALL:
+    if own.batches and last and size(Same(last)) <= SMALL:
         batches = (*common.batches[:-1], last + own.batches[0], *own.batches[1:])
         progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress[1:])]
     else:
         batches = common.batches + own.batches
         progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress)]
     return Difference(resources, batches, tuple(progress), gone)
+
+
+@lru_cache(REMEMBERED)
+def size(pairs: Same[Pairs]) -> int:
+    """Return how many bytes some resources are."""
+    return sum(len(encoded.body) for _, encoded in pairs.it)
 
 
 @lru_cache(REMEMBERED)
@@ -150,9 +156,21 @@ def versions(resources: Same[Mapping[str, Encoded]]) -> Mapping[str, str]:
 
 
 @lru_cache(REMEMBERED)
+def names_of(resources: Same[Mapping[str, Encoded]]) -> frozenset[str]:
+    """Return the names of all resources."""
+    return frozenset(resources.it)
+
+
+@lru_cache(REMEMBERED)
 def digests(pairs: Same[Pairs]) -> Mapping[str, str]:
     """Return the version of each resource of a response."""
     return {name: encoded.digest for name, encoded in pairs.it}
+
+
+@lru_cache(REMEMBERED)
+def emptied(pairs: Same[Pairs]) -> Pairs:
+    """Return the resources of a response without their content."""
+    return tuple((name, encoded._replace(body=b"")) for name, encoded in pairs.it)
 
 
 @lru_cache(REMEMBERED)
