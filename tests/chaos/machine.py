@@ -19,7 +19,7 @@ import yaml
 from headgate.resources.process_identity import Identity
 from headgate.standalone.processes import adopt
 
-READY_S = 60.0
+PATIENCE_S = 120.0
 POLL_S = 0.005
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -61,8 +61,15 @@ class Api:
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Make one call; anything but a success fails the test."""
+        content = json.dumps(body).encode() if body else b""
         async with self._turn:
-            status, answer = await self._exchange(method, path, json.dumps(body).encode() if body else b"")
+            try:
+                status, answer = await self._exchange(method, path, content)
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                if getattr(error, "partial", b""):
+                    raise
+                await self.close()  # a server ends a connection that is idle for 5 s, before it reads a request
+                status, answer = await self._exchange(method, path, content)
         assert status < 300, f"{method} {path}: {status} {answer.decode()}"
         found: dict[str, Any] = json.loads(answer)
         return found
@@ -118,7 +125,7 @@ class Up:
                 *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=errors, limit=2**24
             )
         assert process.stdout
-        async with asyncio.timeout(READY_S):
+        async with asyncio.timeout(PATIENCE_S):
             while (line := await process.stdout.readline()) and not json.loads(line).get("ready"):
                 pass  # what is reported while pods start
         if not line:
@@ -191,7 +198,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
         pass
 
 
-async def until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
     """Ask again and again until a condition (async) holds; fail the test after some seconds."""
     deadline = time.monotonic() + seconds
     while not await condition():

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import World, make_split, service
 
+PATIENT = "from headgate.cli import completion, main; completion.PATIENCE_S = 60; main()"
+"""The program, but for how long a shell waits: a second is too short for a busy machine."""
+
 
 def tab(state: Path, line: str) -> list[str]:
     """Return what bash is offered behind a line."""
     environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
     words = line.split(" ")
     environment |= {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    program = str(Path(sys.executable).parent / "headgate")
-    done = subprocess.run([program], env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
+    program = [sys.executable, "-c", PATIENT]
+    done = subprocess.run(program, env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return done.stdout.split()
 

@@ -148,7 +148,7 @@ def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> 
 
 
 def test_kubectl_explains_the_fields(world: World) -> None:
-    assert "Copies of requests" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
+    assert "requests that should be mirrored" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
     assert "expression" in world.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
 
 

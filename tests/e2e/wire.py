@@ -69,7 +69,7 @@ class Network:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there and wait for its result."""
-        return self.begin(work).result(2 * DEADLINE_S)
+        return self.begin(work).result(3 * DEADLINE_S)
 
     def close(self) -> None:
         """End the loop and all that runs on it."""
@@ -174,7 +174,7 @@ class Client:
     async def ask(self) -> Answer:
         """Send the request once; an error is an answer too."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(2 * DEADLINE_S):
                 return await self._ask()
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
@@ -224,7 +224,7 @@ class Load:
     def wait(self) -> Counter[str]:
         """Wait until as many requests as wanted were sent; return who answered how often."""
         for work in self._work:
-            work.result(2 * DEADLINE_S)
+            work.result(3 * DEADLINE_S)
         return self.counts
 
     def stop(self) -> Counter[str]:
