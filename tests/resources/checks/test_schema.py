@@ -1,0 +1,69 @@
+"""The walk over a value and its schema: what it drops, and what it says."""
+
+from typing import Any
+
+import pytest
+
+from headgate.kinds import GATEWAY
+from headgate.resources.checks.grammars import FORMATS, PATTERNS
+from headgate.resources.checks.schema import examine
+from headgate.resources.decode import check
+from headgate.resources.definitions.catalogue import schema
+
+ROUTE = schema(GATEWAY, "v1", "HTTPRoute")
+
+
+def route(**rule: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "web"},
+        "spec": {"rules": [rule]},
+    }
+
+
+def test_unknown_fields_are_named_and_left_out():
+    found = examine(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
+    assert found.unknown == ["spec.rules[0].timeout", "spec.rules[0].matches[0].path.kind"]
+    assert found.value == route(matches=[{"path": {"value": "/"}}])
+    assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean")
+
+
+def test_a_request_loses_its_unknown_fields_and_a_file_is_refused():
+    obj = route(timeout="1s")
+    requested = check(obj, request=True)
+    assert (requested.causes, requested.unknown) == ((), ["spec.rules[0].timeout"])
+    assert requested.hub == route()
+    assert [cause.field for cause in check(obj).causes] == ["spec.rules[0].timeout"]
+
+
+def test_unknown_fields_of_kubernetes_own_kinds_are_kept():
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [], "newer": {}}}
+    found = check(pod, request=True)
+    assert (found.causes, found.unknown, found.hub) == ((), ["spec.newer"], pod)
+
+
+@pytest.mark.parametrize(
+    ("target", "sound"),
+    [(80, True), ("http", True), (True, False), ([], False)],
+    ids=["number", "name", "flag", "list"],
+)
+def test_a_number_or_a_name_is_taken_where_kubernetes_takes_both(target: object, sound: bool) -> None:
+    ports = [{"port": 80, "targetPort": target}]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": ports}}
+    assert (not check(service).causes) is sound
+
+
+def test_each_published_pattern_of_a_name_has_words_of_its_own():
+    """A mistake in a name says what to write; a regular expression would not."""
+
+    def patterns(part: Any) -> Any:
+        if "pattern" in part and part.get("format") not in FORMATS:
+            yield part["pattern"]
+        for inner in (*part.get("properties", {}).values(), part.get("items")):
+            if isinstance(inner, dict):
+                yield from patterns(inner)
+
+    rules = ROUTE["properties"]["spec"]["properties"]["rules"]["items"]["properties"]
+    for name in ("matches", "timeouts", "sessionPersistence", "name"):
+        assert set(patterns(rules[name])) <= set(PATTERNS)

@@ -1,0 +1,77 @@
+"""The Gateway API's kinds: the published limits hold, but for the listed deviations."""
+
+from typing import Any
+
+import pytest
+
+from headgate.kinds import GATEWAY
+from headgate.resources.decode import check
+from headgate.resources.definitions.catalogue import schema
+from headgate.resources.registry import KINDS
+
+
+def route(*filters: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "HTTPRoute",
+        "metadata": {"name": "web"},
+        "spec": {"rules": [{"filters": list(filters)}]},
+    }
+
+
+def gateway(**listener: Any) -> dict[str, Any]:
+    spec = {
+        "gatewayClassName": "headgate",
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP", **listener}],
+    }
+    return {"apiVersion": f"{GATEWAY}/v1", "kind": "Gateway", "metadata": {"name": "edge"}, "spec": spec}
+
+
+def edit(**fields: Any) -> dict[str, Any]:
+    return {"type": "RequestHeaderModifier", "requestHeaderModifier": fields}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.group == GATEWAY], ids=lambda kind: kind.kind)
+def test_each_version_has_the_published_spec(kind: Any) -> None:
+    assert all(schema(GATEWAY, version, kind.kind)["properties"]["spec"]["properties"] for version in kind.versions)
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        (route(edit(set=[{"name": "a", "value": "b"}] * 17)), "spec.rules[0].filters[0].requestHeaderModifier.set"),
+        (route({"type": "CORS", "cors": {}}), "spec.rules[0].filters[0].type"),
+        (route(edit(remove=["a b"])), "spec.rules[0].filters[0].requestHeaderModifier.remove[0]"),
+        (
+            route({"type": "RequestRedirect", "requestRedirect": {"hostname": "1.2.3.4"}}),
+            "spec.rules[0].filters[0].requestRedirect.hostname",
+        ),
+    ],
+    ids=["published", "without CORS", "header names", "no addresses"],
+)
+def test_what_is_refused(obj: dict[str, Any], field: str) -> None:
+    assert [cause.field for cause in check(obj).causes] == [field]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        gateway(allowedRoutes={"namespaces": {"from": "None"}}),
+        gateway(
+            protocol="HTTPS",
+            tls={"certificateRefs": [{"name": "cert"}], "frontendValidation": {"caCertificateRefs": []}},
+        ),
+    ],
+    ids=["no routes at all", "clients' certificates until v1.3"],
+)
+def test_what_is_taken_although_it_is_not_published(obj: dict[str, Any]) -> None:
+    assert check(obj).causes == ()
+
+
+def test_the_published_keys_of_lists_are_those_of_merges() -> None:
+    spec = schema(GATEWAY, "v1", "HTTPRoute")["properties"]["spec"]["properties"]
+    rule = spec["rules"]["items"]["properties"]
+    match = rule["matches"]["items"]["properties"]
+    keys = {name: match[name].get("x-kubernetes-list-map-keys") for name in ("headers", "queryParams")}
+    assert keys == {"headers": ["name"], "queryParams": ["name"]}
+    assert rule["matches"]["x-kubernetes-list-type"] == "atomic"
