@@ -14,6 +14,7 @@ from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims, plain_table
 from headgate.compiler.workloads import has_sidecar, workloads
+from headgate.model.protocols import Protocol
 from headgate.model.refs import PortRef
 from headgate.model.routing import LONGEST_CONNECTION_S, Endpoint, Endpoints, Frontend, Mesh, RouteTable, roots
 from headgate.model.workloads import Stage
@@ -42,14 +43,21 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, St
     return Compiler().compile(snapshot, settings, stages)
 
 
-class Places(NamedTuple):
-    """Services as clients see them, and their ready endpoints."""
+class Served(NamedTuple):
+    """What Services say by themselves, by Service port where nothing else is said."""
 
     frontends: tuple[Frontend, ...]
+    ports: Mapping[PortRef, ServicePort]
+    declared: Mapping[PortRef, Protocol]
+    plain: Mapping[PortRef, RouteTable]
+    findings: tuple[Finding, ...]
+
+
+class Places(NamedTuple):
+    """The ready endpoints of Services, and what they say about each other by having the same ones."""
+
     endpoints: tuple[Endpoints, ...]
     ready: Mapping[PortRef, tuple[Endpoint, ...]]
-    ports: Mapping[PortRef, ServicePort]
-    plain: Mapping[PortRef, RouteTable]
     findings: tuple[Finding, ...]
 
 
@@ -66,16 +74,17 @@ class Compiler:
         self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
         self._results: dict[object, tuple[tuple[Any, ...], Any]] = {}
         self._tables: dict[PortRef, RouteTable] = {}
+        self._endpoints: dict[str, tuple[tuple[Any, ...], tuple[Endpoints, ...]]] = {}
 
     def compile(self, snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         self._last = snapshot.following(self._last)
-        served = self._part(snapshot, Service, EndpointSlice)
-        places = self._once(_places, served, settings)
-        claims = Claims(snapshot, places.ready, places.ports, settings)
+        served = self._once(_served, self._part(snapshot, Service), settings)
+        places = self._once(self._places, self._part(snapshot, Service, EndpointSlice), served, settings.domain)
+        claims = Claims(snapshot, places.ready, served.ports, settings)
         for key, split in snapshot.splits:
             claims.add(key, split)
-        tables = tuple(claims.tables(places.plain))
+        tables = tuple(claims.tables(served.plain))
         api = GatewayApi(snapshot, claims.ready, tables, settings)
         placed = self._part(snapshot, Service, EndpointSlice, Pod)
         running = self._once(workloads, placed, settings, roots(tables))
@@ -89,7 +98,7 @@ class Compiler:
                 passthrough=settings.outbound == "allow",
                 scoped=settings.access == "deny",
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
-                frontends=places.frontends,
+                frontends=served.frontends,
                 gateways=api.ports(),
                 tables=self._kept(api.tables()),
                 endpoints=known,
@@ -98,6 +107,7 @@ class Compiler:
             self._once(external_names.hosts, known),
         )
         findings = [
+            *served.findings,
             *places.findings,
             *self._once(_of_ports, self._part(snapshot, Service, Pod)),
             *repeated_names.findings(snapshot),
@@ -134,6 +144,18 @@ class Compiler:
         result: R = last[1]
         return result
 
+    def _places(self, snapshot: Snapshot, served: Served, domain: str) -> Places:
+        """Return the endpoints of all Services, of each as they were where its own objects are the same."""
+        last, self._endpoints = self._endpoints, {}
+        for name, (_, item) in snapshot.services.items():
+            source = (snapshot.slices.get(name, ()), name, item, domain)
+            known = last.get(name)
+            same = known is not None and known[0] == source
+            self._endpoints[name] = known if known and same else (source, endpoints(*source))
+        found = tuple(entry for _, entries in self._endpoints.values() for entry in entries)
+        ready = {entry.ref: entry.ready for entry in found}
+        return Places(found, ready, tuple(protocols.conflicts(snapshot, served.declared, found)))
+
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
         """Return tables as the very objects of the last compilation where they are equal."""
         last, found = self._tables, []
@@ -150,14 +172,9 @@ class Compiler:
         return found
 
 
-def _places(snapshot: Snapshot, settings: Settings) -> Places:
+def _served(snapshot: Snapshot, settings: Settings) -> Served:
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
-    places = tuple(
-        entry
-        for name, (_, item) in snapshot.services.items()
-        for entry in endpoints(snapshot, name, item, settings.domain)
-    )
     ports = protocols.ports(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [
@@ -167,13 +184,12 @@ def _places(snapshot: Snapshot, settings: Settings) -> Places:
             for key, item in snapshot.services.values()
             for found in external_names.finding(key, item, settings.domain)
         ),
-        *protocols.findings(snapshot, places),
+        *protocols.unknown(snapshot),
     ]
-    return Places(
+    return Served(
         frontends=tuple(front for front in frontends.values() if front.ports),
-        endpoints=places,
-        ready={entry.ref: entry.ready for entry in places},
         ports=ports,
+        declared=protocols.declared_ports(ports),
         plain={ref: plain_table(ref, ports[ref]) for ref in refs},
         findings=tuple(findings),
     )

@@ -6,21 +6,21 @@ from msgspec import structs
 
 from headgate.compiler.external_names import endpoint, is_external
 from headgate.compiler.services import routed_ports
-from headgate.compiler.snapshot import Snapshot
 from headgate.model.refs import PortRef
 from headgate.model.routing import Endpoint, Endpoints
 from headgate.model.workloads import Workload
 from headgate.resources import core
 
 
-def endpoints(snapshot: Snapshot, name: str, service: core.Service, domain: str) -> tuple[Endpoints, ...]:
-    """Return one entry for each routed port of the Service, with or without endpoints; `domain` is the mesh's."""
+def endpoints(
+    slices: tuple[core.EndpointSlice, ...], name: str, service: core.Service, domain: str
+) -> tuple[Endpoints, ...]:
+    """Return one entry for each routed port of a Service, with or without endpoints; `domain` is the mesh's."""
     if is_external(service):
         return tuple(
             Endpoints(ref=PortRef(name, port.port), ready=endpoint(service, port, domain))
             for port in routed_ports(service)
         )
-    slices = snapshot.slices.get(name, ())
     return tuple(
         Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in routed_ports(service)
     )

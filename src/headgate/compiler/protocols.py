@@ -88,8 +88,8 @@ def ports(snapshot: Snapshot) -> Mapping[PortRef, ServicePort]:
     }
 
 
-def findings(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
-    """Yield each unknown appProtocol, and each Service that contradicts an older one about a port of a pod (R67)."""
+def unknown(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield each unknown appProtocol."""
     for key, service in snapshot.services.values():
         known = {id(port) for port in routed_ports(service)}
         for index, port in enumerate(service.spec.ports):
@@ -105,7 +105,6 @@ def findings(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Findin
                     field=f"spec.ports[{index}].appProtocol",
                     message=message,
                 )
-    yield from _conflicts(snapshot, places)
 
 
 def _app_protocol(port: ServicePort) -> Protocol | None:
@@ -118,8 +117,15 @@ def _name_word(name: str) -> str:
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
 
-def _conflicts(snapshot: Snapshot, places: Iterable[Endpoints]) -> Iterator[Finding]:
-    declared = {ref: protocol_of(port).protocol for ref, port in ports(snapshot).items() if is_declared(port)}
+def declared_ports(known: Mapping[PortRef, ServicePort]) -> Mapping[PortRef, Protocol]:
+    """Return the protocols that Services declare."""
+    return {ref: protocol_of(port).protocol for ref, port in known.items() if is_declared(port)}
+
+
+def conflicts(
+    snapshot: Snapshot, declared: Mapping[PortRef, Protocol], places: Iterable[Endpoints]
+) -> Iterator[Finding]:
+    """Yield each Service that contradicts an older one about a port of a pod (R67)."""
     if len(set(declared.values())) < 2:
         return
     by_place: dict[tuple[str, int], list[PortRef]] = defaultdict(list)

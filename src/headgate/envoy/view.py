@@ -143,11 +143,11 @@ class MeshView:
     def services(self) -> Iterator[ServiceView]:
         """Yield every Service."""
         fronts = {front.service: front for front in self.mesh.frontends}
-        tables: dict[str, list[PortView]] = defaultdict(list)
+        tables: dict[str, list[RouteTable]] = defaultdict(list)
         for table in self.mesh.tables:
-            tables[table.ref.service].append(self._port(table))
-        for name, ports in tables.items():
-            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(ports), self.terms)
+            tables[table.ref.service].append(table)
+        for name, found in tables.items():
+            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.terms)
 
     def gateways(self) -> Iterator[GatewayView]:
         """Yield the ports of Gateways: the gateway alone serves them."""
