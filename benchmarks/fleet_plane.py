@@ -19,8 +19,10 @@ from benchmarks import build
 from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
 
 from headgate.latest import Latest
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Ports
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.machine import Machine
 from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
@@ -67,7 +69,7 @@ class Plane:
         self._fleet = Fleet()
         self._feed = Feed(self._store)
         trust = Trust(directory, Settings())
-        self._loop = Loop(self._feed.snapshot, self._fleet, [], Settings(), trust.credentials)
+        self._loop = Loop(self._feed.snapshot, self._fleet, Known(), Settings(), trust.credentials)
         self._machine = Machine(self._store, self._feed, self._loop, self._fleet)
         self._trust = trust
         self._late = 0.0
@@ -78,7 +80,12 @@ class Plane:
             await self._store.create(item)
             if "status" in item:
                 await self._store.update(item, subresource="status")
-        status = StatusWriter(self._store, self._loop, self._fleet, Latest({}))
+        status = StatusWriter(
+            Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True)),
+            self._loop,
+            self._fleet,
+            Latest({}),
+        )
         trust = self._trust.run(self._store, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)

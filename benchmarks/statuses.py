@@ -23,8 +23,10 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeys
 from headgate.latest import Latest
 from headgate.model.workloads import Workload
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Ports
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SPLIT, key_of
@@ -51,8 +53,13 @@ class Lab:
         credentials = Credentials(
             EmbeddedIssuer(FileKeys(Path("unused")), "cluster.local", clock=time.time), Schedule(clock=time.time)
         )
-        self._loop = Loop(Latest(None), self._fleet, [], Settings(), credentials)
-        self.writer = StatusWriter(self.store, self._loop, self._fleet, Latest({}))
+        self._loop = Loop(Latest(None), self._fleet, Known(), Settings(), credentials)
+        self.writer = StatusWriter(
+            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
+            self._loop,
+            self._fleet,
+            Latest({}),
+        )
         self._authority = Authority()
         self._streams: dict[str, Stream] = {}
         self._workloads: Sequence[Workload] = ()

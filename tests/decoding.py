@@ -13,7 +13,7 @@ def decode(obj: Object) -> Resource:
     return checked.value
 
 
-def admit(new: Object, _old: Object | None) -> Object:
+def admit(new: Object, _old: Object | None, _view: object = None) -> Object:
     """Let an object into a store when it is sound (type `objects.ports.Admit`). Raises Invalid with every mistake."""
     causes = check(new).causes
     if causes:

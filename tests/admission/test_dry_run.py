@@ -11,15 +11,13 @@ from tests.embedded_api import TOKEN, Answer, Client
 from tests.identity.world import Signs, Time
 from tests.sound_objects import path, sound
 
-from headgate.admission import defaults
-from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import chain, sound_check
-from headgate.admission.workload_rules import admit_workloads
+from headgate.admission.admission import admission
+from headgate.admission.self_references import sound_check
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
-from headgate.plane.advice import foreseen
+from headgate.plane.advice import Advice
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.machine import Machine
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
@@ -55,23 +53,18 @@ class World(NamedTuple):
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     addresses = Addresses(77)
-    hooks = [defaults.admit, admit_workloads, admit_services(addresses)]
-
-    def admit(new: Any, old: Any) -> Any:  # one hook looks into the store
-        return chain(*hooks)(new, old)
-
-    store = MemoryStore(check=sound_check(Settings()), admit=admit, kept=follow_services(addresses))
-    hooks.insert(2, admit_sidecars("all", store))
+    store = MemoryStore(
+        check=sound_check(Settings()),
+        admit=admission("all", admit_services(addresses)),
+        kept=follow_services(addresses),
+    )
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
-    loop = Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials)
+    loop = Loop(feed.snapshot, fleet, Known([Node(id="gateway")]), Settings(), credentials)
     machine = Machine(store, feed, loop, fleet)
 
-    async def advise(obj: Any, *, dry_run: bool) -> Any:
-        return await foreseen(obj, machine) if dry_run else ()
-
     following = asyncio.create_task(feed.run())
-    yield World(Client(create_app(store, token=TOKEN, advise=advise), store), addresses)
+    yield World(Client(create_app(store, token=TOKEN, advise=Advice(machine)), store), addresses)
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

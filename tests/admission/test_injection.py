@@ -1,6 +1,5 @@
 """Which pods get a sidecar (R77): one decision, when a pod is created."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ from headgate.errors import Invalid
 from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
 from headgate.resources.process_identity import PROCESS, PROCESS_ID
-from headgate.standalone.store.memory import MemoryStore
+from headgate.resources.registry import key_of
+from headgate.standalone.store.shelves import Shelves
 
 IDENTITY = "4711-88-7f6c-boot"
 
@@ -43,14 +43,10 @@ def admitted(
     configs: Sequence[Object] = (),
 ) -> Object:
     """Return what is stored when `shop` has the labels `around`, and these TLSConfigs are there."""
-    store = MemoryStore()
-    asyncio.run(_fill(store, [namespace(around), *configs]))
-    return admit_sidecars(mode, store)(new, old)
-
-
-async def _fill(store: MemoryStore, objects: Sequence[Object]) -> None:
-    for obj in objects:
-        await store.create(obj)
+    stored = Shelves()
+    for obj in (namespace(around), *configs):
+        stored.put(key_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": str(key_of(obj))}})
+    return admit_sidecars(mode)(new, old, stored)
 
 
 def said(obj: Object, name: str = SIDECAR) -> str | None:

@@ -20,7 +20,7 @@ from headgate.cli.app import app
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.machine import Machine
 from headgate.plane.questions import Questions
 from headgate.resources.inspect import PodCounts, ProxyProcess
@@ -143,7 +143,7 @@ def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
     """Return what compiles a store's objects; no proxy comes."""
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
-    return feed, Loop(feed.snapshot, fleet, [Node(id="gateway")], Settings(), credentials), fleet
+    return feed, Loop(feed.snapshot, fleet, Known([Node(id="gateway")]), Settings(), credentials), fleet
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.xds.fleet import Ending, Fleet, Proxy
@@ -27,7 +27,7 @@ class World:
         self.fleet = Fleet()
         self.credentials = Credentials(Signs(Time()), Time().schedule())
         self.snapshot: Latest[Snapshot | None] = Latest(None)
-        self.loop = Loop(self.snapshot, self.fleet, [], Settings(), self.credentials)
+        self.loop = Loop(self.snapshot, self.fleet, Known(), Settings(), self.credentials)
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
         """Let there be one pod of that uid, at once instead of the one before."""

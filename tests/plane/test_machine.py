@@ -13,7 +13,7 @@ from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.machine import Machine
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
@@ -28,7 +28,9 @@ def machine() -> Machine:
     """A machine whose gateway holds everything, and that has compiled nothing but an empty store."""
     store, fleet = MemoryStore(), Fleet()
     feed = Feed(store)
-    loop = Loop(Latest(None), fleet, [Node(id=GATEWAY)], Settings(), Credentials(Signs(Time()), Time().schedule()))
+    loop = Loop(
+        Latest(None), fleet, Known([Node(id=GATEWAY)]), Settings(), Credentials(Signs(Time()), Time().schedule())
+    )
     found = Machine(store, feed, loop, fleet)
     feed.snapshot.set(Snapshot())
     loop.compiled.set(compiled())

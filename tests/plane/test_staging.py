@@ -125,12 +125,10 @@ def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
 
 def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
     """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
-    before = Staging(fleet)
-    before.keep_in(tmp_path / "stages.json")
+    before = Staging(fleet, tmp_path / "stages.json")
     before.note([workload(Stage.STRICT)])
     fleet = Fleet()
-    after = Staging(fleet)
-    after.keep_in(tmp_path / "stages.json")
+    after = Staging(fleet, tmp_path / "stages.json")
     assert not after.is_due
     assert step(after, Stage.PLAIN) is Stage.STRICT
     assert step(after, Stage.PLAIN) is Stage.STRICT
@@ -140,13 +138,11 @@ def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet,
 
 
 def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
-    before = Staging(fleet)
-    before.keep_in(tmp_path / "stages.json")
+    before = Staging(fleet, tmp_path / "stages.json")
     before.note([workload(Stage.PLAIN)])
     before.forget()
     before.note([workload(Stage.STRICT)])
-    after = Staging(Fleet())
-    after.keep_in(tmp_path / "stages.json")
+    after = Staging(Fleet(), tmp_path / "stages.json")
     assert step(after, Stage.STRICT) is Stage.STRICT
 
 
@@ -154,15 +150,13 @@ def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
 def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, caplog, content):
     file = tmp_path / "stages.json"
     file.write_bytes(content)
-    staging = Staging(fleet)
-    staging.keep_in(file)
+    staging = Staging(fleet, file)
     assert str(file) in caplog.text
     assert step(staging, Stage.STRICT) is Stage.STRICT
 
 
 def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
-    staging = Staging(fleet)
-    staging.keep_in(tmp_path / "gone" / "stages.json")
+    staging = Staging(fleet, tmp_path / "gone" / "stages.json")
     staging.note([workload(Stage.PLAIN, Stage.STRICT)])
     assert step(staging, Stage.STRICT) is Stage.READY
     assert "can't be kept" in caplog.text

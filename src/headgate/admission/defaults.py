@@ -35,8 +35,8 @@ def completed(obj: Object) -> Object:
             return obj
 
 
-def admit(new: Object, _old: Object | None) -> Object:
-    """Complete an object on its way into the store (type `store.base.Admit`)."""
+def admit(new: Object, _old: Object | None, _view: object = None) -> Object:
+    """Complete an object on its way into the store (type `objects.ports.Admit`)."""
     return completed(new)
 
 

@@ -4,13 +4,13 @@ The pod's own label `headgate.dev/inject` counts first, then its annotation of t
 (R77), then its namespace's label, then `headgate up --sidecars`. With `--sidecars none`, none of them counts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
-from headgate.objects.ports import Admit
+from headgate.objects.ports import Admit, View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
@@ -25,16 +25,6 @@ _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
 
 
-class Stored(Protocol):
-    """What is in the store, for hooks."""
-
-    def peek(self, key: Key) -> Object | None:
-        """Return an object, None when there is none."""
-
-    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
-        """Return all objects of a kind in a namespace."""
-
-
 class Surroundings(NamedTuple):
     """What decides on a pod's sidecar besides the pod: the labels of its namespace, and the TLSConfigs there."""
 
@@ -42,18 +32,18 @@ class Surroundings(NamedTuple):
     configs: Iterable[Object]
 
 
-def admit_sidecars(mode: Mode, stored: Stored) -> Admit:
+def admit_sidecars(mode: Mode) -> Admit:
     """Return a hook for the store.
 
     It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
     """
 
-    def admit(new: Object, old: Object | None) -> Object:
+    def admit(new: Object, old: Object | None, view: View) -> Object:
         kind = (new["apiVersion"], new["kind"])
         if kind == ("v1", "Pod"):
-            return _kept(new, old) if old else _created(new, mode, _around(stored, new))
+            return _kept(new, old) if old else _created(new, mode, _around(view, new))
         if kind in _TEMPLATED:
-            _check(_pod_of(new), mode, _around(stored, new), where="spec.template.")
+            _check(_pod_of(new), mode, _around(view, new), where="spec.template.")
         return new
 
     return admit
@@ -149,10 +139,10 @@ def _pod_of(obj: Object) -> Object:
     return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
-def _around(stored: Stored, obj: Object) -> Surroundings:
+def _around(view: View, obj: Object) -> Surroundings:
     namespace = obj["metadata"].get("namespace", "")
-    found = stored.peek(Key("", "Namespace", "", namespace))
-    configs = stored.peek_all(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
+    found = view.get(Key("", "Namespace", "", namespace))
+    configs = view.select(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
     return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
 
 

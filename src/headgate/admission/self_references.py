@@ -2,24 +2,12 @@
 
 from headgate.compiler.splits import SELF_REFERENCE, self_reference
 from headgate.errors import Cause
-from headgate.objects.ports import Admit
 from headgate.resources.checks.shared import namespace_of
 from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import TrafficSplit
 from headgate.settings import Settings
-
-
-def chain(*hooks: Admit) -> Admit:
-    """Return a hook that runs several in their order."""
-
-    def admit(new: Object, old: Object | None) -> Object:
-        for hook in hooks:
-            new = hook(new, old)
-        return new
-
-    return admit
 
 
 def sound_check(settings: Settings) -> Check:

@@ -10,8 +10,8 @@ from headgate.resources.names import label_fault
 from headgate.resources.workloads import Deployment, Pod, PodSpec, ReplicaSet, selects
 
 
-def admit_workloads(new: Object, _old: Object | None) -> Object:
-    """Let a workload into the store when it can be run at all (type `store.base.Admit`). Raises Invalid."""
+def admit_workloads(new: Object, _old: Object | None, _view: object = None) -> Object:
+    """Let a workload into the store when it can be run at all (type `objects.ports.Admit`). Raises Invalid."""
     causes = tuple(workload_causes(new))
     if causes:
         raise Invalid(*causes)

@@ -39,9 +39,18 @@ def version_of(obj: Object) -> str:
     return str(obj["metadata"].get("resourceVersion", ""))
 
 
-Admit = Callable[[Object, Object | None], Object]
-"""Checks and completes an object before it is stored: (new, old or None) -> what to store. Raises Invalid."""
+class View(Protocol):
+    """What is stored at the moment of a write, for checks of it."""
 
+    def get(self, key: Key) -> Object | None:
+        """Return an object, None when there is none."""
+
+    def select(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
+        """Return all objects of a kind, of one namespace when it is given."""
+
+
+Admit = Callable[[Object, Object | None, View], Object]
+"""Checks and completes an object before it is stored: (new, old or None, view) -> what to store. Raises Invalid."""
 
 Kept = Callable[[Sequence[Change]], None]
 """Sees the changes of each call once they are durable, before any other task runs. A refused or dry run has none."""
@@ -98,13 +107,17 @@ class Events(Protocol):
         """Record an Event about an object; nothing is written when the object's namespace is gone or ending."""
 
 
-class Lease(Protocol):
-    """The right to be the one active control plane (architecture, rule 9)."""
-
-    @property
-    def held(self) -> Latest[bool]:
-        """Whether this control plane has it; one that has not reads and compiles, and writes nothing."""
-
-
 class Store(Reader, Writer, Protocol):
     """Objects to read and to write."""
+
+
+class Ports(NamedTuple):
+    """What a host gives to the control plane.
+
+    `active` says whether this control plane has the lease to write: a standby reads and compiles until it does. A host ends
+    a control plane that loses it.
+    """
+
+    objects: Store
+    events: Events
+    active: Latest[bool]

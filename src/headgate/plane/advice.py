@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from headgate.compiler.report import Compiled
 from headgate.plane.feed import COMPILED
 from headgate.plane.machine import Machine
 from headgate.resources.meta import Object
@@ -13,27 +12,24 @@ PATIENCE_SECONDS = 0.2  # for the compiler to have seen a write; its warnings ar
 _KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
 
-async def advice(obj: Object, machine: Machine) -> Sequence[str]:
-    """Return what the compiler finds about an object that was just written."""
-    if not _is_compiled(obj):
-        return ()
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            compiled = await machine.compiled(obj)
-    except TimeoutError:
-        return ()
-    return _findings(compiled, obj)
+class Advice:
+    """What a writer learns about an object: the compiler's findings, after the write or before it."""
 
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
 
-async def foreseen(obj: Object, machine: Machine) -> Sequence[str]:
-    """Return what the compiler would find about an object if it were written: the advice of a dry run."""
-    return _findings(await machine.foreseen(obj), obj) if _is_compiled(obj) else ()
+    async def __call__(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
+        """Return the findings about an object that was just written; with `dry_run`, if it were written."""
+        if not _is_compiled(obj):
+            return ()
+        try:
+            async with asyncio.timeout(None if dry_run else PATIENCE_SECONDS):
+                compiled = await (self._machine.foreseen(obj) if dry_run else self._machine.compiled(obj))
+        except TimeoutError:
+            return ()
+        return [f"{item.field}: {item.message}" for item in compiled.report.about(key_of(obj))]
 
 
 def _is_compiled(obj: Object) -> bool:
     key = key_of(obj)
     return (key.group, key.kind) in _KINDS
-
-
-def _findings(compiled: Compiled, obj: Object) -> Sequence[str]:
-    return [f"{item.field}: {item.message}" for item in compiled.report.about(key_of(obj))]

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import structs
@@ -33,15 +34,23 @@ SLICE_S = 0.004
 """How long encoding may hold up the streams and the API at a time."""
 
 
-def _no_probe(_node_id: str) -> str:
-    return ""
+class Known(NamedTuple):
+    """What a host knows of its proxies before the first build.
+
+    `gateways` are there from the start. `probes` returns the path of the socket that `headgate try` uses, by node id.
+    `stages` is the file in which stages of mutual TLS outlive a killed headgate.
+    """
+
+    gateways: Sequence[Node] = ()
+    probes: Callable[[str], str] = lambda _node_id: ""
+    stages: Path | None = None
 
 
 class Loop:
     """Compiles each new snapshot and gives every proxy its part. `compiled` is what is current; a bug leaves it as it is.
 
-    `gateways` are the proxies that are there from the start; sidecars come and go with their workloads. A proxy gets
-    nothing before it has a credential: half of a configuration would refuse, or worse, send plaintext.
+    Sidecars come and go with their workloads. A proxy gets nothing before it has a credential: half of a configuration
+    would refuse, or worse, send plaintext.
 
     `taps` says which proxies (node ids) record which share of their requests, in millionths.
     """
@@ -50,7 +59,7 @@ class Loop:
         self,
         snapshot: Latest[Snapshot | None],
         fleet: Fleet,
-        gateways: Sequence[Node],
+        known: Known,
         settings: Settings,
         credentials: Credentials,
     ) -> None:
@@ -60,18 +69,17 @@ class Loop:
         self.builds = Timings()
         self.memo = Memo()
         self._compiler = Compiler()
-        self.staging = Staging(fleet)
-        self.probes: Callable[[str], str] = _no_probe  # the socket of a sidecar (node id) for `headgate try`
+        self.staging = Staging(fleet, known.stages)
+        self._known = known
         self._snapshot = snapshot
         self._fleet = fleet
-        self.gateways = tuple(node.id for node in gateways)
-        self._gateways = gateways
+        self.gateways = tuple(node.id for node in known.gateways)
         self.settings = settings
         self.credentials = credentials
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
         self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
-        self._wanted = Proxies()
+        self._wanted = Proxies(None, known)
         self._given: dict[str, Given] = {}
         self._taps = self.taps.get()
 
@@ -160,7 +168,7 @@ class Loop:
         Proxies that are not wanted are forgotten, and those whose pod is another one than before: that has the name of the
         one before, but must prove that it is there, and gets a key of its own.
         """
-        last, wanted = self._wanted, Proxies(mesh, self._gateways, self.probes)
+        last, wanted = self._wanted, Proxies(mesh, self._known)
         if wanted.source == last.source:
             return
         others = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
@@ -186,13 +194,10 @@ class Given(NamedTuple):
 class Proxies:
     """The proxies that a mesh has: gateways, and a sidecar for each workload."""
 
-    def __init__(
-        self, mesh: Mesh | None = None, gateways: Sequence[Node] = (), probes: Callable[[str], str] = _no_probe
-    ) -> None:
-        self.source = (mesh.workloads, mesh.trust_domain, probes) if mesh else None
+    def __init__(self, mesh: Mesh | None, known: Known) -> None:
+        self.source = (mesh.workloads, mesh.trust_domain) if mesh else None
         self._mesh = mesh
-        self._gateways = gateways
-        self._probes = probes
+        self._known = known
 
     @cached_property
     def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
@@ -200,8 +205,8 @@ class Proxies:
         workloads = self._mesh.workloads if self._mesh else ()
         sidecars = [(sidecar(item), item) for item in workloads]
         return [
-            *((node, None) for node in self._gateways),
-            *((structs.replace(node, probe=self._probes(node.id)), item) for node, item in sidecars),
+            *((node, None) for node in self._known.gateways),
+            *((structs.replace(node, probe=self._known.probes(node.id)), item) for node, item in sidecars),
         ]
 
     @cached_property

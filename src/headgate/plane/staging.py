@@ -25,26 +25,21 @@ log = logging.getLogger(__name__)
 class Staging:
     """Which stage each workload is in. A workload that was not there before begins where it is wanted."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._stages: dict[str, Stage] = {}
-        self._targets: dict[str, Stage] = {}
-        self._late: Proxy | None = None  # one that the next step waited for
-        self._file: Path | None = None
-        self._kept: Mapping[str, Stage] = {}
+    def __init__(self, fleet: Fleet, file: Path | None = None) -> None:
+        """Keep the stages in a `file`, and begin with those that a killed headgate left there.
 
-    def keep_in(self, file: Path) -> None:
-        """Keep the stages in a file from now on, and begin with those that a killed headgate left there.
-
-        What this one wants may be something else, with another `--mtls` for example, and proxies go on by what they were
-        told; those are waited for before the next step. To be called before the first build.
+        This headgate may want other stages, with another `--mtls` for example. The proxies still hold the old ones, so each
+        of them is waited for before the next step.
         """
+        self._fleet = fleet
+        self._late: Proxy | None = None  # one that the next step waited for
         self._file = file
-        self._kept = _read(file)
+        self._kept: Mapping[str, Stage] = _read(file) if file else {}
         self._stages, self._targets = dict(self._kept), dict(self._kept)
         for name in self._kept:
-            self._fleet.expect(f"{SIDECAR}/{name}")
-        self._fleet.recall()
+            fleet.expect(f"{SIDECAR}/{name}")
+        if self._kept:
+            fleet.recall()
 
     @property
     def is_due(self) -> bool:

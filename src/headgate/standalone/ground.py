@@ -1,49 +1,98 @@
 """What everything else on one machine stands on: the state directory, the objects in it, and the addresses."""
 
 import logging
+import os
 import shutil
-from collections.abc import Sequence
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from headgate.admission import defaults
-from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import chain, sound_check
-from headgate.admission.workload_rules import admit_workloads
-from headgate.objects.ports import Admit, Change, Kept
-from headgate.resources.meta import Object
+from headgate.admission.admission import admission
+from headgate.admission.self_references import sound_check
+from headgate.api.exposition import PATH
 from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses, claim_range
 from headgate.standalone.controllers.gateways import ensure_class
 from headgate.standalone.controllers.services import admit_services, follow_services, hold_services, range_of
-from headgate.standalone.instance import lock, lowest_port
+from headgate.standalone.gateway import answers
+from headgate.standalone.instance import (
+    Instance,
+    free_address,
+    listen,
+    lock,
+    lowest_port,
+    read_instance,
+    written,
+)
 from headgate.standalone.node import admit_nodes
 from headgate.standalone.options import Options
 from headgate.standalone.private_state import restrict_to_owner
+from headgate.standalone.runtime_directory import claimed, remove_unused
 from headgate.standalone.store.memory import MemoryStore
 from headgate.standalone.store.sqlite import SqliteJournal
 
 log = logging.getLogger(__name__)
 DATABASE = "objects.sqlite"
 GUARDS = "guards.json"
+ADMIN_SOCKET = "admin.sock"
+PROBE_SOCKET = "probe.sock"
+XDS_SOCKET = "xds.sock"
 
 
 class Ground(NamedTuple):
-    """Objects, addresses, and the open files that each proxy inherits.
+    """Directories, objects, addresses and listeners of one machine.
 
-    These keep other headgates off the addresses, and show that the runtime directory is in use.
+    `inherited` are open files that each proxy inherits: they keep other headgates off the addresses, and show that the
+    runtime directory `sockets` is in use. `metrics` is where Prometheus reads, if it is to.
     """
 
+    state: Path
+    sockets: Path
     store: MemoryStore
     addresses: Addresses
     inherited: tuple[int, ...]
     settings: Settings
+    instance: Instance
+    api: socket.socket
+    metrics: socket.socket | None
+
+    @property
+    def xds(self) -> Path:
+        """The socket on which proxies are served."""
+        return self.sockets / XDS_SOCKET
 
 
-def state_directory(options: Options, stack: AsyncExitStack) -> Path:
+async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
+    """Lock the state directory, open the objects in it, and claim addresses. Raises HeadgateError."""
+    state = _state_directory(options, stack)
+    sockets, owner = stack.enter_context(claimed(state, os.environ))  # removed after all that use them have ended
+    remove_unused(os.environ)
+    settings = structs.replace(options.settings, lowest_port=lowest_port())
+    store, addresses, guard = _objects(options, settings, stack)
+    await hold_services(store, addresses)
+    await ensure_class(store)
+    before = read_instance(state)
+    api = stack.enter_context(listen(options.api_address, before.api.removeprefix("https://") if before else ""))
+    metrics = _metrics(options, stack, before)
+    instance = Instance(
+        api=f"https://{written(api)}",
+        kubeconfig=str(state / "kubeconfig"),
+        proxy=free_address(
+            options.proxy_address, before.proxy if before else "", held=await answers(sockets / ADMIN_SOCKET)
+        ),
+        probe=str(sockets / PROBE_SOCKET),
+        admin=str(sockets / ADMIN_SOCKET),
+        pid=os.getpid(),
+        metrics=f"http://{written(metrics)}{PATH}" if metrics else "",
+    )
+    return Ground(state, sockets, store, addresses, (guard, owner), settings, instance, api, metrics)
+
+
+def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
     """Make and lock the state directory, closed to other users.
 
     An ephemeral one is removed at the end, unless it existed before. Raises HeadgateError.
@@ -58,36 +107,27 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
     return options.state
 
 
-async def lay_ground(options: Options, stack: AsyncExitStack, owner: int) -> Ground:
-    """Open the store with all its admission hooks, and claim a range of addresses."""
-    hooks: list[Admit] = []
-    followers: list[Kept] = []
+def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tuple[MemoryStore, Addresses, int]:
+    """Return the stored objects, a range of addresses, and the open file that keeps other headgates off the range."""
     journal = None
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
-
-    def admit(new: Object, old: Object | None) -> Object:  # the hooks need addresses, and these need the store
-        return chain(*hooks)(new, old)
-
-    def kept(changes: Sequence[Change]) -> None:
-        for follower in followers:
-            follower(changes)
-
-    settings = structs.replace(options.settings, lowest_port=lowest_port())
-    store = MemoryStore(check=sound_check(settings), admit=admit, kept=kept, journal=journal)
-    services = (await store.list("", "Service")).items
+    services = journal.of_kind("", "Service") if journal else ()
     number, guard = claim_range(range_of(services), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = Addresses(number)
-    hooks += [
-        defaults.admit,
-        admit_workloads,
-        admit_nodes,
-        admit_sidecars(options.sidecars, store),
-        admit_services(addresses),
-    ]
-    followers.append(follow_services(addresses))
-    await hold_services(store, addresses)
-    await ensure_class(store)
-    return Ground(store, addresses, (guard.fileno(), owner), settings)
+    store = MemoryStore(
+        check=sound_check(settings),
+        admit=admission(options.sidecars, admit_nodes, admit_services(addresses)),
+        kept=follow_services(addresses),
+        journal=journal,
+    )
+    return store, addresses, guard.fileno()
+
+
+def _metrics(options: Options, stack: AsyncExitStack, before: Instance | None) -> socket.socket | None:
+    if not options.metrics_address:
+        return None
+    old = urlsplit(before.metrics).netloc if before else ""
+    return stack.enter_context(listen(options.metrics_address, old))

@@ -47,7 +47,8 @@ def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
 class Receiver:
     """Counts what proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    `absences` is how many reports there are between two evictions of idle series. `clock` is in seconds since the epoch.
+    `absences` is how many reports there are between two evictions of idle series. `find_caller` names callers without a
+    proxy. `clock` is in seconds since the epoch.
     """
 
     def __init__(
@@ -55,20 +56,17 @@ class Receiver:
         windows: Windows,
         absences: int,
         *,
+        find_caller: FindCaller = by_address,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.windows = windows
         self.changed = 0
         self.dropped = DroppedCopies(time.monotonic)
         self._deltas = CumulativeToDelta(absences, clock())
-        self._find_caller: FindCaller = by_address
+        self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
         self._waiting: dict[str, list[tuple[float, asyncio.Future[None]]]] = defaultdict(list)
-
-    def find_callers_by(self, find_caller: FindCaller) -> None:
-        """Name callers without a proxy by more than their address, from now on."""
-        self._find_caller = find_caller
 
     async def export(self, data: bytes, prove: Prove) -> bytes:
         """Answer `otlp.METHOD`. Raises TurnedAway if the report is malformed, or not from the proxy that it names."""

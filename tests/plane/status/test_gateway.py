@@ -24,7 +24,9 @@ from headgate.latest import Latest
 from headgate.model.refs import PortRef
 from headgate.model.routing import Certificate, GatewayPort, Mesh
 from headgate.model.secrets import PrivateText
-from headgate.plane.loop import Loop
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Ports
+from headgate.plane.loop import Known, Loop
 from headgate.plane.status.blame import refusals
 from headgate.plane.status.conditions import Present, Said
 from headgate.plane.status.gateway import class_status, gateway_status
@@ -213,9 +215,11 @@ async def test_the_writer_tells_all_kinds() -> None:
         report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
     )
     credentials = Credentials(Signs(Time()), Time().schedule())
-    loop = Loop(Latest(None), fleet, [], Settings(), credentials)
+    loop = Loop(Latest(None), fleet, Known(), Settings(), credentials)
     loop.compiled.set(compiled)
-    work = asyncio.create_task(StatusWriter(store, loop, fleet, Latest({})).run())
+    work = asyncio.create_task(
+        StatusWriter(Ports(store, EventRecorder(store, "headgate"), Latest(value=True)), loop, fleet, Latest({})).run()
+    )
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

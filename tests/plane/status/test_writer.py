@@ -16,10 +16,11 @@ from headgate.errors import NotFound, Unavailable
 from headgate.identity.credentials import Credentials
 from headgate.kinds import SPLIT
 from headgate.latest import Latest, until
+from headgate.objects.events import EventRecorder
 from headgate.objects.following import follow
-from headgate.objects.ports import Change
+from headgate.objects.ports import Change, Ports
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Loop
+from headgate.plane.loop import Known, Loop
 from headgate.plane.status import pace, writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Object
@@ -65,8 +66,13 @@ class World:
         self.store, self.fleet = MemoryStore(journal=self.disk), Fleet()
         self.credentials = Credentials(Signs(Time()), Time().schedule())
         self.feed = Feed(self.store)
-        self.loop = Loop(self.feed.snapshot, self.fleet, [GATEWAY], Settings(), self.credentials)
-        self.status = StatusWriter(self.store, self.loop, self.fleet, Latest({}))
+        self.loop = Loop(self.feed.snapshot, self.fleet, Known([GATEWAY]), Settings(), self.credentials)
+        self.status = StatusWriter(
+            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
+            self.loop,
+            self.fleet,
+            Latest({}),
+        )
         self.clients: dict[str, Client] = {}
 
     async def write(self, *objects: Object) -> None:

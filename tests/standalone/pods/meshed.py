@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from tests.standalone.pods.test_runtime import Machine, alive
 
+from headgate.admission.admission import chain
 from headgate.admission.injection import admit_sidecars
-from headgate.admission.self_references import chain
 from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
@@ -27,9 +27,8 @@ from headgate.resources.process_identity import Identity
 from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods import application_ports
-from headgate.standalone.pods.pod import Unrouted
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import SidecarSite
+from headgate.standalone.pods.sidecars import Proxying, SidecarSite
 from headgate.standalone.proxies.envoy import find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
@@ -43,7 +42,7 @@ class MeshedMachine(Machine):
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
         self.store = MemoryStore(
-            admit=chain(admit_services(self.addresses), self._inject), kept=follow_services(self.addresses)
+            admit=chain(admit_services(self.addresses), admit_sidecars("all")), kept=follow_services(self.addresses)
         )
         self.fleet = Fleet()
         self.held_back: set[str] = set()  # proxies that get no configuration yet
@@ -52,9 +51,6 @@ class MeshedMachine(Machine):
         self._sockets = sockets
         self._server = XdsServer(self.fleet, self.tokens)
         self._control: asyncio.Task[None] | None = None
-
-    def _inject(self, new: Object, old: Object | None) -> Object:
-        return admit_sidecars("all", self.store)(new, old)
 
     async def __aenter__(self) -> Self:
         await self._server.start(f"unix:{self._sockets / 'xds.sock'}")
@@ -72,9 +68,10 @@ class MeshedMachine(Machine):
         await self._server.stop()
 
     def start(self) -> None:
-        routes: dict[str, Unrouted] = {"unrouted": self.unrouted} if self.unrouted else {}
-        self.runtime = LocalRuntime(self.store, self.state, self.addresses, extra_env={"EXTRA": "given"}, **routes)
-        self.runtime.give_sidecars(self.site())
+        proxying = Proxying(variables={"EXTRA": "given"}, sidecars=self.site())
+        if self.unrouted:
+            proxying = proxying._replace(unrouted=self.unrouted)
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
         self._task = asyncio.create_task(self.runtime.run())
 
     def site(self) -> SidecarSite:

@@ -15,6 +15,7 @@ from headgate.resources.meta import Key, Object
 from headgate.standalone.addresses import Addresses, claim_range
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods.runtime import LocalRuntime
+from headgate.standalone.pods.sidecars import Proxying
 from headgate.standalone.store.memory import MemoryStore
 
 SERVER = """
@@ -63,8 +64,10 @@ class Machine:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        routes = {"unrouted": self.unrouted} if self.unrouted else {}
-        self.runtime = LocalRuntime(self.store, self.state, self.addresses, extra_env={"EXTRA": "given"}, **routes)
+        proxying = Proxying(variables={"EXTRA": "given"})
+        if self.unrouted:
+            proxying = proxying._replace(unrouted=self.unrouted)
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
         self._task = asyncio.create_task(self.runtime.run())
 
     async def abandon(self) -> None:

@@ -210,7 +210,7 @@ async def test_dry_runs_answer_and_change_nothing():
 
 
 async def test_admission_completes_and_refuses():
-    def admit(new, old):
+    def admit(new, old, _view):
         if new["data"].get("bad"):
             raise Invalid(Cause("data.bad", "is not allowed"))
         return {**new, "data": {**new["data"], "seen": "update" if old else "create"}}

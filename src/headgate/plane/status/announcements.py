@@ -13,8 +13,7 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.compiler.references import service_name
 from headgate.compiler.report import Finding
 from headgate.errors import NotFound
-from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Store
+from headgate.objects.ports import Events, Reader
 from headgate.plane.status.recoveries import recovered
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
@@ -42,7 +41,7 @@ class _Told(NamedTuple):
 class Announcements:
     """Remembers what was said about each object, and writes Events about what differs."""
 
-    def __init__(self, store: Store, events: EventRecorder, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Reader, events: Events, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._events = events
         self._clock = clock

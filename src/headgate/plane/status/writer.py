@@ -17,8 +17,7 @@ from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest
-from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Store
+from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
 from headgate.plane.status.agenda import Agenda, Look
 from headgate.plane.status.announcements import Announcements
@@ -39,7 +38,6 @@ from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet
 
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
-COMPONENT = "headgate"
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _Judge] = {
     (SPLIT, "TrafficSplit"): split_status,
@@ -61,18 +59,18 @@ log = logging.getLogger(__name__)
 class StatusWriter:
     """Keeps `status` and Events of the users' objects true. `judged` counts how often each object's was computed."""
 
-    def __init__(self, store: Store, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
+    def __init__(self, ports: Ports, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
         """`dropped` are copies that are dropped now, by the name of the mirror's cluster."""
         self.judged: Counter[Key] = Counter()
         self._dropped = dropped
-        self._store = store
+        self._store = ports.objects
         self._loop = loop
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
         self._staging = loop.staging
         self._fleet = fleet
-        self._events = EventRecorder(store, COMPONENT)
-        self._announcements = Announcements(store, self._events)
+        self._events = ports.events
+        self._announcements = Announcements(self._store, self._events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()

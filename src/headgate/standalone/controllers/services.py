@@ -43,7 +43,7 @@ def admit_services(addresses: Addresses) -> Admit:
     It only picks addresses: `follow_services` holds them once the write is stored.
     """
 
-    def admit(new: Object, old: Object | None) -> Object:
+    def admit(new: Object, old: Object | None, _view: object = None) -> Object:
         if new["kind"] != "Service" or key_of(new).group:
             return new
         kept = None if old is None or _homeless(old, addresses) else old

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -37,7 +37,7 @@ from headgate.standalone.pods.environment import (
 from headgate.standalone.pods.external import ExternalRun
 from headgate.standalone.pods.health import Severity
 from headgate.standalone.pods.logs import pod_directory
-from headgate.standalone.pods.sidecars import Sidecar, SidecarSite, proxy_variables
+from headgate.standalone.pods.sidecars import Proxying, Sidecar, proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY, Seen, pod_status
 from headgate.standalone.pods.volumes import materialise, mounts
 from headgate.standalone.processes import Launch, inherited
@@ -45,20 +45,16 @@ from headgate.standalone.processes import Launch, inherited
 FINALIZER = "headgate.dev/process"
 _VOLUMES = "_volumes"  # no container can have this name
 DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
-Unrouted = Callable[[str], Awaitable[None]]
-"""Returns when no proxy sends requests to an address any more."""
 
 
 class Site(NamedTuple):
-    """What all pods of a machine share. Without `sidecars` none has one, whatever is written on it."""
+    """What all pods of a machine share."""
 
     store: Store
     recorder: EventRecorder
     state: Path
-    unrouted: Unrouted
-    extra_env: Mapping[str, str]
     ports: ApplicationPorts
-    sidecars: SidecarSite | None = None
+    proxying: Proxying
 
 
 Run: TypeAlias = ContainerRun | ExternalRun
@@ -80,10 +76,10 @@ class PodRun:
         self._dirty = asyncio.Event()
         self._numbers: Numbers = {}
         self.sidecar: Sidecar | None = None
-        if site.sidecars and self._annotation(SIDECAR) == EXPLICIT:
+        if site.proxying.sidecars and self._annotation(SIDECAR) == EXPLICIT:
             held = application_ports.read(self._typed.metadata)
             self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed, held))
-            self.sidecar = Sidecar(site.sidecars, self.key, self._directory, self)
+            self.sidecar = Sidecar(site.proxying.sidecars, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._plan_runs()
         self.see(pod)
@@ -176,7 +172,7 @@ class PodRun:
         sources = await self._sources()
         volumes = materialise(self._typed, self._directory / _VOLUMES, sources)
         found: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._site.extra_env, **self._told(container)}
+        base = {**inherited(os.environ), **self._site.proxying.variables, **self._told(container)}
         own = written(self._typed, container, address=self.address, sources=sources, known=base)
         env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
         cwd = relocate(container.working_dir, found)
@@ -295,7 +291,7 @@ class PodRun:
             task.result()
 
     async def _drained(self) -> None:
-        await self._site.unrouted(self.address)
+        await self._site.proxying.unrouted(self.address)
         await asyncio.sleep(DRAIN)
 
     async def _sources(self) -> Sources:
@@ -326,10 +322,10 @@ class PodRun:
 
         Call it while nothing of the pod runs: processes learn their ports when they start.
         """
-        if not (self.sidecar and self._site.sidecars):
+        if not (self.sidecar and self._site.proxying.sidecars):
             return False
         found = (await self._site.store.list("", "Service", self.key.namespace)).items
-        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.sidecars.lowest_port)
+        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.proxying.sidecars.lowest_port)
         ports = application_ports.captured(self._typed, (*self._numbers, *led))
         if not set(ports) - set(self._numbers):
             return False

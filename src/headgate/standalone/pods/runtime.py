@@ -27,8 +27,8 @@ from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.containers import Record, read_record
 from headgate.standalone.pods.logs import Logs, rotate_logs
-from headgate.standalone.pods.pod import PodRun, Site, Unrouted
-from headgate.standalone.pods.sidecars import DIRECTORY, SidecarSite, node_id
+from headgate.standalone.pods.pod import PodRun, Site
+from headgate.standalone.pods.sidecars import DIRECTORY, Proxying, node_id
 from headgate.standalone.processes import adopt
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy import EnvoyState, left_behind
@@ -40,40 +40,26 @@ _AGAIN = 5.0  # seconds before a pod that met a bug is tried again
 _ORPHAN_GRACE = 5.0  # seconds for a process that nobody wants any more
 
 
-async def _nobody_routes(_address: str) -> None:
-    """Stand in for the proxies where there are none."""
+NO_PROXIES = Proxying()
 
 
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
 
-    def __init__(
-        self,
-        store: Store,
-        state_dir: Path,
-        addresses: Addresses,
-        *,
-        unrouted: Unrouted = _nobody_routes,
-        extra_env: Mapping[str, str] | None = None,
-    ) -> None:
-        """`unrouted` returns when no proxy uses an address; `extra_env` is given to every container."""
+    def __init__(self, store: Store, state_dir: Path, addresses: Addresses, proxying: Proxying = NO_PROXIES) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
         self._state = state_dir
         self._addresses = addresses
         self._ports = ApplicationPorts()
-        self._site = Site(store, recorder, state_dir, unrouted, dict(extra_env or {}), self._ports)
+        self._site = Site(store, recorder, state_dir, self._ports, proxying)
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
         self._pods: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
-
-    def give_sidecars(self, site: SidecarSite) -> None:
-        """Run the sidecars of the pods that are to have one. Call it before `run`."""
-        self._site = self._site._replace(sidecars=site)
 
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of each sidecar, by node id."""

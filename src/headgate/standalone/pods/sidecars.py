@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from headgate.envoy.bootstrap import bootstrap, token_source
@@ -97,6 +98,26 @@ def probe_socket(runtime_dir: Path, node: str) -> Path:
 def proxy_variables(address: str) -> dict[str, str]:
     """Return what brings a process' requests to its sidecar."""
     return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
+
+
+Unrouted = Callable[[str], Awaitable[None]]
+"""Returns when no proxy sends requests to an address any more."""
+
+
+async def _unrouted_at_once(_address: str) -> None:
+    """Return: without proxies no request is routed to a pod."""
+
+
+class Proxying(NamedTuple):
+    """What the proxies of a machine give to its pods.
+
+    `unrouted` returns when none of them uses an address, `variables` are for every container. Without `sidecars` no pod has
+    one, whatever is written on it.
+    """
+
+    unrouted: Unrouted = _unrouted_at_once
+    variables: Mapping[str, str] = MappingProxyType({})
+    sidecars: SidecarSite | None = None
 
 
 class Sidecar:

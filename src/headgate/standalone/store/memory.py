@@ -82,14 +82,6 @@ class MemoryStore:
         """Return an object. Raises NotFound."""
         return self._existing(key)
 
-    def peek(self, key: Key) -> Object | None:
-        """Return an object, None when there is none: for hooks, which can't wait."""
-        return self._shelves.get(key)
-
-    def peek_all(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
-        """Return all objects of a kind in a namespace: for hooks, which can't wait."""
-        return self._shelves.select(group, kind, namespace)
-
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
         return Listing(self._shelves.select(group, kind, namespace), str(self.revision))
@@ -207,7 +199,7 @@ class MemoryStore:
         causes = self._check(new).causes if self._check and not sound else ()
         if causes:
             raise Invalid(*causes)
-        return self._admit(new, old) if self._admit else new
+        return self._admit(new, old, self._shelves) if self._admit else new
 
     def _existing(self, key: Key) -> Object:
         obj = self._shelves.get(key)

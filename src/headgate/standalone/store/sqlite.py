@@ -80,6 +80,12 @@ class SqliteJournal:
             rows = self._connection.execute("SELECT body FROM objects")
             return revision, [msgspec.json.decode(body) for (body,) in rows]
 
+    def of_kind(self, group: str, kind: str) -> Sequence[Object]:
+        """Return the objects of one kind. Raises StoreError when the file is damaged."""
+        with _explained(self._path):
+            rows = self._connection.execute('SELECT body FROM objects WHERE "group" = ? AND kind = ?', (group, kind))
+            return [msgspec.json.decode(body) for (body,) in rows]
+
     def append(self, changes: Sequence[Change]) -> None:
         """Commit the changes of one call. Raises Unavailable when the disk refuses, and nothing is changed then."""
         with self._writing():

@@ -1,0 +1,79 @@
+"""The control plane, wired for any host: objects in, configurations for proxies out, statuses and counts back."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, NamedTuple
+
+from headgate.latest import Latest, until
+from headgate.objects.ports import Ports
+from headgate.plane.callers import CallerFinder
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Known, Loop
+from headgate.plane.machine import Machine
+from headgate.plane.status.writer import StatusWriter
+from headgate.plane.trust import Trust
+from headgate.settings import Settings
+from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.reports import otlp, tap_records
+from headgate.telemetry.windows import Windows
+from headgate.xds.fleet import Fleet
+from headgate.xds.proofs import Proofs
+from headgate.xds.server import XdsServer
+
+Work = tuple[str, Coroutine[Any, Any, None]]
+
+
+class Proxies(NamedTuple):
+    """The proxies of a host: what it knows of them, and what proves which proxy opened a stream.
+
+    `absences` is how many reports there are between two evictions of idle series.
+    """
+
+    known: Known
+    proofs: Proofs | None
+    absences: int
+
+
+class ControlPlane:
+    """All parts between the ports. Run `work` first, then `serve`."""
+
+    def __init__(self, ports: Ports, proxies: Proxies, settings: Settings, trust: Trust) -> None:
+        self._ports = ports
+        self._trust = trust
+        self._fleet = Fleet()
+        feed = Feed(ports.objects)
+        loop = Loop(feed.snapshot, self._fleet, proxies.known, settings, trust.credentials)
+        self.machine = Machine(ports.objects, feed, loop, self._fleet)
+        self.traffic = Receiver(Windows(), proxies.absences, find_caller=CallerFinder(loop.compiled))
+        beside = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.machine.taps.export}
+        self._server = XdsServer(self._fleet, proxies.proofs, beside=beside)
+
+    def work(self) -> Iterator[Work]:
+        """Yield the tasks of the control plane with their names; each runs until cancelled."""
+        loop, dropped = self.machine.loop, self.traffic.dropped
+        status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
+        yield "feed", self.machine.feed.run()
+        yield "certificates", _once(self._ports.active, self._trust.run(self._ports.objects, loop, self._fleet))
+        yield "loop", loop.run()
+        yield "dropped copies", dropped.run()
+        yield "status", _once(self._ports.active, status.run())
+
+    async def serve(self, address: str) -> None:
+        """Serve proxies as soon as the stored objects are compiled: one that reconnects must never get an empty mesh."""
+        await self.machine.compiled()
+        self._fleet.recall()
+        await self._server.start(address)
+
+    async def stop(self) -> None:
+        """End all streams; the proxies keep what they have and come back."""
+        await self._server.stop()
+
+
+async def _once(active: Latest[bool], work: Coroutine[Any, Any, None]) -> None:
+    """Begin with work as soon as this control plane is the active one."""
+    try:
+        await until(active.get, active)
+    except asyncio.CancelledError:
+        work.close()
+        raise
+    await work
