@@ -25,8 +25,6 @@ from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import Prove, XdsServer
 
-ROUTER = "envoy.filters.http.router"
-
 
 def silent(config: ProxyConfig) -> ProxyConfig:
     """Return a configuration without its loggers."""
@@ -39,8 +37,6 @@ def _silenced(name: str, encoded: Encoded) -> Encoded:
     network = listener.filter_chains[0].filters[0]
     manager = pb.HttpConnectionManager.FromString(network.typed_config.value)
     del manager.access_log[:]
-    router = pb.HttpFilter(name=ROUTER, typed_config=pb.pack(pb.Router(suppress_envoy_headers=True)))
-    manager.http_filters[-1].CopyFrom(router)
     network.typed_config.CopyFrom(pb.pack(manager))
     return encode_resource(name, listener, encoded.needs)
 

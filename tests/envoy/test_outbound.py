@@ -76,8 +76,10 @@ def test_a_cluster_has_a_transport_for_each_peer_and_one_for_plaintext():
     config = rendered(small(one=[place(1, GREEN), place(2, BLUE), place(3), place(4, BLUE)]))
     found = cluster(config, "outbound/default/one/80")
     said = [item.name for item in found.transport_socket_matches]
-    assert said == [f"80.one.default.svc.cluster.local {identity}" for identity in (BLUE, GREEN)] + ["plaintext"]
-    assert found.transport_socket == found.transport_socket_matches[0].transport_socket  # never plaintext by mistake
+    assert said == [f"80.one.default.svc.cluster.local {GREEN}", "plaintext"]
+    first = pb.UpstreamTlsContext.FromString(found.transport_socket.typed_config.value).common_tls_context
+    (demanded,) = first.combined_validation_context.default_validation_context.match_typed_subject_alt_names
+    assert demanded.matcher.exact == BLUE  # what matches nothing is never called in plaintext by mistake
     assignment = read(config, ENDPOINTS, pb.ClusterLoadAssignment, "outbound/default/one/80")
     chosen = {
         item.endpoint.address.socket_address.address: item.metadata.filter_metadata["envoy.transport_socket_match"]
@@ -85,7 +87,8 @@ def test_a_cluster_has_a_transport_for_each_peer_and_one_for_plaintext():
         for item in locality.lb_endpoints
     }
     keys = {address: struct.fields["headgate"].string_value for address, struct in chosen.items()}
-    assert keys == {"10.1.0.1": said[1], "10.1.0.2": said[0], "10.1.0.4": said[0], "10.1.0.3": "plaintext"}
+    blue = f"80.one.default.svc.cluster.local {BLUE}"
+    assert keys == {"10.1.0.1": said[0], "10.1.0.2": blue, "10.1.0.4": blue, "10.1.0.3": "plaintext"}
 
 
 def test_a_peer_is_called_by_tls_1_3_and_must_prove_exactly_its_identity():
@@ -148,10 +151,11 @@ def test_a_mirror_is_called_by_tls_too():
         )
     ]
     config = rendered(small(one=[place(1)], two=[place(2, GREEN)], routes=routes))
-    assert [item.name for item in cluster(config, "mirror/default/two/80").transport_socket_matches] == [
-        f"80.two.default.svc.cluster.local {GREEN}",
-        "plaintext",
-    ]
+    mirror = cluster(config, "mirror/default/two/80")
+    assert pb.UpstreamTlsContext.FromString(mirror.transport_socket.typed_config.value).sni.startswith(
+        "80.two.default."
+    )
+    assert [item.name for item in mirror.transport_socket_matches] == ["plaintext"]
     assert not cluster(config, "outbound/default/one/80").transport_socket_matches
 
 
@@ -163,7 +167,7 @@ def test_backends_that_take_tcp_from_a_root_are_told_so_by_all_their_callers():
     config = rendered(structs.replace(world, tables=(structs.replace(first, protocol=Protocol.TCP), second)))
     for name in ("outbound/default/one/80", "outbound/default/two/80"):
         context = pb.UpstreamTlsContext()
-        assert cluster(config, name).transport_socket_matches[0].transport_socket.typed_config.Unpack(context)
+        assert cluster(config, name).transport_socket.typed_config.Unpack(context)
         assert (context.sni, list(context.common_tls_context.alpn_protocols)) == (
             "80.two.default.svc.cluster.local",
             ["headgate"],

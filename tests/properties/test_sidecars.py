@@ -163,7 +163,8 @@ def _demanded(cluster, metadata):
         assert not cluster.HasField("transport_socket")
         return ""
     said = metadata["envoy.transport_socket_match"]
-    (chosen,) = [item.transport_socket for item in cluster.transport_socket_matches if item.match == said]
+    matching = (item.transport_socket for item in cluster.transport_socket_matches if item.match == said)
+    chosen = next(matching, cluster.transport_socket)
     if chosen.name == "envoy.transport_sockets.raw_buffer":
         return ""
     context = pb.UpstreamTlsContext.FromString(chosen.typed_config.value).common_tls_context

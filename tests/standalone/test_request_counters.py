@@ -1,15 +1,15 @@
 from typing import Any
 
 from headgate.model.refs import PortRef
-from headgate.standalone.request_counters import BackendRequests, BackendTotals
+from headgate.standalone.request_counters import BackendRequests, BackendTotals, Reading
 
 WEB = PortRef("default/web", 8080)
 OUTBOUND = "outbound/default/web/8080"
 
 
-def host(service: str, address: str, requests: int, errors: int = 0) -> dict[str, Any]:
+def host(service: str, address: str, requests: int) -> dict[str, Any]:
     """Return an endpoint as Envoy writes it: what is zero has no value."""
-    stats = {"rq_total": requests, "rq_error": errors, "rq_active": 0}
+    stats = {"rq_total": requests, "rq_active": 0}
     return {
         "address": {"socket_address": {"address": address, "port_value": 9000}},
         "locality": {"region": "default", "zone": service},
@@ -17,13 +17,19 @@ def host(service: str, address: str, requests: int, errors: int = 0) -> dict[str
     }
 
 
-def page(*hosts: dict[str, Any], cluster: str = OUTBOUND) -> dict[str, Any]:
-    return {"cluster_statuses": [{"name": cluster, "host_statuses": list(hosts)}, {"name": "xds"}]}
+def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> Reading:
+    return Reading({"cluster_statuses": [{"name": cluster, "host_statuses": list(hosts)}, {"name": "xds"}]}, series)
 
 
-def only(*hosts: dict[str, Any], cluster: str = OUTBOUND) -> dict[str, Any]:
+def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, Reading]:
     """Return a reading of the gateway, the only proxy."""
-    return {"gateway": page(*hosts, cluster=cluster)}
+    return {"gateway": page(*hosts, cluster=cluster, series=series)}
+
+
+def counted(code: str, count: int, *, cluster: str = OUTBOUND, backend: str = "default/v1", grpc: str = "") -> str:
+    """Return a counter of requests as Envoy writes it for Prometheus."""
+    labels = f'cluster="{cluster}",pod="default/v1-a:80 ",backend="{backend}",code="{code}",grpc="{grpc}"'
+    return f"# TYPE envoy_mesh_requests counter\nenvoy_mesh_requests{{{labels}}} {count}\n\n"
 
 
 def observed(backend: str, requests: int, failures: int = 0) -> BackendRequests:
@@ -32,9 +38,37 @@ def observed(backend: str, requests: int, failures: int = 0) -> BackendRequests:
 
 def test_the_endpoints_of_a_backend_are_added_up() -> None:
     found = BackendTotals().add(
-        only(host("v1", "127.0.0.1", 5), host("v1", "127.0.0.2", 6, 1), host("v2", "127.0.0.3", 1))
+        only(host("v1", "127.0.0.1", 5), host("v1", "127.0.0.2", 6), host("v2", "127.0.0.3", 1))
     )
-    assert found == [observed("v1", 11, 1), observed("v2", 1)]
+    assert found == [observed("v1", 11), observed("v2", 1)]
+
+
+def test_answers_of_5xx_and_faults_of_grpc_servers_are_failures() -> None:
+    series = (
+        counted("200-", 5),
+        counted("404-", 5),
+        counted("500-", 1),
+        counted("503UF,URX", 2),
+        counted("200-", 4, grpc="0"),
+        counted("200-", 8, grpc="14"),
+        counted("503UH", 16, backend=""),
+    )
+    assert BackendTotals().add(only(host("v1", "127.0.0.1", 20), series="".join(series))) == [observed("v1", 20, 11)]
+
+
+def test_failures_count_on_when_their_series_begins_again() -> None:
+    totals = BackendTotals()
+    for value, total in ((3, 3), (4, 4), (2, 6)):
+        (found,) = totals.add(only(host("v1", "127.0.0.1", 9), series=counted("500-", value)))
+        assert found.failures == total
+
+
+def test_failures_are_counted_for_the_split_whose_groups_the_requests_fitted() -> None:
+    """The name of a route that may find no cluster stands before the cluster's own."""
+    cluster = "match/default/web/8080/default/ab"
+    for place in ("", f"{OUTBOUND}/"):
+        found = BackendTotals().add(only(series=counted("500-", 3, cluster=f"{place}{cluster}")))
+        assert [(item.ref, item.split, item.failures) for item in found] == [(WEB, "default/ab", 3)]
 
 
 def test_totals_never_shrink_when_endpoints_leave_and_return() -> None:
@@ -46,8 +80,8 @@ def test_totals_never_shrink_when_endpoints_leave_and_return() -> None:
 
 def test_an_envoy_that_restarted_counts_on() -> None:
     totals = BackendTotals()
-    totals.add(only(host("v1", "127.0.0.1", 100, 3)))
-    assert totals.add(only(host("v1", "127.0.0.1", 4))) == [observed("v1", 104, 3)]
+    totals.add(only(host("v1", "127.0.0.1", 100)))
+    assert totals.add(only(host("v1", "127.0.0.1", 4))) == [observed("v1", 104)]
 
 
 def test_the_same_endpoint_behind_two_backends_counts_for_each() -> None:

@@ -98,6 +98,7 @@ def bootstrap(
         stats_config=pb.StatsConfig(
             stats_matcher=pb.StatsMatcher(inclusion_list=pb.ListStringMatcher(patterns=KEPT_STATS))
         ),
+        deferred_stat_options=pb.Bootstrap.DeferredStatOptions(enable_deferred_creation_stats=True),  # 4 KiB a cluster
         layered_runtime=_runtime(),
         overload_manager=pb.OverloadManager(
             resource_monitors=[

@@ -12,6 +12,7 @@ spoken by then, so the handshake itself is refused to everybody else, and nothin
 from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.envoy import names, pb, rbac, tap, telemetry
+from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.peers import ALPN, DENIED, UNREACHED
 from headgate.envoy.sources import ads
@@ -194,9 +195,7 @@ def _requests(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Fil
         rds=pb.Rds(route_config_name=name, config_source=ads()),
         http_filters=[
             pb.HttpFilter(name=RBAC, typed_config=pb.pack(nothing)),
-            pb.HttpFilter(
-                name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
-            ),
+            router_filter(),
         ],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[manager.UpgradeConfig(upgrade_type="websocket")],

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.config import CLUSTER, LISTENER
+from headgate.envoy.listeners import router_filter
 from headgate.envoy.parts import Part
 from headgate.model.workloads import PROBE_PORT, Probe, Workload
 
@@ -46,9 +47,6 @@ def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Clu
 
 def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
     """Return the listener of all health checks of a pod."""
-    router = pb.HttpFilter(
-        name="envoy.filters.http.router", typed_config=pb.pack(pb.Router(suppress_envoy_headers=True))
-    )
     table = pb.RouteConfiguration(
         name=names.PROBES,
         virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_route(probe) for probe in probes])],
@@ -56,7 +54,7 @@ def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
     connection = pb.HttpConnectionManager(
         stat_prefix=names.PROBES,
         route_config=table,
-        http_filters=[router],
+        http_filters=[router_filter()],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
     )

@@ -76,7 +76,6 @@ def _chosen() -> pb.XdsMatcher:
     """Return what gives Envoy's counters of copies their names, and leaves out what is for the admin page only."""
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(telemetry.COPIES)),
-        (_all(_prefix(_MIRRORS), _suffix(".rq_error")), _renamed(telemetry.COPIES_FAILED)),
         (_all(_prefix(_MIRRORS), _suffix(telemetry.OVERFLOW)), _renamed(telemetry.COPIES_DROPPED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),

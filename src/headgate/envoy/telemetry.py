@@ -24,8 +24,8 @@ where what is in a tunnel is counted once more. `pod` and `backend` are empty wh
 not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
 `denied` is not empty where the server's access rules refused the request.
 
-Copies of requests (D22) are counted by Envoy itself, for each endpoint of a mirror's cluster: a router would count them
-only with a logger for what it sends to anybody, which costs every request as much as all else that is counted here.
+Copies of requests (D22) are counted for each endpoint of a mirror's cluster: those that succeed and those that are dropped
+by Envoy itself, those that fail by a logger of the router (`failed_copies`), which passes over all else by its filter.
 
 mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
 mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   those that were not: 500 and above, or no answer
@@ -51,6 +51,8 @@ REQUESTS, LATENCY = "requests", "latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
 DENIED = "denied"
 COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
+COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
+"""Attributes of copies, in Envoy's own words for its own counters."""
 OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
@@ -170,6 +172,17 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
         _logger(_bytes(_UPSTREAM), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
         _logger([_one(FAILED, _UPSTREAM)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
     ]
+
+
+def failed_copies() -> pb.AccessLog:
+    """Return the logger of a router for copies of requests that fail, named as Envoy names those that succeed."""
+    answered = (
+        _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
+        _status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE),
+    )
+    failed = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=answered))
+    place = ((COPY_CLUSTER, _CLUSTER[1]), (COPY_POD, _POD[1]))
+    return _logger([_one(COPIES_FAILED, place)], failed, where('xds.cluster_name.startsWith("mirror/")'))
 
 
 def connections(name: str) -> list[pb.AccessLog]:

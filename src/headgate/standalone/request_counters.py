@@ -4,24 +4,30 @@ Telemetry has more, but only every two seconds, and without the split whose grou
 """
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.envoy import names
+from headgate.envoy import names, telemetry
 from headgate.errors import ProxyError
 from headgate.model.refs import PortRef
 from headgate.resources.meta import Value
 from headgate.standalone.proxies.admin import Admin
+from headgate.telemetry.counters.counts import Counts, class_index
 
-PAGE = "/clusters?format=json"
+CLUSTERS = "/clusters?format=json"
+SERIES = f"/stats/prometheus?filter=^{telemetry.PREFIX}.{telemetry.REQUESTS}"
+_PARTS_OF_A_PLACE = 4
+_SAMPLE = re.compile(r"^\w+\{(.*)\} (\d+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class BackendRequests(Value, frozen=True, kw_only=True):
     """The requests to a Service port that one backend (`namespace/name`) got, since headgate began to count.
 
-    `failures` are answers of 5xx, from the application or from the proxy in its place. `split` names the split whose groups
-    the requests fit, if any.
+    `failures` are answers of 5xx, and with gRPC the server's faults, from the application or from the proxy in its place.
+    `split` names the split whose groups the requests fit, if any.
     """
 
     ref: PortRef
@@ -48,8 +54,15 @@ class Count(NamedTuple):
         return Count(self.requests + other.requests, self.failures + other.failures)
 
 
+class Reading(NamedTuple):
+    """What a proxy says at one moment: its endpoints (`CLUSTERS`, decoded), and the requests that it counts (`SERIES`)."""
+
+    clusters: Any
+    series: str = ""
+
+
 class Endpoint(NamedTuple):
-    """One endpoint in one of Envoy's clusters."""
+    """One endpoint in one of Envoy's clusters. Of a counted series, `address` is the pod with the code of the answers."""
 
     cluster: str
     backend: str
@@ -63,17 +76,17 @@ class BackendTotals:
         self._last: dict[str, Mapping[Endpoint, Count]] = {}
         self._totals: dict[tuple[PortRef, str, str], Count] = defaultdict(Count)
 
-    def add(self, pages: Mapping[str, Any]) -> Sequence[BackendRequests]:
-        """Add a page of each proxy (Envoy's `/clusters?format=json`) and return the totals, sorted."""
-        for proxy, page in pages.items():
-            self._add(proxy, page)
+    def add(self, readings: Mapping[str, Reading]) -> Sequence[BackendRequests]:
+        """Add a reading of each proxy and return the totals, sorted."""
+        for proxy, reading in readings.items():
+            self._add(proxy, reading)
         return [
             BackendRequests(ref=ref, split=split, backend=backend, **count._asdict())
             for (ref, split, backend), count in sorted(self._totals.items())
         ]
 
-    def _add(self, proxy: str, page: Any) -> None:
-        current = dict(_endpoints(page))
+    def _add(self, proxy: str, reading: Reading) -> None:
+        current = {**dict(_endpoints(reading.clusters)), **dict(_failed(reading.series))}
         last = self._last.get(proxy, {})
         for endpoint, count in current.items():
             ref = names.parse(endpoint.cluster)
@@ -92,8 +105,24 @@ def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
             stats = {stat["name"]: int(stat.get("value", 0)) for stat in host.get("stats") or ()}
             backend = f"{locality.get('region', '')}/{locality.get('zone', '')}"
             address = f"{socket.get('address', '')}:{socket.get('port_value', '')}"
-            count = Count(stats.get("rq_total", 0), stats.get("rq_error", 0))
-            yield Endpoint(cluster.get("name", ""), backend, address), count
+            yield Endpoint(cluster.get("name", ""), backend, address), Count(requests=stats.get("rq_total", 0))
+
+
+def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
+    """Yield the requests that were answered with a failure (docs/metrics.md), by endpoint and code."""
+    for labels, value in _SAMPLE.findall(series):
+        found = dict(_LABEL.findall(labels))
+        backend, code, grpc = (found.get(label, "") for label in ("backend", "code", "grpc"))
+        status = telemetry.parse_code(code).status
+        if backend and status and Counts.of({class_index(status, grpc): 1}).failure:
+            endpoint = Endpoint(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
+            yield endpoint, Count(failures=int(value))
+
+
+def _cluster(text: str) -> str:
+    """Return the name of a cluster without that of its route (`telemetry.where_no_cluster`)."""
+    kind, *rest = text.split("/", maxsplit=_PARTS_OF_A_PLACE)
+    return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 
 
 class RequestCounters:
@@ -109,9 +138,13 @@ class RequestCounters:
         Raises ProxyError if no proxy answers.
         """
         admins = self._admins()
-        found = await asyncio.gather(*(admin.get_json(PAGE) for admin in admins.values()), return_exceptions=True)
-        pages = {name: page for name, page in zip(admins, found, strict=True) if not isinstance(page, BaseException)}
+        found = await asyncio.gather(*map(_read, admins.values()), return_exceptions=True)
+        readings = {name: item for name, item in zip(admins, found, strict=True) if not isinstance(item, BaseException)}
         for failure in found:
-            if isinstance(failure, BaseException) and (not pages or not isinstance(failure, ProxyError)):
+            if isinstance(failure, BaseException) and (not readings or not isinstance(failure, ProxyError)):
                 raise failure
-        return self._totals.add(pages)
+        return self._totals.add(readings)
+
+
+async def _read(admin: Admin) -> Reading:
+    return Reading(await admin.get_json(CLUSTERS), (await admin.get(SERIES)).decode())

@@ -12,6 +12,8 @@ from headgate.envoy.telemetry import (
     COPIES,
     COPIES_DROPPED,
     COPIES_FAILED,
+    COPY_CLUSTER,
+    COPY_POD,
     DENIED,
     FAILED,
     LATENCY,
@@ -48,7 +50,6 @@ _INDEXES = {
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
 _REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
-_COPY_CLUSTER, _COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"  # Envoy's own words, for its own counters
 _REMEMBERED = 200_000  # meanings; without the cache each delta costs four times as much
 
 
@@ -79,7 +80,7 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
 
 def dropped_at(delta: Delta) -> str:
     """Return the cluster of the mirror whose copies were dropped; empty for other series."""
-    return delta.series.pairs().get(_COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
+    return delta.series.pairs().get(COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
 
 
 def peer(node: str) -> Peer:
@@ -99,7 +100,7 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
         target = int(port) if port.isdecimal() else 0
         flow = Flow(source=NOBODY, destination=peer(node), target=target, secured=bool(identity))
         return _Meaning(flow, indexes, (source, identity))
-    sent = _copy(node, found) if _COPY_CLUSTER in found else _sent(node, found)
+    sent = _copy(node, found) if COPY_CLUSTER in found else _sent(node, found)
     return _Meaning(sent, indexes) if sent else None
 
 
@@ -136,8 +137,8 @@ def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
 
 
 def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
-    ref = _ref(found[_COPY_CLUSTER])
-    pod, target, secured = parse_pod(found.get(_COPY_POD, ""))
+    ref = _ref(found[COPY_CLUSTER])
+    pod, target, secured = parse_pod(found.get(COPY_POD, ""))
     if ref is None:
         return None
     return Flow(

@@ -1,0 +1,30 @@
+"""What the table of `headgate up --watch` counts, read from a real Envoy."""
+
+import tempfile
+from pathlib import Path
+
+from tests.e2e.rig import Rig
+
+from headgate.standalone.request_counters import BackendRequests, RequestCounters
+
+
+def observed(rig: Rig) -> list[BackendRequests]:
+    """Read the proxy once."""
+    return list(rig.network.run(RequestCounters(lambda: {"gateway": rig.envoy.admin}).read()))
+
+
+def test_requests_and_failed_answers_are_counted_for_each_backend() -> None:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        for name in ("one", "two", "gone"):
+            rig.echo(name)
+        rig.apply(rig.route("one", "two"))
+        rig.reach()
+        before = observed(rig)
+        rig.echoes["two"].status = "503 Busy"
+        rig.load(20)
+        counts = {item.backend: (item.requests, item.failures) for item in observed(rig)}
+        first = {item.backend: item.requests for item in before}
+        assert counts == {
+            "default/one": (first["default/one"] + 10, 0),
+            "default/two": (first["default/two"] + 10, 10),
+        }
