@@ -125,6 +125,11 @@ class Lab:
         return any(item["type"] == "Programmed" and item["message"] == message for item in status["conditions"])
 
     @property
+    def judged(self) -> int:
+        """How many statuses were computed."""
+        return sum(self.writer.judged.values())
+
+    @property
     def splits(self) -> list[Key]:
         """All splits."""
         return [key for key in self._objects if key.group == SPLIT]
@@ -152,7 +157,7 @@ async def _row(services: int, proxies: int) -> None:
         await asyncio.sleep(0.1)
     await lab.programmed(lab.splits, f"{proxies} of {proxies} proxies hold it")
     further = await cost(LATER)
-    weights, waits = [], []
+    weights, waits, judged = [], [], lab.judged
     for weight in range(1, WEIGHTS + 1):
         key = await lab.change(0, weight)
         written = time.monotonic()
@@ -161,7 +166,7 @@ async def _row(services: int, proxies: int) -> None:
         waits.append(1000 * (time.monotonic() - written))
         weights.append(await cost(1))
     work.cancel()
-    columns = (first, further, statistics.median(weights), statistics.median(waits))
+    columns = (first, further, statistics.median(weights), statistics.median(waits), (lab.judged - judged) / WEIGHTS)
     print(
         f"{f'{services} Services, {proxies} proxies':30} " + " ".join(f"{column:12.1f}" for column in columns),
         flush=True,
@@ -169,8 +174,12 @@ async def _row(services: int, proxies: int) -> None:
 
 
 async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
-    """Print a row for each size: milliseconds of processor time, and until Programmed is True after one weight."""
-    print(f"{'milliseconds':30} {'connecting':>12} {'one more':>12} {'one weight':>12} {'programmed':>12}")
+    """Print a row for each size: milliseconds of processor time, for a proxy while all connect, and later, and for one weight.
+
+    Then how long it takes until that is in the status, and how many statuses are computed for it.
+    """
+    names = ("connecting", "one more", "one weight", "programmed", "judged")
+    print(f"{'milliseconds':30} " + " ".join(f"{name:>12}" for name in names))
     for services, proxies in sizes:
         await _row(services, proxies)
 

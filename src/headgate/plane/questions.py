@@ -27,6 +27,7 @@ from headgate.envoy.config import (
     SCOPES,
     SECRET,
     Encoded,
+    Resources,
     TypeUrl,
 )
 from headgate.envoy.readable import content
@@ -283,7 +284,7 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
 def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
     shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
     config = (proxy.config.get() or {}).get(type_url, NOTHING)
-    resources = len(config) if shelf.wildcard else len(shelf.subscribed & config.keys())
+    resources = len(shelf.target(config if isinstance(config, Resources) else Resources(config, {})))
     return ResourceType(
         type=name,
         resources=resources,

@@ -1,6 +1,6 @@
 """How much of the time the status may take, by a clock that only the test advances."""
 
-from headgate.plane.status.pace import REST, ROUND_REST, SETTLE_SECONDS, SLICE_SECONDS, Pace
+from headgate.plane.status.pace import PATIENCE_SECONDS, REST, ROUND_REST, SETTLE_SECONDS, SLICE_SECONDS, Pace
 
 
 class Clock:
@@ -47,3 +47,17 @@ def test_a_round_waits_by_what_all_slices_of_the_last_one_took() -> None:
     pace.begin_round()
     pace.spend_on_round(0.25)
     assert pace.until_round() == ROUND_REST * 0.25
+
+
+def test_answers_are_waited_for_from_the_first_thing_that_happened_on() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.notice()
+    clock.now += PATIENCE_SECONDS / 2
+    pace.notice()
+    assert pace.patience() == PATIENCE_SECONDS / 2
+    clock.now += PATIENCE_SECONDS
+    assert pace.patience() < 0
+    pace.looked()
+    pace.notice()
+    assert pace.patience() == PATIENCE_SECONDS

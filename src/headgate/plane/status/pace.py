@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
+PATIENCE_SECONDS = 0.25  # at most, if they take longer
 SLICE_SECONDS = 0.02  # of work; then the streams have their turn
 REST = 3  # times as long as the work took
 ROUND_REST = 9  # the same after a round
@@ -18,6 +19,20 @@ class Pace:
         self._rested = self._began  # when the rest after the last slice is over
         self._next_round = self._began
         self._round = 0.0
+        self._noticed: float | None = None  # when something happened that was not looked at yet
+
+    def notice(self) -> None:
+        """Note that something happened."""
+        if self._noticed is None:
+            self._noticed = self._clock()
+
+    def looked(self) -> None:
+        """Note that all that happened was looked at."""
+        self._noticed = None
+
+    def patience(self) -> float:
+        """Return how long proxies may still take to answer until what happened is looked at all the same."""
+        return PATIENCE_SECONDS - (self._clock() - self._noticed) if self._noticed is not None else 0.0
 
     def pause(self) -> float:
         """Return how long to wait before the next slice."""

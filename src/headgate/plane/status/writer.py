@@ -35,7 +35,7 @@ from headgate.plane.trust import faults
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, key_of
-from headgate.xds.fleet import Fleet
+from headgate.xds.fleet import Fleet, Proxy
 
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
@@ -80,7 +80,9 @@ class StatusWriter:
         self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
         self._again: dict[Key, None] = {}
         self._pace = Pace()
-        self._is_timed = False  # a timer runs until the next round
+        self._timer: asyncio.TimerHandle | None = None  # wakes up for what could not be done yet
+        self._timed = 0.0  # when, by the event loop's clock
+        self._late: Proxy | None = None
 
     async def run(self) -> None:
         """Write for ever. A write that fails is repeated a second later."""
@@ -101,10 +103,35 @@ class StatusWriter:
                 self._pace.begin()
                 if self._wake.is_set():
                     self._wake.clear()
-                    await self._take_look()
+                    self._pace.notice()
+                    if not self._is_answer_due():
+                        self._pace.looked()
+                        await self._take_look()
                 await self._work()
                 self._plan_round()
                 self._pace.end()
+
+    def _is_answer_due(self) -> bool:
+        """Say whether it is worth to wait, because proxies are about to answer; wake up when it no longer is."""
+        left = self._pace.patience()
+        if left <= 0:
+            return False
+        self._late = self._fleet.first(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
+        if self._late:
+            self._wake_in(left)
+        return self._late is not None
+
+    def _wake_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        if not loop.time() < self._timed <= due:
+            if self._timer:
+                self._timer.cancel()
+            self._timer, self._timed = loop.call_at(due, self._wake_now), due
+
+    def _wake_now(self) -> None:
+        self._timed = 0.0  # uvloop may be early
+        self._wake.set()
 
     async def _take_look(self) -> None:
         """Note what changed since the last look."""
@@ -131,13 +158,8 @@ class StatusWriter:
         if (left := self._pace.until_round()) <= 0:
             self._agenda.begin_round()
             self._pace.begin_round()
-        elif not self._is_timed:
-            self._is_timed = True
-            asyncio.get_running_loop().call_later(left, self._end_timer)
-
-    def _end_timer(self) -> None:
-        self._is_timed = False
-        self._wake.set()
+        else:
+            self._wake_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return what there is to say beside the build's report, by object."""
