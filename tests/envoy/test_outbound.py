@@ -8,8 +8,8 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.plan import LARGEST_SUM, plan
-from headgate.envoy.reach import callers
 from headgate.envoy.view import Node, project, sidecar
+from headgate.envoy.visibility import callers
 from headgate.model.access import Access, Grant
 from headgate.model.identities import Credential
 from headgate.model.protocols import Protocol

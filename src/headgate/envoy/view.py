@@ -10,7 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from headgate.envoy.reach import Callers, callers
+from headgate.envoy.visibility import Callers, callers
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential

@@ -14,10 +14,10 @@ Callers = frozenset[str] | None
 
 
 def callers(mesh: Mesh) -> Mapping[str, Callers]:
-    """Return who may call each Service (`namespace/name`) for one thing at least.
+    """Return the identities that may call each Service (`namespace/name`) for one request or connection at least.
 
-    A split may be called by whoever may call one of its backends, and what has no endpoints by everybody: he shall hear
-    that.
+    A split may be called by the callers of any of its backends. A Service without endpoints may be called by all, so that
+    callers see the 503.
     """
     closed = dict(_closed(mesh.workloads))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
@@ -30,7 +30,7 @@ def callers(mesh: Mesh) -> Mapping[str, Callers]:
 
 
 def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield whom each port of a closed workload knows, by the workload's name and by its address."""
+    """Yield the identities that a port of a closed workload lets in, by the workload's name and by its address."""
     for item in workloads:
         if item.access.closed:
             known = frozenset(source for grant in item.access.grants for source in grant.sources)
