@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # tests start headgate hundreds of times; compiling its source takes 0.6 s each time
 
-.PHONY: run test check golden bench fuzz lock clean
+.PHONY: run test check coverage golden bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -21,6 +21,10 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/sizes.py
 	$(BIN)/python tools/tests_tree.py
+	$(BIN)/python tools/coverage_floor.py
+
+coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packages' own tests run; raises the floor
+	$(BIN)/python tools/coverage_floor.py --measure
 
 golden: $(VENV)/dev.stamp         ## write the golden files anew; read the diff
 	$(BIN)/pytest tests/golden --update-golden -q
@@ -36,7 +40,7 @@ lock:                             ## resolve the dependencies anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o requirements-dev.lock
 
 clean:                            ## remove the environment and caches
-	rm -rf $(VENV) .headgate .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .headgate .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "headgate needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
