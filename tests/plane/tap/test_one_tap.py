@@ -1,0 +1,76 @@
+"""What one user sees of the requests that proxies record: how many a second, and how many are left out."""
+
+from contextlib import aclosing
+
+from headgate.plane.tap.taps import LIMITED, MOST_WAITING, SAMPLED, Tap
+from headgate.plane.tap.targets import Routed, Target
+from headgate.telemetry.reports.tap_records import Record
+
+CALLER = "spiffe://cluster.local/ns/default/sa/buyer"
+OTHER = Routed(kind="TrafficSplit", name="default/other")
+
+
+def record(split: str = "web", peer: str = "") -> Record:
+    return Record(node="gateway", time=1.0, route=f"TrafficSplit default/{split}", peer=peer)
+
+
+def tap(limit: int, later: Target | None = None) -> Tap:
+    target = Routed(kind="TrafficSplit", name="default/web")
+
+    async def find() -> Target:
+        return later or target
+
+    return Tap(find, target, limit)
+
+
+async def test_records_of_the_target_are_shown_in_their_order_and_no_others() -> None:
+    opened = tap(limit=10)
+    for split in ("web", "other", "web"):
+        opened.offer(record(split))
+    async with aclosing(opened.steps()) as steps:
+        assert [await anext(steps) for _ in range(2)] == [record(), record()]
+
+
+async def test_what_is_beyond_the_limit_of_a_second_is_counted() -> None:
+    opened = tap(limit=2)
+    for _ in range(5):
+        opened.offer(record())
+    async with aclosing(opened.steps()) as steps:
+        assert [await anext(steps) for _ in range(3)] == [record(), record(), (3, LIMITED)]
+        await opened.refresh()
+        opened.offer(record())
+        assert await anext(steps) == record()
+
+
+async def test_a_reader_that_is_slow_misses_records_instead_of_holding_them() -> None:
+    opened = tap(limit=10 * MOST_WAITING)
+    for _ in range(MOST_WAITING + 7):
+        opened.offer(record())
+    async with aclosing(opened.steps()) as steps:
+        found = [await anext(steps) for _ in range(MOST_WAITING + 1)]
+    assert found[-1] == (7, LIMITED)
+
+
+async def test_what_busy_proxies_did_not_record_is_said_with_the_next_second() -> None:
+    opened = tap(limit=1)
+    opened.note_sampled(40)
+    opened.note_sampled(2)
+    await opened.refresh()
+    async with aclosing(opened.steps()) as steps:
+        assert await anext(steps) == (42, SAMPLED)
+
+
+async def test_a_target_is_looked_up_again_each_second() -> None:
+    opened = tap(limit=5, later=OTHER)
+    await opened.refresh()
+    for split in ("web", "other"):
+        opened.offer(record(split))
+    async with aclosing(opened.steps()) as steps:
+        assert await anext(steps) == record("other")
+
+
+def test_the_callers_of_the_target_are_known() -> None:
+    opened = tap(limit=0)
+    opened.offer(record(peer=CALLER))
+    opened.offer(record("other", peer="spiffe://cluster.local/ns/default/sa/thief"))
+    assert opened.callers == {CALLER}
