@@ -337,7 +337,8 @@ class _Stream:
         self._sent.pop(request.nonce, None)
         if request.nonce:
             self._note_answer(request)
-        self._check_size()
+        if request.subscribe or request.initial:
+            self._check_size()
         self._wake()
         self._fleet.bump()
 

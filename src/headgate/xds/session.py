@@ -95,7 +95,12 @@ class Session:
 
     def advance(self) -> list[Response]:
         """Return what may be sent now, in the order in which it must be sent."""
-        responses = [response for type_url in ORDER for response in self._next(type_url)]
+        responses = [
+            response
+            for type_url, shelf in self.shelves.items()
+            if shelf.finished is not self._wanted[type_url]
+            for response in self._next(type_url, shelf)
+        ]
         self.changes += len(responses)
         return responses
 
@@ -139,7 +144,10 @@ class Session:
         """
         found: set[tuple[TypeUrl, str]] = set()
         for type_url, shelf in self.shelves.items():
-            names = shelf.lacking(self._wanted[type_url], untold=type_url == ENDPOINTS)
+            wanted, held = self._wanted[type_url], shelf.held
+            if held.base is wanted and not held.exceptions and not shelf.rejected:
+                continue
+            names = shelf.lacking(wanted, untold=type_url == ENDPOINTS)
             found.update((type_url, name) for name in names)
             if len(found) > most:
                 break
@@ -173,9 +181,9 @@ class Session:
         if request.unsubscribe:
             shelf.unsubscribe(request.unsubscribe)
 
-    def _next(self, type_url: TypeUrl) -> Iterator[Response]:
-        shelf, config = self.shelves[type_url], self._wanted[type_url]
-        if shelf.finished is config or (shelf.flying and shelf.waits):
+    def _next(self, type_url: TypeUrl, shelf: Shelf) -> Iterator[Response]:
+        config = self._wanted[type_url]
+        if shelf.flying and shelf.waits:
             return
         shelf.let_go_alone(config)
         due = shelf.due(config)

@@ -1,0 +1,68 @@
+"""The order in which streams bring their proxies up to date."""
+
+import asyncio
+
+import pytest
+
+from headgate.xds import turns
+from headgate.xds.turns import Turn, Turns
+
+
+class Streams:
+    """Streams by name, and those that went on, in order."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+        self.went_on: list[str] = []
+
+    def begin(self, name: str) -> Turn:
+        return Turn(self._turns, lambda: self.went_on.append(name))
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
+    monkeypatch.setattr(turns, "AT_ONCE", 1)
+    return Streams()
+
+
+async def test_one_after_the_other_has_its_turn(streams: Streams) -> None:
+    first, second, third = (streams.begin(name) for name in ("first", "second", "third"))
+    assert [turn.take() for turn in (first, second, third)] == [True, False, False]
+    first.dispense()
+    assert streams.went_on == ["second"]
+    assert second.take()
+    second.dispense()
+    assert streams.went_on == ["second", "third"]
+    third.dispense()
+
+
+async def test_a_stream_that_has_begun_goes_before_those_that_have_not(streams: Streams) -> None:
+    first, second, third = (streams.begin(name) for name in ("first", "second", "third"))
+    assert [turn.take() for turn in (first, second, third)] == [True, False, False]
+    first.rest()
+    assert not first.take()
+    second.dispense()
+    assert streams.went_on == ["second", "first"]
+    first.dispense()
+    third.dispense()
+
+
+async def test_a_stream_that_ends_gives_its_turn_away(streams: Streams) -> None:
+    first, second, third = (streams.begin(name) for name in ("first", "second", "third"))
+    assert [turn.take() for turn in (first, second, third)] == [True, False, False]
+    second.dispense()
+    first.dispense()
+    assert streams.went_on == ["third"]
+    third.dispense()
+
+
+async def test_a_proxy_that_does_not_answer_makes_others_wait_for_a_while_only(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "SECONDS", 0.0)
+    first, second = streams.begin("first"), streams.begin("second")
+    assert [first.take(), second.take()] == [True, False]
+    while not streams.went_on:
+        await asyncio.sleep(0)
+    assert first.take()
+    second.dispense()
