@@ -35,6 +35,8 @@ FIRST_SECONDS = 10.0  # in which a stream must say who it is
 CLOCK_SECONDS = 60.0  # between two looks at the clock, which jumps when a laptop wakes up
 OPTIONS = (
     ("grpc.so_reuseport", 0),
+    ("grpc.http2.bdp_probe", 0),  # a ping for each acknowledgement: a fifth of gRPC's processor time
+    ("grpc.http2.lookahead_bytes", 2**20),  # what a proxy holds of one type comes without waiting for a larger window
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.keepalive_time_ms", 60_000),  # a proxy whose machine is gone is noticed
     ("grpc.keepalive_timeout_ms", 20_000),
