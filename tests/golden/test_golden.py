@@ -1,7 +1,8 @@
 """Each directory here is a case: objects in, mesh, report and Envoy's configuration out, as `headgate compile` prints.
 
-`notes.md` says which requirement the case is about, and which of Envoy's resources it shows. After a change that is
-meant, `pytest tests/golden --update-golden` writes the files anew; the diff is what the change does.
+`notes.md` says which requirement the case is about, and which of the gateway's resources it shows. Each sidecar of a case
+has a file of its own (`sidecars.py`). After a change that is meant, `make golden` writes the files; the diff is what the
+change does.
 """
 
 import re
