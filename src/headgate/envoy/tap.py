@@ -39,7 +39,7 @@ FLUSH_MS = 200
 BUFFER_BYTES = 1 << 16
 SEND_SECONDS = 5
 _METADATA, _ORIGIN, _NAME = "headgate", "origin", "name"
-_LOGGER = "envoy.access_loggers.open_telemetry"
+_LOGGER = "tap"
 _RBAC = "envoy.filters.http.rbac"
 _BOTH = {
     "method": "%REQ(:METHOD)%",

@@ -57,7 +57,7 @@ OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests be
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
 MOST_HISTOGRAMS = 5_000
-LOGGER = "envoy.access_loggers.stats"
+LOGGER = "count"  # Envoy finds an extension by the type of its configuration; each listener repeats the name
 Place: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes that say between whom, with their values: text, and Envoy's commands."""
 
@@ -316,7 +316,7 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
 
 def where(expression: str) -> pb.AccessLogFilter:
     """Return a filter by an expression of the Common Expression Language over Envoy's attributes."""
-    name = "envoy.access_loggers.extension_filters.cel"
+    name = "cel"
     config = pb.pack(pb.ExpressionFilter(expression=expression))
     return pb.AccessLogFilter(extension_filter=pb.ExtensionFilter(name=name, typed_config=config))
 
