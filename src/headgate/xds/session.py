@@ -217,11 +217,12 @@ class Session:
             self.shelves[ENDPOINTS].again[cluster] = endpoints
             self.shelves[ENDPOINTS].touch()
 
-    def _sendable(self, shelf: Shelf, config: Mapping[str, Encoded], due: Due) -> Pairs:
+    def _sendable(self, shelf: Shelf, config: Resources, due: Due) -> Pairs:
         """Return what may be sent now: the same object that other proxies get where possible."""
         if due.fits and self._may_all_follow(due.resources):
             return due.resources
-        return tuple(self._selected(shelf, config, due.resources))
+        lacking = shelf.differing(config) if due.fits else due.resources  # what must wait holds up nothing after it
+        return tuple(self._selected(shelf, config, lacking))
 
     def _selected(self, shelf: Shelf, config: Mapping[str, Encoded], due: Pairs) -> Iterator[tuple[str, Encoded]]:
         for name in shelf.alone:

@@ -159,6 +159,11 @@ class Shelf:
                     return Due(batch, sorted(changed.gone) if self.wildcard else (), fits=True)
         return Due(self._differing(target, changed), self._gone(target, changed))
 
+    def differing(self, config: Resources) -> Pairs:
+        """Return everything that is to be sent, however large."""
+        target = self.target(config)
+        return self._differing(target, self.difference(target))
+
     def _differing(self, target: Resources, changed: Difference) -> Pairs:
         """Return what the proxy asked for and was not sent as it is wanted, or is to be sent again."""
         known, again = self.known, self.again
