@@ -53,10 +53,10 @@ class ControlPlane:
         loop, dropped = self.machine.loop, self.traffic.dropped
         status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
         yield "feed", self.machine.feed.run()
-        yield "certificates", _once(self._ports.active, self._trust.run(self._ports.objects, loop, self._fleet))
+        yield "certificates", _when_active(self._ports.active, self._trust.run(self._ports.objects, loop, self._fleet))
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
-        yield "status", _once(self._ports.active, status.run())
+        yield "status", _when_active(self._ports.active, status.run())
 
     async def serve(self, address: str) -> None:
         """Serve proxies as soon as the stored objects are compiled: one that reconnects must never get an empty mesh."""
@@ -69,7 +69,7 @@ class ControlPlane:
         await self._server.stop()
 
 
-async def _once(active: Latest[bool], work: Coroutine[Any, Any, None]) -> None:
+async def _when_active(active: Latest[bool], work: Coroutine[Any, Any, None]) -> None:
     """Begin with work as soon as this control plane is the active one."""
     try:
         await until(active.get, active)

@@ -1,4 +1,4 @@
-"""One machine as the host of a mesh: what it knows of the proxies' processes and of its pods (`questions.Host`)."""
+"""One machine as the host of a mesh: what it knows of the proxies' processes and of its pods (`plane.questions.Host`)."""
 
 from collections.abc import Mapping
 from pathlib import Path

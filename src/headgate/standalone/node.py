@@ -122,7 +122,7 @@ def node_status(facts: Facts, now: float) -> dict[str, Any]:
 
 
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let only the Node of this machine into the store (type `store.base.Admit`). Raises Invalid."""
+    """Let only the Node of this machine into the store (type `objects.ports.Admit`). Raises Invalid."""
     if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
         raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE}"))
     return new

@@ -34,7 +34,7 @@ class PodTrouble(Value, frozen=True, kw_only=True):
 
 
 class Output(Protocol):
-    """Reads what a container wrote (`local.logs.Logs`)."""
+    """Reads what a container wrote (`pods.logs.Logs`)."""
 
     def read(self, key: Key, container: str, *, tail: int | None = None) -> AsyncIterator[bytes]:
         """Yield the last `tail` lines of the present run in pieces. Raises NotFound."""

@@ -41,7 +41,7 @@ class _Step(NamedTuple):
 
 
 class MemoryStore:
-    """Implements `store.base.Store`. One event loop; a call never waits, so calls are atomic among tasks."""
+    """Implements `objects.ports.Store`. One event loop; a call never waits, so calls are atomic among tasks."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `store.memory.Journal` on one file, which only one process at a time may have open."""
+    """Implements `memory.Journal` on one file, which only one process at a time may have open."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: int) -> None:
         self._path = path
