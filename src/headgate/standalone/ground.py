@@ -68,7 +68,7 @@ class Ground(NamedTuple):
 
 async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
     """Lock the state directory, open the objects in it, and claim addresses. Raises HeadgateError."""
-    state = _state_directory(options, stack)
+    state = state_directory(options, stack)
     sockets, owner = stack.enter_context(claimed(state, os.environ))  # removed after all that use them have ended
     remove_unused(os.environ)
     settings = structs.replace(options.settings, lowest_port=lowest_port())
@@ -92,7 +92,7 @@ async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
     return Ground(state, sockets, store, addresses, (guard, owner), settings, instance, api, metrics)
 
 
-def _state_directory(options: Options, stack: AsyncExitStack) -> Path:
+def state_directory(options: Options, stack: AsyncExitStack) -> Path:
     """Make and lock the state directory, closed to other users.
 
     An ephemeral one is removed at the end, unless it existed before. Raises HeadgateError.
