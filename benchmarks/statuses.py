@@ -42,7 +42,7 @@ QUIET_S = 1.0
 
 
 class Lab:
-    """A control plane that builds when it is told to, and its proxies."""
+    """A control plane that builds on request, and its proxies."""
 
     def __init__(self, services: int, proxies: int) -> None:
         self._objects: dict[Key, Object] = {key_of(item): item for item in mesh(services, proxies, "transparent")}

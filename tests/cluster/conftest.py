@@ -24,8 +24,8 @@ from headgate.kubernetes.credentials import InCluster
 
 READY_S = 90
 STOP_S = 20
-ADMIN, HEADGATE, NOBODY = "token-of-the-admin", "token-of-headgate", "token-of-nobody"
-USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{NOBODY},nobody,3\n'
+ADMIN, HEADGATE, NO_PEER = "token-of-the-admin", "token-of-headgate", "token-of-nobody"
+USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{NO_PEER},nobody,3\n'
 ISSUER = "https://kubernetes.default.svc"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import ADMIN, HEADGATE, NOBODY, Cluster
+from tests.cluster.conftest import ADMIN, HEADGATE, NO_PEER, Cluster
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client, Refused, path_of
@@ -91,7 +91,7 @@ async def test_a_token_that_was_replaced_is_read_again(configs):
     client = Client(Kubeconfig([configs.write({"tokenFile": "token"})]))
     assert await taken_for(client) == "headgate"
     client._login.api_key["BearerToken"] = "Bearer one-that-expired"
-    file.write_text(NOBODY)
+    file.write_text(NO_PEER)
     assert await taken_for(client) == "nobody"
 
 
@@ -205,8 +205,8 @@ async def test_a_proxy_on_the_way(configs, cluster, proxy, monkeypatch):
 
 
 async def test_the_account_of_a_pod(cluster):
-    cluster.api(NOBODY)
-    assert await taken_for(Client(InCluster(cluster.environment, cluster.root / NOBODY))) == "nobody"
+    cluster.api(NO_PEER)
+    assert await taken_for(Client(InCluster(cluster.environment, cluster.root / NO_PEER))) == "nobody"
 
 
 async def test_objects_are_made_watched_changed_and_deleted(configs):

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from tests.api.inspect.inspected import Answers
 from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
-from tests.cluster.conftest import ADMIN, NOBODY, Cluster
+from tests.cluster.conftest import ADMIN, NO_PEER, Cluster
 
 from headgate.api.aggregated import api_services, create_metrics_app, serve_metrics
 from headgate.api.certificate import Certificate
@@ -220,4 +220,4 @@ async def test_nobody_gets_past_the_api_server(metrics: Metrics) -> None:
 
 async def test_headgate_without_permission_says_which_one_it_needs(cluster: Cluster) -> None:
     with pytest.raises(ProxyError, match="extension-apiserver-authentication-reader"):
-        await front_proxy(cluster.api(NOBODY))
+        await front_proxy(cluster.api(NO_PEER))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from tests.cluster.conftest import HEADGATE, ISSUER, NOBODY
+from tests.cluster.conftest import HEADGATE, ISSUER, NO_PEER
 from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
@@ -143,7 +143,7 @@ async def test_garbage_is_refused(reviews, token):
 async def test_headgate_without_permission_says_which_one_it_needs(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    for who, code in ((NOBODY, 403), ("no-token-at-all", 401)):
+    for who, code in ((NO_PEER, 403), ("no-token-at-all", 401)):
         with pytest.raises(ProxyError, match=rf"\({code}\): .* system:auth-delegator"):
             await TokenReview(cluster.api(who)).check(f"sidecar/{namespace}/web-1", token)
 

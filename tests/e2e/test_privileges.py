@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.manifests import external, split
 from tests.e2e.world import HEADGATE, World
 
-NOBODY = 65534
+NO_PEER = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
 
 
@@ -20,10 +20,10 @@ def unprivileged(new_world: Callable[..., World]) -> World:
         return new_world()
     if not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to run headgate as another user than root")
-    tried = subprocess.run(["setpriv", f"--reuid={NOBODY}", "--clear-groups", HEADGATE, "version"], check=False)
+    tried = subprocess.run(["setpriv", f"--reuid={NO_PEER}", "--clear-groups", HEADGATE, "version"], check=False)
     if tried.returncode:
         pytest.skip("other users than root may not read this environment")
-    return new_world(user=NOBODY)
+    return new_world(user=NO_PEER)
 
 
 @pytest.mark.skipif(LOWEST <= 80, reason="here every user may listen on port 80")

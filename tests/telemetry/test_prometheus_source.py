@@ -22,7 +22,7 @@ from headgate.telemetry.counters.counts import (
     Counts,
     class_index,
 )
-from headgate.telemetry.counters.flows import NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered, percentiles
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
 from headgate.telemetry.prometheus.samples import NEW, NO_PODS
@@ -32,7 +32,7 @@ from headgate.telemetry.prometheus_source import Prometheus, parse_source
 from headgate.telemetry.windows import Windows
 
 OK, BAD = Counts.of({class_index(200): 1}), Counts.of({class_index(503): 1})
-NOBODYS = Flow(source=Peer(outside="gateway"), destination=NOBODY, service="default/web", port=80)
+NOBODYS = Flow(source=Peer(outside="gateway"), destination=NO_PEER, service="default/web", port=80)
 START = 1_000_000.0
 
 
@@ -105,7 +105,7 @@ def without_latency(reading):
 async def test_everything_that_is_counted_comes_back(scraped):
     """R85, R86, D22."""
     outside = Flow(source=Peer(outside="192.0.2.1"), destination=Peer(pod="default/web-0"))
-    copy = Flow(source=Peer(outside="gateway"), destination=NOBODY, service="a/b", port=8, backend="a/b", copy=True)
+    copy = Flow(source=Peer(outside="gateway"), destination=NO_PEER, service="a/b", port=8, backend="a/b", copy=True)
     split = structs.replace(flow("a"), backend="default/web-v2")
     scraped.windows.add(flow("a"), Counts.of({class_index(status): 2 for status in (200, 404, 503, 0)}))
     scraped.windows.add(split, Counts.of({class_index(200, str(status)): 3 for status in (0, 5, 14)}))

@@ -66,7 +66,7 @@ class Compiler:
 
     A stage is a function of immutable values, and its last result is kept with the values that it was computed from. The
     objects of a stage are only those of the kinds that it reads. Values that come out equal are the very objects of the
-    last compilation, so that whoever compares them later finds out fast.
+    last compilation, so that a later comparison is by identity.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from headgate.standalone.instance import LOOPBACK
 from headgate.telemetry.counters.flows import Source
 
 By = Literal["workload", "pod"]
-"""What traffic is told apart by, on both ends."""
+"""Which labels name both ends of traffic in `/metrics`: the workload, or each pod."""
 
 
 class Options(Value, frozen=True, kw_only=True):

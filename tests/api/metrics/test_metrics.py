@@ -15,7 +15,7 @@ from headgate.quantity import parse_quantity
 from headgate.standalone.apiserver.app import Computed, create_app
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
-from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 
 SEED, MESH, RELEASED = (
     f"/apis/{group}"
@@ -182,7 +182,7 @@ async def test_connections_are_counted_apart_from_requests(client: Client, numbe
     assert (found["success_count"], found["failure_count"]) == ("20", "0")
     assert (found["connection_count"], found["connection_failure_count"]) == ("7", "2")
     service = f"{SEED}/namespaces/default/services/web-v1"
-    numbers.flows = {flow(SHOP, NOBODY, "default/web-v1"): Counts.of({UNREACHED: 2})}
+    numbers.flows = {flow(SHOP, NO_PEER, "default/web-v1"): Counts.of({UNREACHED: 2})}
     found = values(await get(client, service))
     assert (found["success_count"], found["failure_count"], found["connection_failure_count"]) == ("0", "0", "2")
     assert set(ends(await get(client, f"{PODS}/shop-5d-b2b2b/edges"))) == {"to Service web-v1"}

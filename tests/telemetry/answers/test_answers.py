@@ -8,7 +8,7 @@ from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Answers, Edge, Security, Traffic
 from headgate.telemetry.answers.world import Backend, Members, Thing, World
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_index
-from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 
 
@@ -200,7 +200,7 @@ def test_who_is_outside_the_mesh_shows() -> None:
         {
             flow(Peer(outside="gateway"), WEB1): requests(6),
             flow(Peer(outside="10.0.0.9"), WEB1): requests(1),
-            flow(NOBODY, WEB1): requests(2),
+            flow(NO_PEER, WEB1): requests(2),
             flow(WEB1, Peer(outside="192.0.2.1"), ""): requests(4),
         }
     )
@@ -215,7 +215,7 @@ def test_who_is_outside_the_mesh_shows() -> None:
 
 
 def test_what_no_pod_answered_is_the_services_failure() -> None:
-    found = answers({flow(SHOP, NOBODY, backend=""): requests(0, 5)})
+    found = answers({flow(SHOP, NO_PEER, backend=""): requests(0, 5)})
     assert counted(found, "Service")["default/web"] == (0, 5)
     assert set(counted(found, "Pod").values()) == {(0, 0)}
     assert between(found, "Pod", "shop-5d8f-aaaaa") == {"to Service default/web": 5}
@@ -284,8 +284,8 @@ def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
     written = service("written", 8080)
     flows = {
         flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
-        flow(SHOP, NOBODY, "default/root", backend="default/written"): requests(4),
-        flow(SHOP, NOBODY, "default/root", backend=""): requests(0, 5),
+        flow(SHOP, NO_PEER, "default/root", backend="default/written"): requests(4),
+        flow(SHOP, NO_PEER, "default/root", backend=""): requests(0, 5),
     }
     found = answers(flows, (ROOT, written, *VERSIONS))
     assert counted(found, "Service") == {"default/root": (3, 5), "default/written": (7, 0)}

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.resources.pod_owners import Owners, Ref
-from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.totals import End
 from headgate.telemetry.reports.series import ELSEWHERE
@@ -43,16 +43,16 @@ def labels(objects, **options):
 )
 def test_a_pod_is_told_as_its_workload(objects, pod, workload):
     """One that is gone is told by its name."""
-    found = labels(objects)(Flow(source=Peer(pod=f"default/{pod}"), destination=NOBODY))
+    found = labels(objects)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
     assert found.source == End(namespace="default", workload=workload)
     assert found.destination == End()
-    told = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NOBODY))
+    told = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
     assert told.source == End(namespace="default", workload=workload, pod=pod)
 
 
 def test_a_pod_that_goes_stays_what_it_was(objects):
     describe = labels(objects)
-    flow = Flow(source=Peer(pod="default/db-0"), destination=NOBODY)
+    flow = Flow(source=Peer(pod="default/db-0"), destination=NO_PEER)
     before = describe(flow)
     objects.clear()
     assert describe(flow) == before
@@ -64,7 +64,7 @@ def test_who_is_no_pod_is_one_series_unless_pods_are_told_apart(objects):
     assert labels(objects)(stranger).source == End(workload="outside")
     assert labels(objects)(stranger).destination == End(workload="elsewhere")
     assert labels(objects, by_pod=True)(stranger).source == End(workload="outside", outside="192.0.2.1")
-    found = labels(objects)(Flow(source=GATEWAY, destination=NOBODY)).source
+    found = labels(objects)(Flow(source=GATEWAY, destination=NO_PEER)).source
     assert found == End(namespace="headgate-system", workload="gateway")
 
 
@@ -76,6 +76,6 @@ def test_traffic_is_secured_if_the_proxy_says_so(objects, secured):
 
 
 def test_the_port_of_a_pod_is_told_where_pods_are(objects):
-    flow = Flow(source=NOBODY, destination=Peer(pod="default/bare"), target=8080)
+    flow = Flow(source=NO_PEER, destination=Peer(pod="default/bare"), target=8080)
     assert labels(objects)(flow).target == 0
     assert labels(objects, by_pod=True)(flow).target == 8080

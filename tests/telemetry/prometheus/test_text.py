@@ -19,7 +19,7 @@ from headgate.telemetry.counters.counts import (
     Counts,
     class_index,
 )
-from headgate.telemetry.counters.flows import NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import BOUNDS_US, bucket_of, gathered
 from headgate.telemetry.prometheus.text import LE_US, Family, Line, classification, histogram, traffic, written
 from headgate.telemetry.prometheus.totals import IDLE, OTHER, SWEEP, End, FlowKey, Totals
@@ -136,7 +136,7 @@ def test_copies_are_nobodys_requests():
 def test_connections_and_bytes():
     found = totals()
     found.add(WEB, Counts.of({CONNECTIONS: 2, SENT: 1 << 48, RECEIVED: 7}))
-    found.add(Flow(source=WEB.source, destination=NOBODY, service="default/web", port=80), Counts.of({UNREACHED: 3}))
+    found.add(Flow(source=WEB.source, destination=NO_PEER, service="default/web", port=80), Counts.of({UNREACHED: 3}))
     text = text_of(found)
     assert values(text, "headgate_tcp_connections_opened_total", "destination_workload") == {("b",): 2}
     assert values(text, "headgate_tcp_connections_failed_total", "destination_workload") == {("",): 3}

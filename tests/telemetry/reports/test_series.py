@@ -4,7 +4,7 @@ import pytest
 from tests.telemetry.proxies import series_of
 
 from headgate.telemetry.counters.counts import RECEIVED, SENT
-from headgate.telemetry.counters.flows import NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import gathered
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
 from headgate.telemetry.reports.cumulative_to_delta import Delta
@@ -47,7 +47,7 @@ def test_what_a_gateway_sends_is_from_the_gateway():
 
 def test_a_request_that_reached_nobody_failed():
     flow, found = requests(cluster="outbound/default/web/8080", code="503UH")
-    assert flow.destination == NOBODY
+    assert flow.destination == NO_PEER
     assert (flow.service, found.failure, found.success) == ("default/web", 3, 0)
 
 

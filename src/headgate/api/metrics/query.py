@@ -90,4 +90,6 @@ def grouping(query: Mapping[str, str]) -> Grouping:
         case "kind":
             return "kind"
         case other:
-            raise ApiError(400, f"edges are told apart by=namespace or by=kind, not by={other}; leave it out for all")
+            raise ApiError(
+                400, f"edges are grouped by=namespace or by=kind, not by={other}; leave it out for each edge"
+            )

@@ -15,7 +15,7 @@ from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.world import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Members, Thing, World
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flows import NOBODY, Arrived, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Arrived, Flow, Peer
 from headgate.telemetry.counters.histogram import merged, percentiles
 
 UNKNOWN = "unknown"
@@ -354,7 +354,7 @@ class Answers:
         if kind == SERVICE and (services := self._world.services_behind(flow)):
             return services
         called = (flow.copy and flow.backend) or flow.service
-        if called and flow.destination == NOBODY:
+        if called and flow.destination == NO_PEER:
             return (_ref(SERVICE, called),)
         return self._homes_of(flow.destination, POD if kind == SERVICE else kind)
 

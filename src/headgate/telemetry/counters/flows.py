@@ -17,7 +17,7 @@ class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
     outside: str = ""
 
 
-NOBODY = Peer()
+NO_PEER = Peer()
 GATEWAY = Peer(outside="gateway")
 
 

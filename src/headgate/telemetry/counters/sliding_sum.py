@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flows import NOBODY, Arrived, Flow
+from headgate.telemetry.counters.flows import NO_PEER, Arrived, Flow
 from headgate.telemetry.counters.time_buckets import TimeBucket
 
 Key = TypeVar("Key")
-_NAMELESS = Flow(source=NOBODY, destination=NOBODY)  # unreachable: the number of a counted flow has a flow
+_NAMELESS = Flow(source=NO_PEER, destination=NO_PEER)  # never read: each counted number has a flow
 
 
 class SlidingSum:

@@ -28,7 +28,7 @@ from headgate.envoy.view import pod_of
 from headgate.model.refs import PortRef
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
-from headgate.telemetry.counters.flows import GATEWAY, NOBODY, Flow, Peer
+from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.reports.cumulative_to_delta import Delta
 from headgate.telemetry.reports.otlp import Series
 
@@ -98,7 +98,7 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
     if source := found.get("source", ""):
         port, identity = found.get("port", ""), found.get("identity", "")
         target = int(port) if port.isdecimal() else 0
-        flow = Flow(source=NOBODY, destination=peer(node), target=target, secured=bool(identity))
+        flow = Flow(source=NO_PEER, destination=peer(node), target=target, secured=bool(identity))
         return _Meaning(flow, indexes, (source, identity))
     sent = _copy(node, found) if COPY_CLUSTER in found else _sent(node, found)
     return _Meaning(sent, indexes) if sent else None
@@ -127,7 +127,7 @@ def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     pod, target, secured = parse_pod(found.get("pod", ""))
     return Flow(
         source=peer(node),
-        destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NOBODY,
+        destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NO_PEER,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
         backend=found.get("backend", ""),
@@ -143,7 +143,7 @@ def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
         return None
     return Flow(
         source=peer(node),
-        destination=Peer(pod=pod) if pod else NOBODY,
+        destination=Peer(pod=pod) if pod else NO_PEER,
         service=ref.service,
         port=ref.port,
         backend=ref.service,
