@@ -10,8 +10,7 @@ from typing import NamedTuple
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.server import XdsServer

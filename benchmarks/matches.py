@@ -13,9 +13,8 @@ from pathlib import Path
 from benchmarks.lab import free_port, start_gateway, website
 from benchmarks.load import Backend, cpu_seconds, drive, generator, pin
 
-from headgate.model.matching import Header, Match, Text
-from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend, Mesh, Route, RouteTable
+from headgate.model.requests import Header, Match, Text
+from headgate.model.routing import Frontend, Mesh, PortRef, Route, RouteTable
 
 NUMBERS = (0, 1, 10, 100)
 """How many matches stand before the route of a Service; 0 is the plain split."""

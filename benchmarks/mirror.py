@@ -19,8 +19,7 @@ from benchmarks.load import Backend, connect, cpu_seconds
 from msgspec import structs
 
 from headgate.latest import until
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Mesh, Mirror, Target
+from headgate.model.routing import Endpoint, Endpoints, Mesh, Mirror, PortRef, Target
 
 ROUNDS = 7
 SECONDS = 1.5

@@ -10,7 +10,7 @@ from benchmarks import build
 from headgate.identity.authority import new_root, sign, signer_of
 from headgate.identity.issuers import Wanted
 from headgate.model.identities import Credential
-from headgate.model.workloads import Workload
+from headgate.model.routing import Workload
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 
 DOMAIN = "cluster.local"

@@ -20,7 +20,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
-from headgate.model.workloads import Workload
+from headgate.model.routing import Workload
 from headgate.plane.feed import read_object, snapshot_of
 from headgate.resources.meta import Resource
 from headgate.resources.registry import key_of

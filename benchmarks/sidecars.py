@@ -26,8 +26,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
 from headgate.latest import until
-from headgate.model.routing import Mesh
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Mesh, Stage, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

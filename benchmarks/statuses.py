@@ -22,7 +22,7 @@ from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeys
 from headgate.latest import Latest
-from headgate.model.workloads import Workload
+from headgate.model.routing import Workload
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.feed import snapshot_of

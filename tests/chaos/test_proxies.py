@@ -14,8 +14,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.latest import until
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.plane.status.receipts import Receipts
 from headgate.xds import server
 from headgate.xds.fleet import Fleet

@@ -7,7 +7,7 @@ from headgate.cli.live import History, about_others, sections
 from headgate.cli.screen import Picture, compose
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 from headgate.standalone.request_counters import BackendRequests
 

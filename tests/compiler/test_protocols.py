@@ -7,9 +7,7 @@ from headgate.compiler.protocols import KNOWN, NAMED, is_declared, protocol_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.service_names import REGISTERED
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Target
+from headgate.model.routing import PortRef, Protocol, Target
 from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
 from headgate.resources.meta import Key, Metadata
 from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT

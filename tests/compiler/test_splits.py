@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Target
+from headgate.model.routing import Broken, PortRef, Target
 from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
 from headgate.resources.meta import Key, Metadata
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_splits import ROOT, compiled, root_split, targets, world
 
 from headgate.compiler.reasons import Reason
-from headgate.model.filters import Side, Sticky
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef, Side, Sticky
 from headgate.resources.decode import validate
 
 V1, V2, V3 = (PortRef(f"default/{name}", 80) for name in ("v1", "v2", "v3"))

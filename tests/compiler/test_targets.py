@@ -4,8 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.access import OPEN, Access, Connections
-from headgate.model.workloads import Stage
+from headgate.model.routing import OPEN, Access, Connections, Stage
 
 WEB = ("web", "10.1.0.1")
 WORLD = (pod(*WEB), *service("web", WEB))

@@ -4,7 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, config, findings, pod, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.workloads import Stage
+from headgate.model.routing import Stage
 
 FRONT = pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
 HALF = pod("half", "10.1.0.2", labels={"role": "frontend"})

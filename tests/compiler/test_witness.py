@@ -12,10 +12,8 @@ from headgate.compiler.samples import matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.witness import chosen, findings, unreachable
 from headgate.model.evaluate import Asked, first_unmet
-from headgate.model.matching import ANY, Header, Match, Path, Query, Text
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import Broken, Mesh, Route, RouteTable, Split
+from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
+from headgate.model.routing import Broken, Mesh, PortRef, Route, RouteTable, Split
 from headgate.resources.meta import Key
 from headgate.resources.regexes import fault, matches
 

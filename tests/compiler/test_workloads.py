@@ -4,9 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, findings, identities, obj, pod, service, workloads
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.workloads import Spoken, Stage
+from headgate.model.routing import PortRef, Protocol, Spoken, Stage
 
 WEB = ("web", "10.1.0.1")
 WHO = "spiffe://cluster.local/ns/default/sa/web"

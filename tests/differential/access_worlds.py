@@ -9,7 +9,7 @@ from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, POD
 from tests.differential.worlds import SELDOM, TIMES
 from tests.properties.worlds import key_of, named
 
-from headgate.model.workloads import Stage
+from headgate.model.routing import Stage
 from headgate.settings import Settings
 
 SERVICES = ("s1", "s2", "s3")

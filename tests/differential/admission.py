@@ -6,8 +6,8 @@ from msgspec import structs
 from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
 
 from headgate.model.admittance import admit, port_of, protocol_at
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
+from headgate.model.requests import Request
+from headgate.model.routing import PortRef
 
 FORBIDDEN = 403
 

@@ -7,7 +7,7 @@ from tests.differential.pool import ANSWERED
 from tests.differential.routes import RESPONSE_NAMES
 
 from headgate.model.edits import answered, arriving, location
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 
 OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # what a Gateway writes about its client's address
 NOTHING = ("content-length", "0")  # proxies add it where a method may have a body

@@ -9,11 +9,10 @@ from tests.differential.pool import CLOSED
 
 from headgate.envoy import names
 from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits
-from headgate.model.hashing import side_of, slot_of
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import GatewayPort
+from headgate.model.requests import Request
+from headgate.model.routing import GatewayPort, PortRef
 from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
+from headgate.model.slots import side_of, slot_of
 
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
 CLIENT = "127.0.0.1"

@@ -3,9 +3,7 @@
 from headgate.envoy.config import LISTENER
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend, Mesh, Route, RouteTable, Split
+from headgate.model.routing import Frontend, Mesh, PortRef, Protocol, Route, RouteTable, Split
 
 HTTP = ("http", "kubernetes.io/ws", "unheard-of")
 CONNECTIONS = ("tcp", "mysql", "tls", "tcp", "redis")

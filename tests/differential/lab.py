@@ -16,7 +16,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import ROUTES
 from headgate.envoy.sticky import IDENTITY
 from headgate.envoy.view import Node, project
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

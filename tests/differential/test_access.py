@@ -14,8 +14,7 @@ from tests.differential.admission import disagreement, sent, wanted
 from tests.differential.sidecar_lab import DOMAIN, Caller
 from tests.differential.wires import Message
 
-from headgate.model.refs import PortRef
-from headgate.model.workloads import server_name
+from headgate.model.routing import PortRef, server_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 

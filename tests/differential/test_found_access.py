@@ -16,7 +16,7 @@ from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STR
 from tests.differential.test_access import check
 from tests.properties.worlds import key_of, named
 
-from headgate.model.workloads import Stage
+from headgate.model.routing import Stage
 from headgate.settings import Settings
 
 pytestmark = pytest.mark.e2e

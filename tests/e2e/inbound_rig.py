@@ -33,11 +33,8 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
 from headgate.envoy.parts import Part
-from headgate.model.identities import Credential, spiffe_id
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.secrets import PrivateText
-from headgate.model.workloads import InboundPort, Spoken, Workload, server_name
+from headgate.model.identities import Credential, PrivateText, spiffe_id
+from headgate.model.routing import InboundPort, PortRef, Protocol, Spoken, Workload, server_name
 from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
 
 DOMAIN = TRUST_DOMAIN = "cluster.local"

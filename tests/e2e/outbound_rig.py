@@ -17,10 +17,19 @@ from tests.e2e.world import until
 
 from headgate.envoy.encode import encode
 from headgate.envoy.view import OUTBOUND_PORT, Node, project
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
-from headgate.model.workloads import Workload
+from headgate.model.routing import (
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+    Workload,
+)
 
 PORT = 80
 CLIENT = account("client")

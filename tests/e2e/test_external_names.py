@@ -22,8 +22,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.envoy.view import Node
 from headgate.model.evaluate import Request, decide
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh
+from headgate.model.routing import Endpoint, Mesh, PortRef
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

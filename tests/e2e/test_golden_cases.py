@@ -12,8 +12,8 @@ from tests.golden.test_golden import CASES, HERE, compiled
 
 from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
+from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate, Mesh
-from headgate.model.secrets import PrivateText
 from headgate.standalone.addresses import LAST_RANGE
 
 UNPRIVILEGED = 1024

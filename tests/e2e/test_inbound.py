@@ -22,11 +22,9 @@ from tests.e2e.world import until
 
 from headgate.envoy import probes
 from headgate.envoy.peers import ALPN, UNREACHED
-from headgate.model.access import Access, Connections, Grant, Requests
-from headgate.model.matching import Match
-from headgate.model.matching import Path as PathMatch
-from headgate.model.protocols import Protocol
-from headgate.model.workloads import InboundPort, Probe, Stage, Workload
+from headgate.model.requests import Match
+from headgate.model.requests import Path as PathMatch
+from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, Stage, Workload
 from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))

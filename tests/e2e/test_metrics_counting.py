@@ -23,15 +23,29 @@ from headgate.envoy.peers import ALPN
 from headgate.envoy.reporting import BOUNDS
 from headgate.envoy.telemetry import parse_code
 from headgate.envoy.view import Node
-from headgate.model.access import Access, Connections, Grant, Requests
-from headgate.model.filters import Redirect
 from headgate.model.latency import BOUNDS_US
-from headgate.model.matching import Match
-from headgate.model.matching import Path as RequestPath
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
-from headgate.model.workloads import InboundPort, server_name
+from headgate.model.requests import Match, Redirect
+from headgate.model.requests import Path as RequestPath
+from headgate.model.routing import (
+    Access,
+    Broken,
+    Connections,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Grant,
+    InboundPort,
+    Mesh,
+    Mirror,
+    PortRef,
+    Protocol,
+    Requests,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+    server_name,
+)
 from headgate.resources.meta import Key
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import bucket_of

@@ -13,13 +13,20 @@ from tests.e2e.wire import Load, Where
 from tests.e2e.world import until
 
 from headgate.envoy.view import OUTBOUND_PORT
-from headgate.model.access import Access, Grant
-from headgate.model.matching import Match
-from headgate.model.matching import Path as PathMatch
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Route
-from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.model.requests import Match
+from headgate.model.requests import Path as PathMatch
+from headgate.model.routing import (
+    Access,
+    Endpoint,
+    Grant,
+    InboundPort,
+    PortRef,
+    Protocol,
+    Route,
+    Spoken,
+    Stage,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 BLUE, GREEN = account("blue"), account("green")

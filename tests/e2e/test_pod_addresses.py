@@ -13,8 +13,7 @@ from tests.e2e.wire import Where
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.view import Node
 from headgate.model.evaluate import Request, decide
-from headgate.model.refs import PortRef
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, PortRef
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

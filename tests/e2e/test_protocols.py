@@ -13,7 +13,7 @@ from tests.e2e.world import World
 
 from headgate.cli.voice import place
 from headgate.envoy.names import outbound
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 
 
 class Nowhere:

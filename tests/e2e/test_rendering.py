@@ -10,11 +10,20 @@ from tests.draws import fits
 from tests.e2e.rig import Rig
 from tests.e2e.world import until
 
-from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite, Timeouts
-from headgate.model.matching import Header, Match, Query, Text
-from headgate.model.matching import Path as Where
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Mirror, Route, Split, Step, Target
+from headgate.model.requests import (
+    Filters,
+    Header,
+    HeaderEdit,
+    Match,
+    PathEdit,
+    Query,
+    Redirect,
+    Rewrite,
+    Text,
+    Timeouts,
+)
+from headgate.model.requests import Path as Where
+from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, Step, Target
 from headgate.resources.meta import Key
 
 

@@ -13,12 +13,10 @@ from tests.e2e.world import until
 
 from headgate.api.certificate import self_signed
 from headgate.model.evaluate import Request, decide
-from headgate.model.filters import Redirect
-from headgate.model.matching import Match
-from headgate.model.matching import Path as PathMatch
-from headgate.model.protocols import Protocol
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route, Split
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
+from headgate.model.requests import Match, Redirect
+from headgate.model.requests import Path as PathMatch
+from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route, Split
 from headgate.resources.meta import Key
 
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")

@@ -19,7 +19,7 @@ from tests.e2e.world import World, until
 
 from headgate.envoy import names
 from headgate.envoy.mirrors import REQUESTS
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 
 GROUP = "gateway.networking.k8s.io"
 HOST = "mirror.example"

@@ -14,10 +14,8 @@ from tests.e2e.wire import Client, Request, Where
 from tests.e2e.world import World, until
 
 from headgate.compiler.sticky import Seat, seated
-from headgate.model.filters import Sticky
-from headgate.model.hashing import side_of, slot_of
-from headgate.model.refs import PortRef
-from headgate.model.routing import Split, Target
+from headgate.model.routing import PortRef, Split, Sticky, Target
+from headgate.model.slots import side_of, slot_of
 
 USERS = tuple(f"user-{number}" for number in range(300))
 Sides = Mapping[str, str]

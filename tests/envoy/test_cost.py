@@ -9,8 +9,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings

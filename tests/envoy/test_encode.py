@@ -6,8 +6,7 @@ from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
+from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
 MANY = 50

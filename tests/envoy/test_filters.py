@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headgate.envoy.filters import Entrance, complete, followed_by, header_fields, host
 from headgate.envoy.mirrors import FINEST, fraction
 from headgate.envoy.plan import Copied
-from headgate.model.filters import Filters, HeaderEdit, Redirect, Rewrite
+from headgate.model.requests import Filters, HeaderEdit, Redirect, Rewrite
 
 PLAIN = Entrance(scheme="http", port=80)
 ODD = Entrance(scheme="http", port=8080, host="shop.example")

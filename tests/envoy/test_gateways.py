@@ -8,10 +8,20 @@ from headgate.envoy import names
 from headgate.envoy.config import LISTENER, ROUTES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Certificate, Endpoint, Endpoints, GatewayPort, HostRoutes, Mesh, Route, Split, Target
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
+from headgate.model.routing import (
+    Certificate,
+    Endpoint,
+    Endpoints,
+    GatewayPort,
+    HostRoutes,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    Split,
+    Target,
+)
 from headgate.resources.meta import Key
 
 BLUE, GREEN = PortRef("default/blue", 80), PortRef("default/green", 80)

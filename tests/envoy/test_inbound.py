@@ -8,13 +8,21 @@ from msgspec.structs import replace
 from headgate.envoy import inbound, names, pb, secrets
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
 from headgate.envoy.names import InboundRef
-from headgate.model.access import Access, Connections, Grant, Requests
-from headgate.model.identities import Credential
-from headgate.model.matching import ANY
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.secrets import PrivateText
-from headgate.model.workloads import InboundPort, Probe, Spoken, Stage, Workload
+from headgate.model.identities import Credential, PrivateText
+from headgate.model.requests import ANY
+from headgate.model.routing import (
+    Access,
+    Connections,
+    Grant,
+    InboundPort,
+    PortRef,
+    Probe,
+    Protocol,
+    Requests,
+    Spoken,
+    Stage,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 HTTP = Spoken(protocol=Protocol.HTTP, services=(PortRef("default/web", 80),))

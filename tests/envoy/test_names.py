@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy import names
-from headgate.model.refs import PortRef
-from headgate.model.routing import Frontend
+from headgate.model.routing import Frontend, PortRef
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 

@@ -10,13 +10,26 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.plan import LARGEST_SUM, plan
 from headgate.envoy.view import Node, project, sidecar
 from headgate.envoy.visibility import callers
-from headgate.model.access import Access, Grant
-from headgate.model.identities import Credential
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
-from headgate.model.secrets import PrivateText
-from headgate.model.workloads import InboundPort, Spoken, Workload
+from headgate.model.identities import Credential, PrivateText
+from headgate.model.routing import (
+    Access,
+    Broken,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Grant,
+    InboundPort,
+    Mesh,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Spoken,
+    Target,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)

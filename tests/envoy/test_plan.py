@@ -3,9 +3,8 @@
 import pytest
 
 from headgate.envoy.plan import ClusterPlan, Draw, Locality, RoutePlan, WeightedName, plan
-from headgate.model.matching import ANY
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
+from headgate.model.requests import ANY
+from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 
 WEB, BLUE, GREEN = (PortRef(f"default/{name}", 80) for name in ("web", "blue", "green"))
 ONE, TWO, THREE = (Endpoint(address=f"10.0.0.{number}", port=80) for number in (1, 2, 3))

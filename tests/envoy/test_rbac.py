@@ -6,11 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy import pb, rbac
-from headgate.model.access import AMBIGUOUS_PATH, OPEN, Access, Connections, Grant, Requests
-from headgate.model.matching import ANY, Header, Match, Path, Query, Text
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.workloads import InboundPort, Spoken
+from headgate.model.requests import ANY, Header, Match, Path, Query, Text
+from headgate.model.routing import (
+    AMBIGUOUS_PATH,
+    OPEN,
+    Access,
+    Connections,
+    Grant,
+    InboundPort,
+    PortRef,
+    Protocol,
+    Requests,
+    Spoken,
+)
 from headgate.resources.meta import Key
 
 ONE, TWO = (f"spiffe://cluster.local/ns/default/sa/{name}" for name in ("one", "two"))

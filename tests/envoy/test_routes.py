@@ -6,11 +6,21 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ROUTES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
-from headgate.model.filters import Redirect
-from headgate.model.matching import Match, Path, Query, Text
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Mirror, Route, RouteTable, Split, Target
+from headgate.model.requests import Match, Path, Query, Redirect, Text
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Mesh,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Target,
+)
 from headgate.resources.meta import Key
 
 WEB, COPIES = PortRef("default/web", 80), PortRef("default/copies", 80)

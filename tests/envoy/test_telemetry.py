@@ -15,9 +15,7 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import WeightedName
 from headgate.envoy.telemetry import Code, PodPort, parse_code, parse_pod, where_no_cluster
 from headgate.model import latency
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint
+from headgate.model.routing import Endpoint, PortRef, Protocol
 from headgate.telemetry.counters import histogram
 
 REF = PortRef("default/web", 80)

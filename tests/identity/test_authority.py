@@ -14,7 +14,7 @@ from tests.identity.world import DAY, DOMAIN, START, openssl, root, verify, want
 from headgate.identity.authority import Authority, new_root, request, sign, signer_of
 from headgate.identity.certificates import key_to_pem, read_certificates, read_key
 from headgate.identity.issuers import IssueError, Wanted
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
 
 LIFETIME = timedelta(hours=24)
 

@@ -6,13 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from headgate.model.access import AMBIGUOUS_PATH, Access, Connections, Grant, Requests
 from headgate.model.admittance import admit, allowing, is_ambiguous, port_of, protocol_at
-from headgate.model.matching import ANY, Header, Match, Path, Text
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.model.requests import ANY, Header, Match, Path, Request, Text
+from headgate.model.routing import (
+    AMBIGUOUS_PATH,
+    Access,
+    Connections,
+    Grant,
+    InboundPort,
+    PortRef,
+    Protocol,
+    Requests,
+    Spoken,
+    Stage,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 SA_1, SA_2, SA_3 = (f"spiffe://cluster.local/ns/default/sa/sa-{number}" for number in (1, 2, 3))

@@ -3,13 +3,29 @@
 import pytest
 from msgspec import structs
 
-from headgate.model.access import Access, Connections, Grant
 from headgate.model.check import check
-from headgate.model.filters import Side, Sticky
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Endpoints, Frontend, Mesh, Route, RouteTable, Split, Target
-from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.model.routing import (
+    Access,
+    Broken,
+    Connections,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Grant,
+    InboundPort,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Side,
+    Split,
+    Spoken,
+    Stage,
+    Sticky,
+    Target,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 WEB = PortRef("default/web", 80)

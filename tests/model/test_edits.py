@@ -3,9 +3,7 @@
 import pytest
 
 from headgate.model.edits import arriving
-from headgate.model.filters import NO_FILTERS, Filters, HeaderEdit, PathEdit, Rewrite
-from headgate.model.matching import Match, Path
-from headgate.model.request import Request
+from headgate.model.requests import NO_FILTERS, Filters, HeaderEdit, Match, Path, PathEdit, Request, Rewrite
 from headgate.model.routing import Route, Split
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from headgate.model.authorities import resolve
 from headgate.model.evaluate import Unmet, best_host, decide
-from headgate.model.filters import Redirect, Sticky
-from headgate.model.hashing import slot_of
-from headgate.model.matching import Header, Match, Path, Query, Text
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
+from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text
 from headgate.model.routing import (
     Broken,
     Endpoint,
@@ -20,11 +15,15 @@ from headgate.model.routing import (
     GatewayPort,
     HostRoutes,
     Mesh,
+    PortRef,
+    Protocol,
     Route,
     RouteTable,
     Split,
+    Sticky,
     Target,
 )
+from headgate.model.slots import slot_of
 
 WEB = PortRef("default/web", 80)
 V1 = PortRef("default/web-v1", 80)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from headgate.model.filters import Side, Sticky
-from headgate.model.hashing import side_of, slot_of, xxh64
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef, Side, Sticky
+from headgate.model.slots import side_of, slot_of, xxh64
 
 V1 = PortRef("default/v1", 80)
 ISHMAEL = b"Call me Ishmael. Some years ago--never mind how long precisely-"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.model.request import Request
+from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize
 
 MESH, EDGE = Downstream(), Downstream(edge=True)

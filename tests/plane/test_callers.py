@@ -4,9 +4,7 @@ import pytest
 
 from headgate.compiler.report import Compiled, Report
 from headgate.latest import Latest
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Mesh
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Stage, Workload
 from headgate.plane.callers import CallerFinder
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 

@@ -4,7 +4,7 @@ import pytest
 from tests.xds.client import Client
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Stage, Workload
 from headgate.plane.staging import Staging
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session

@@ -4,8 +4,7 @@ import pytest
 
 from headgate.envoy.config import CLUSTER, SECRET, Encoded
 from headgate.envoy.names import IDENTITY, ROOTS
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 from headgate.plane.trust import Holders
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session

@@ -13,7 +13,7 @@ from headgate.envoy.inbound_chains import RBAC
 from headgate.envoy.view import sidecar
 from headgate.model.admittance import admit
 from headgate.model.identities import spiffe_id
-from headgate.model.request import Request
+from headgate.model.requests import Request
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

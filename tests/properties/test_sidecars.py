@@ -14,8 +14,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.envoy.visibility import callers
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

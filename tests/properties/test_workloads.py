@@ -6,7 +6,7 @@ from tests.properties.worlds import key_of, meshes, named
 
 from headgate.compiler.compile import compile_mesh
 from headgate.model.check import check
-from headgate.model.workloads import Stage
+from headgate.model.routing import Stage
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 

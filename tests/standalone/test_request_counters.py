@@ -1,6 +1,6 @@
 from typing import Any
 
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.standalone.request_counters import BackendRequests, BackendTotals, Reading
 
 WEB = PortRef("default/web", 8080)

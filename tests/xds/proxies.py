@@ -15,8 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 from headgate.xds.server import METHOD
 
 NAME = "headgate.headgate-system.svc"

@@ -16,9 +16,8 @@ from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Rep
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.readable import content
 from headgate.envoy.view import Node, project, sidecar
-from headgate.model.identities import Credential, gateway_id
+from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh
-from headgate.model.secrets import PrivateText
 from headgate.settings import Settings
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")

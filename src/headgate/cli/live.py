@@ -16,7 +16,7 @@ from headgate.cli.shares import Fit, fits, root_of, wanted
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.errors import ProxyError
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.plane.machine import Machine
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT

@@ -8,7 +8,7 @@ from headgate.compiler.matches import to_match
 from headgate.compiler.reasons import Condition, Reason
 from headgate.compiler.references import service_name
 from headgate.model.evaluate import Asked, first_unmet
-from headgate.model.request import Request
+from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize
 from headgate.resources.decode import read
 from headgate.resources.meta import Object, Value

@@ -29,7 +29,7 @@ from headgate.compiler.requests import BadRequest, read_client
 from headgate.compiler.requests import Client as Caller
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
-from headgate.model import request as model
+from headgate.model import requests as model
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.meta import Object

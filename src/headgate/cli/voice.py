@@ -15,7 +15,7 @@ from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.manifests.applied import Applied
 from headgate.manifests.files import Problem
-from headgate.model import protocols
+from headgate.model import routing
 from headgate.plane.status.conditions import few
 from headgate.standalone.app import Running
 from headgate.standalone.pods.troubles import PodTrouble
@@ -250,7 +250,7 @@ def _trouble(trouble: PodTrouble) -> Mapping[str, Any]:
 
 def place(address: str, protocol: str) -> str:
     """Write where a Service port is reached, as its clients need it: a URL, or an address and what is spoken there."""
-    return f"http://{address}" if protocols.Protocol(protocol).is_http else f"{address} ({protocol})"
+    return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 
 def _told(finding: Finding) -> Mapping[str, Any]:

@@ -12,11 +12,8 @@ from headgate.compiler.workloads import excluded_ports
 from headgate.model.admittance import Admittance, admit, allowing, port_of, protocol_at
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import Endpoint
-from headgate.model.workloads import PROBE_PORT, Workload
+from headgate.model.requests import Request
+from headgate.model.routing import PROBE_PORT, Endpoint, PortRef, Protocol, Workload
 from headgate.resources.meta import Value
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 

@@ -13,8 +13,7 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.unenforced import listed
 from headgate.compiler.workloads import excluded_ports, numbers_of
-from headgate.model.refs import PortRef
-from headgate.model.workloads import PROBE_PORT, Workload
+from headgate.model.routing import PROBE_PORT, PortRef, Workload
 from headgate.resources.core import EndpointSlice
 from headgate.resources.pods import EXCLUDED_PORTS
 from headgate.settings import Settings

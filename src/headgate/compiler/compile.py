@@ -14,10 +14,18 @@ from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims, plain_table
 from headgate.compiler.workloads import has_sidecar, workloads
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import LONGEST_CONNECTION_S, Endpoint, Endpoints, Frontend, Mesh, RouteTable, roots
-from headgate.model.workloads import Stage
+from headgate.model.routing import (
+    LONGEST_CONNECTION_S,
+    Endpoint,
+    Endpoints,
+    Frontend,
+    Mesh,
+    PortRef,
+    Protocol,
+    RouteTable,
+    Stage,
+    roots,
+)
 from headgate.resources.core import EndpointSlice, Service, ServicePort
 from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key, Resource

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from headgate.compiler.samples import always_begins, beginning, matches_everything
 from headgate.model.evaluate import path_fits, text_fits
-from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.requests import Header, Match, Path, Query, Text
 
 ALWAYS_THERE = ":authority"
 

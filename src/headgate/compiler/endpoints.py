@@ -6,9 +6,7 @@ from msgspec import structs
 
 from headgate.compiler.external_names import endpoint, is_external
 from headgate.compiler.services import routed_ports
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints
-from headgate.model.workloads import Workload
+from headgate.model.routing import Endpoint, Endpoints, PortRef, Workload
 from headgate.resources import core
 
 

@@ -15,11 +15,9 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving, location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
-from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Sticky
-from headgate.model.hashing import side_of
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import GatewayPort, Mesh, Mirror, Route
+from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
+from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
+from headgate.model.slots import side_of
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 

@@ -7,9 +7,8 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.model.filters import Filters, Rewrite
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Endpoints, Mesh, Route, Target
+from headgate.model.requests import Filters, Rewrite
+from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Route, Target
 from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Key
 from headgate.resources.names import is_dns_subdomain

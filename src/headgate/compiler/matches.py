@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.matching import Header, Match, Path, Text
+from headgate.model.requests import Header, Match, Path, Text
 from headgate.resources.meta import Key
 from headgate.resources.registry import ROUTE_GROUP
 from headgate.resources.smi import HttpMatch, HTTPRouteGroup

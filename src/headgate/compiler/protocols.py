@@ -14,9 +14,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.service_names import REGISTERED
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoints
+from headgate.model.routing import Endpoints, PortRef, Protocol
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 

@@ -1,8 +1,7 @@
 """What the compiler has to say about the user's objects."""
 
 from headgate.compiler.reasons import Reason
-from headgate.model.refs import PortRef
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
 
 

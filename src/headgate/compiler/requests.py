@@ -15,7 +15,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.kinds import names_of
-from headgate.model.request import Request
+from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import deployment_of

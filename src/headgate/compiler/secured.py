@@ -12,7 +12,7 @@ from headgate.compiler.report import Finding, Selected
 from headgate.compiler.snapshot import Snapshot, account_of
 from headgate.compiler.targets import DESTINATION, Targets
 from headgate.compiler.tls_configs import SELECTOR, TlsConfigs
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Stage, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
 from headgate.settings import Settings

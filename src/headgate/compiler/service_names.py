@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from types import MappingProxyType
 
-from headgate.model.protocols import Protocol
+from headgate.model.routing import Protocol
 
 _FILE = "service_names.txt"  # says where the names come from
 _MARKED = "tls"

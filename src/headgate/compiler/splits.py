@@ -24,10 +24,8 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.sticky import FIELD as STICKY_FIELD
 from headgate.compiler.sticky import Seat, rounding, seated, sticky_of
-from headgate.model.matching import ANY, Match
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Endpoint, Route, RouteTable, Split, Target
+from headgate.model.requests import ANY, Match
+from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key, Value

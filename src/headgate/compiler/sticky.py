@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.model.filters import Side, Sticky
-from headgate.model.refs import PortRef
-from headgate.model.routing import Split
+from headgate.model.routing import PortRef, Side, Split, Sticky
 from headgate.model.slots import TOTAL, is_rounded, layout, slot_counts
 from headgate.resources.smi import STICKY
 

@@ -13,9 +13,8 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import expected
 from headgate.kinds import SPECS
-from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.identities import spiffe_id
-from headgate.model.workloads import InboundPort, Workload
+from headgate.model.routing import Access, Connections, Grant, InboundPort, Requests, Workload
 from headgate.resources.meta import Key
 from headgate.resources.smi import Rule, TCPRoute, TrafficTarget
 from headgate.settings import Settings

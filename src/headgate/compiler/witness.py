@@ -15,10 +15,8 @@ from headgate.compiler.report import Finding
 from headgate.compiler.samples import looks_like, matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import Asked, first_unmet
-from headgate.model.matching import ANY, Header, Match, Path, Query, Text
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import Mesh, Route
+from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
+from headgate.model.routing import Mesh, PortRef, Route
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import HTTPRouteGroup, TrafficSplit

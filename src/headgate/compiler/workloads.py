@@ -14,9 +14,7 @@ from headgate.compiler.protocols import is_declared, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.workloads import InboundPort, Probe, Spoken, Workload
+from headgate.model.routing import InboundPort, PortRef, Probe, Protocol, Spoken, Workload
 from headgate.resources import pods
 from headgate.resources.core import EndpointSlice, ServicePort
 from headgate.resources.names import is_dns_subdomain

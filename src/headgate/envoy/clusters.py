@@ -7,8 +7,7 @@ from headgate.envoy import peers as mutual
 from headgate.envoy.peers import Peer
 from headgate.envoy.plan import ClusterPlan, Locality
 from headgate.envoy.sources import ads
-from headgate.model.protocols import Protocol
-from headgate.model.routing import Endpoint
+from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint

@@ -7,7 +7,7 @@ request that needs the second lookup must match one of these at the first.
 import re
 
 from headgate.envoy import pb
-from headgate.model.matching import Path
+from headgate.model.requests import Path
 
 FILTER = "headgate.state"
 IDENTITY = "headgate.user"

@@ -6,8 +6,7 @@ from typing import TypedDict
 
 from headgate.envoy import pb
 from headgate.model.edits import DEFAULT_PORTS
-from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
-from headgate.model.matching import Path
+from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect, Rewrite
 from headgate.resources.meta import Value
 
 _HOST = "host"

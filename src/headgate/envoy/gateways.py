@@ -10,8 +10,7 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
 from headgate.envoy.sources import ads
 from headgate.model.evaluate import MISDIRECTED
-from headgate.model.refs import PortRef
-from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
+from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Route, Split
 from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"

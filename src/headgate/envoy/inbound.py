@@ -19,9 +19,7 @@ from headgate.envoy.names import InboundRef
 from headgate.envoy.parts import Part
 from headgate.envoy.peers import DENIED, UNREACHED
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
-from headgate.model.access import Access
-from headgate.model.protocols import Protocol
-from headgate.model.workloads import InboundPort, Stage, Workload
+from headgate.model.routing import Access, InboundPort, Protocol, Stage, Workload
 
 SILENCE_SECONDS = 5
 """How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""

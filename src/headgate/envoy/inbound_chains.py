@@ -16,8 +16,7 @@ from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.peers import ALPN, DENIED, UNREACHED
 from headgate.envoy.sources import ads
-from headgate.model.access import Access
-from headgate.model.workloads import InboundPort, Spoken, Stage, server_name
+from headgate.model.routing import Access, InboundPort, Spoken, Stage, server_name
 from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")

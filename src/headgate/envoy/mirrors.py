@@ -5,7 +5,7 @@ from typing import NamedTuple
 from headgate.envoy import clusters, pb
 from headgate.envoy.peers import Peer
 from headgate.envoy.plan import Copied
-from headgate.model.protocols import Protocol
+from headgate.model.routing import Protocol
 
 CONNECTIONS = 100
 WAITING = 100

@@ -34,8 +34,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from headgate.model.authorities import authorities as authorities  # noqa: PLC0414  # names are looked up here
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef, Protocol
 from headgate.resources.meta import Key
 
 PROXY = "proxy"

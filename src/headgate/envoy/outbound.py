@@ -26,9 +26,7 @@ from headgate.envoy.view import (
     home_of,
 )
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Frontend, RouteTable, Split, Target
-from headgate.model.workloads import Workload, server_name
+from headgate.model.routing import Endpoint, Frontend, PortRef, RouteTable, Split, Target, Workload, server_name
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # in the pod's own network namespace
 EVERYWHERE6 = "::"

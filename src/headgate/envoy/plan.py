@@ -18,12 +18,8 @@ from headgate.envoy import names
 from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
 from headgate.envoy.peers import Peer
-from headgate.model.filters import NO_FILTERS, Filters, Redirect, Sticky, Timeouts
-from headgate.model.matching import ANY, Match
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Route, RouteTable, Split, Target
-from headgate.model.workloads import server_name
+from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
+from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, Sticky, Target, server_name
 from headgate.resources.meta import Key, Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]

@@ -11,7 +11,7 @@ from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.config import CLUSTER, LISTENER
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.parts import Part
-from headgate.model.workloads import PROBE_PORT, Probe, Workload
+from headgate.model.routing import PROBE_PORT, Probe, Workload
 
 
 def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]:

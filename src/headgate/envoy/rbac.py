@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headgate.envoy import pb
-from headgate.model.access import AMBIGUOUS_PATH, Access, Connections, Grant
-from headgate.model.matching import Header, Match, Path, Text
-from headgate.model.workloads import InboundPort
+from headgate.model.requests import Header, Match, Path, Text
+from headgate.model.routing import AMBIGUOUS_PATH, Access, Connections, Grant, InboundPort
 
 OPEN = "open"
 _AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # the expression must match the whole path

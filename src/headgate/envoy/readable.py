@@ -7,7 +7,7 @@ from google.protobuf import json_format
 
 from headgate.envoy import messages, pb
 from headgate.envoy.config import SECRET, Encoded, TypeUrl
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
 
 _MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
 _PUBLIC = ("certificate_chain",)  # of a certificate; whatever else it has is redacted

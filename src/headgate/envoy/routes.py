@@ -11,8 +11,7 @@ from headgate.envoy.peers import UNREACHED
 from headgate.envoy.plan import Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
 from headgate.envoy.telemetry import where_no_cluster
-from headgate.model.filters import NO_FILTERS, Filters, PathEdit
-from headgate.model.matching import Header, Match, Path, Text
+from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application
 RETRIES = 2

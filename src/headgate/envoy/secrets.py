@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from headgate.envoy import names, pb
 from headgate.envoy.config import SECRET
 from headgate.envoy.parts import Part
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 
 
 def parts(credential: Credential) -> Iterator[Part]:

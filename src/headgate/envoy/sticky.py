@@ -13,8 +13,8 @@ from msgspec import structs
 from headgate.envoy import pb
 from headgate.envoy.filter_state import IDENTITY, enable
 from headgate.envoy.plan import Draw
-from headgate.model.filters import Sticky
-from headgate.model.matching import Header, Text
+from headgate.model.requests import Header, Text
+from headgate.model.routing import Sticky
 
 COOKIE_DAYS = 30  # longer than a rollout takes; a browser that is closed in between stays on its side
 _DAY = 24 * 60 * 60

@@ -14,10 +14,18 @@ from headgate.envoy.visibility import Callers, callers
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Frontend, GatewayPort, Mesh, Route, RouteTable, roots
-from headgate.model.workloads import Workload
+from headgate.model.routing import (
+    Endpoint,
+    Frontend,
+    GatewayPort,
+    Mesh,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Workload,
+    roots,
+)
 from headgate.resources.meta import Value
 
 SIDECAR = "sidecar"  # begins the ids of sidecars: sidecar/<namespace>/<pod>

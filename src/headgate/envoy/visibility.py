@@ -5,9 +5,7 @@ It is not what protects them: that is done by the proxies of the pods that are c
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Mesh, RouteTable
-from headgate.model.workloads import Workload
+from headgate.model.routing import Endpoint, Mesh, PortRef, RouteTable, Workload
 
 Callers = frozenset[str] | None
 """Identities; none are all."""

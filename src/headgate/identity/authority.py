@@ -28,8 +28,7 @@ from headgate.identity.certificates import (
     to_pem,
 )
 from headgate.identity.issuers import IssueError, Wanted
-from headgate.model.identities import parse_id
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText, parse_id
 from headgate.resources.meta import Value
 
 ROOT_LIFETIME = timedelta(days=365)

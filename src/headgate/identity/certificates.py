@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from headgate.identity.issuers import IssueError
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
 from headgate.resources.times import timestamp
 
 SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey

@@ -20,8 +20,7 @@ from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
 from headgate.identity.authority import Authority
 from headgate.identity.certificates import to_base64
 from headgate.identity.issuers import IssueError
-from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText
 from headgate.objects.ports import Store
 from headgate.private import write_private
 from headgate.resources.meta import Key, Object, Value

@@ -27,8 +27,7 @@ from headgate.identity.embedded import Clock
 from headgate.identity.files import changes
 from headgate.identity.issuers import IssueError, Wanted
 from headgate.latest import Latest
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 
 
 class Files(NamedTuple):

@@ -6,13 +6,10 @@ calls is known by certificate alone, so plaintext comes from nobody, and nobody 
 
 from collections.abc import Iterator, Sequence
 
-from headgate.model.access import Access, Connections, Grant, Requests
 from headgate.model.evaluate import NOT_FOUND, Asked, first_unmet
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
+from headgate.model.requests import Request
+from headgate.model.routing import Access, Connections, Grant, InboundPort, PortRef, Protocol, Requests, Stage, Workload
 from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
-from headgate.model.workloads import InboundPort, Stage, Workload
 from headgate.resources.meta import Key, Value
 
 ANY_REQUEST = Request()

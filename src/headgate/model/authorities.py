@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Frontend, Mesh
+from headgate.model.routing import Endpoint, Frontend, Mesh, PortRef
 
 DEFAULT_PORT = 80
 DEFAULT_NAMESPACE = "default"

@@ -4,12 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from headgate.model.access import Access
 from headgate.model.identities import parse_id
-from headgate.model.refs import PortRef
-from headgate.model.routing import GatewayPort, Mesh, Route, Split
+from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Split, Stage, Workload
 from headgate.model.slots import TOTAL
-from headgate.model.workloads import Stage, Workload
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:

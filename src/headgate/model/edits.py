@@ -6,9 +6,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.model.evaluate import without_port
-from headgate.model.filters import Filters, HeaderEdit, PathEdit
-from headgate.model.matching import Path
-from headgate.model.request import Headers, Request
+from headgate.model.requests import Filters, HeaderEdit, Headers, Path, PathEdit, Request
 from headgate.model.routing import Route
 
 _HOST = "host"

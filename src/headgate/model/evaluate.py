@@ -12,14 +12,22 @@ from typing import Literal
 from msgspec import structs
 
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, pod_authorities, pods, resolve
-from headgate.model.filters import Filters, Sticky
-from headgate.model.hashing import slot_of
-from headgate.model.matching import Header, Match, Path, Query, Text
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
-from headgate.model.routing import Endpoint, GatewayPort, HostRoutes, Mesh, Mirror, Route, Split, Target
+from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
+from headgate.model.routing import (
+    Endpoint,
+    GatewayPort,
+    HostRoutes,
+    Mesh,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    Split,
+    Sticky,
+    Target,
+)
 from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
+from headgate.model.slots import slot_of
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 

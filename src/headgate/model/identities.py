@@ -1,10 +1,25 @@
-"""Who a workload is: a SPIFFE ID, which its certificate carries (D21, R70); never an address or a header."""
+"""Who a workload is: a SPIFFE ID, which its certificate carries (D21, R70), never an address or a header; and secrets."""
 
 import re
 from typing import NamedTuple
 
-from headgate.model.secrets import PrivateText
 from headgate.resources.meta import Value
+
+
+class PrivateText(str):
+    """A secret: printed, logged and encoded as `[redacted]`; `reveal` gives the text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "[redacted]"
+
+    __str__ = __repr__
+
+    def reveal(self) -> str:
+        """Return the secret itself."""
+        return str.__str__(self)
+
 
 _ID = re.compile(r"spiffe://(?P<domain>[a-z0-9._-]+)/ns/(?P<namespace>[a-z0-9.-]+)/sa/(?P<account>[a-z0-9.-]+)")
 SYSTEM_NAMESPACE = "headgate-system"

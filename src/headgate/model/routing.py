@@ -1,17 +1,198 @@
-"""What the mesh does with a request, as plain values.
+"""The routing model as plain values: who may send what where, and what becomes of it on the way.
 
 A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
 """
 
+import enum
 from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
-from headgate.model.filters import NO_FILTERS, Filters, Redirect, Sticky, Timeouts
-from headgate.model.matching import ANY, Match
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.secrets import PrivateText
-from headgate.model.workloads import Workload
+from headgate.model.identities import PrivateText
+from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.resources.meta import Key, Value
+
+
+class PortRef(NamedTuple):
+    """One port of one service (`namespace/name`); what clients connect to and what splits are made of."""
+
+    service: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.service}:{self.port}"
+
+
+class Protocol(enum.Enum):
+    """What is spoken on a port (003, D16): it decides what a proxy may look at, and how it calls the backend."""
+
+    HTTP = "http"  # HTTP/1.1 to the backend; clients may speak HTTP/2
+    HTTP2 = "http2"  # HTTP/2 to the backend, gRPC too
+    HTTP_ANY = "http-any"  # to the backend what the client speaks
+    TCP = "tcp"
+    TCP_SERVER_FIRST = "tcp-server-first"
+    TLS = "tls"  # opaque, passed through
+
+    @property
+    def is_http(self) -> bool:
+        """Whether requests are seen one by one; else connections are."""
+        return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
+
+
+AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
+"""Finds (RE2, anywhere) what makes an application read a path as another one than it looks like: an empty segment, `.`
+and `..` (with parameters behind a semicolon too), a backslash, and these escaped. A rule about paths never allows such a path."""
+
+
+class Requests(Value, frozen=True, kw_only=True):
+    """Requests on HTTP ports that a rule allows; `name` is `group/match` of its HTTPRouteGroup."""
+
+    name: str
+    match: Match
+
+
+class Connections(Value, frozen=True, kw_only=True):
+    """Connections on ports that are not HTTP; `name` is the TCPRoute. No ports are all ports.
+
+    A port is one of the workload's own, or a port of a Service that leads there.
+    """
+
+    name: str
+    ports: tuple[int, ...] = ()
+
+
+class Grant(Value, frozen=True, kw_only=True):
+    """What some identities may do. `origin` is the TrafficTarget; `port` limits it to one port of the workload."""
+
+    origin: Key
+    sources: tuple[str, ...]
+    port: int = 0
+    requests: tuple[Requests, ...] = ()
+    connections: tuple[Connections, ...] = ()
+
+
+class Access(Value, frozen=True, kw_only=True):
+    """Who may call a workload: everybody, or, when it is `closed`, only those whom a grant allows it."""
+
+    closed: bool = False
+    grants: tuple[Grant, ...] = ()
+
+
+OPEN = Access()
+
+
+PROBE_PORT = 15020  # where the orchestrator's health checks find a transparent sidecar
+
+
+class Stage(enum.Enum):
+    """How far a workload is from plaintext to mutual TLS.
+
+    They are in order, and a workload moves by one at a time: each step is safe when every proxy holds the one before.
+    """
+
+    PLAIN = "plain"  # takes plaintext only, is sent plaintext
+    READY = "ready"  # takes both, is sent plaintext
+    PERMISSIVE = "permissive"  # takes both; callers with an identity send TLS
+    STRICT = "strict"  # takes mutual TLS only
+
+    @property
+    def takes_tls(self) -> bool:
+        """Whether its proxy accepts mutual TLS."""
+        return self is not Stage.PLAIN
+
+    @property
+    def takes_plaintext(self) -> bool:
+        """Whether its proxy accepts plaintext."""
+        return self is not Stage.STRICT
+
+    @property
+    def is_sent_tls(self) -> bool:
+        """Whether callers with an identity of their own call it with mutual TLS."""
+        return self in {Stage.PERMISSIVE, Stage.STRICT}
+
+    def towards(self, target: "Stage") -> "Stage":
+        """Return the next stage on the way to a target."""
+        order = list(Stage)
+        here, there = order.index(self), order.index(target)
+        return order[here + (there > here) - (there < here)]
+
+
+class Spoken(Value, frozen=True, kw_only=True):
+    """A protocol that is spoken on a port of a workload, and the Service ports that lead there with it."""
+
+    protocol: Protocol
+    services: tuple[PortRef, ...] = ()
+
+
+class InboundPort(Value, frozen=True, kw_only=True):
+    """A port of a workload. `application` is where its process listens: elsewhere only when capture is explicit.
+
+    The first of `spoken` is what clients speak that do not say which Service they mean: that of the oldest (D15). Clients
+    with mutual TLS say it by SNI (`server_name`), so each gets what his Service says.
+    """
+
+    port: int
+    application: int
+    spoken: tuple[Spoken, ...]
+
+
+class Probe(Value, frozen=True, kw_only=True):
+    """An HTTP health check of the orchestrator, which has no identity; `name` is `container/kind`.
+
+    `https`: the application's own TLS, whose certificate nobody looks at.
+    """
+
+    name: str
+    port: int
+    path: str
+    https: bool = False
+
+
+class Workload(Value, frozen=True, kw_only=True):
+    """A pod with a sidecar. `name` is `namespace/pod`, `identity` its SPIFFE ID, `subjects` the DNS names it shows (R75).
+
+    `uid` tells it from other pods that have, or had, its name; empty where nobody knows.
+
+    `stage` is what is in force, `target` what is wanted. A transparent sidecar sees everything that the pod's network
+    carries; an explicit one is the pod's address and an HTTP proxy for its process.
+    """
+
+    name: str
+    address: str
+    identity: str
+    uid: str = ""
+    capture: Literal["transparent", "explicit"] = "transparent"
+    subjects: tuple[str, ...] = ()
+    ports: tuple[InboundPort, ...] = ()
+    stage: Stage = Stage.PERMISSIVE
+    target: Stage = Stage.PERMISSIVE
+    access: Access = OPEN
+    probes: tuple[Probe, ...] = ()
+
+
+def server_name(ref: PortRef, domain: str) -> str:
+    """Return the SNI with which clients say which Service port they mean: `8080.website.default.svc.cluster.local`."""
+    namespace, service = ref.service.split("/")
+    return f"{ref.port}.{service}.{namespace}.svc.{domain}"
+
+
+class Side(Value, frozen=True, kw_only=True):
+    """Slots of users beside each other, and where they go: to `ref`, or, without one, to an error with `status`."""
+
+    slots: int
+    ref: PortRef | None = None
+    status: int = 503
+
+
+class Sticky(Value, frozen=True, kw_only=True):
+    """What identifies a user, whose side of a split stays: a cookie (issued when absent), a header, or the address.
+
+    `sides` are all slots of `model/slots.py` in their order.
+    """
+
+    kind: Literal["cookie", "header", "source"]
+    name: str = ""
+    sides: tuple[Side, ...] = ()
+
 
 LONGEST_CONNECTION_S = 60 * 60  # between proxies
 

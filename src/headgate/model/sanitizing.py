@@ -10,7 +10,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.model import wellformed
-from headgate.model.request import Headers, Request
+from headgate.model.requests import Headers, Request
 from headgate.resources.meta import Value
 
 FORBIDDEN, NOT_FOUND = 403, 404

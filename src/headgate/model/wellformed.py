@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.model.request import Request
+from headgate.model.requests import Request
 
 CONNECT = "CONNECT"
 BAD_REQUEST = 400

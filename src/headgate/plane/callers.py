@@ -9,7 +9,7 @@ from headgate.compiler.report import Compiled
 from headgate.envoy.view import SIDECAR
 from headgate.latest import Latest
 from headgate.model.identities import is_gateway, parse_id
-from headgate.model.workloads import Workload
+from headgate.model.routing import Workload
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 

@@ -11,8 +11,7 @@ from headgate import __version__
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
-from headgate.model.refs import PortRef
-from headgate.model.routing import Split
+from headgate.model.routing import PortRef, Split
 from headgate.plane.machine import Machine
 from headgate.plane.timings import Timings
 from headgate.telemetry.prometheus.text import Family, Labels, Line

@@ -20,8 +20,7 @@ from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import Wanted
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
-from headgate.model.routing import Mesh
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Mesh, Stage, Workload
 from headgate.plane.staging import Staging
 from headgate.plane.timings import Timings
 from headgate.settings import Settings

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import SIDECAR
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Stage, Workload
 from headgate.private import write_private
 from headgate.xds.fleet import Fleet, Proxy
 

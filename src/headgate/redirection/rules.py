@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from typing import NamedTuple
 
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
-from headgate.model.workloads import PROBE_PORT
+from headgate.model.routing import PROBE_PORT
 from headgate.redirection.options import Redirect
 
 OUT = "HEADGATE_OUT"

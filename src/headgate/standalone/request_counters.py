@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headgate.envoy import names, telemetry
 from headgate.errors import ProxyError
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.resources.meta import Value
 from headgate.standalone.proxies.admin import Admin
 from headgate.telemetry.counters.counts import Counts, class_index

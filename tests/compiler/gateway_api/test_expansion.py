@@ -11,8 +11,8 @@ from headgate.compiler.gateway_api.expansion import MOST_ROWS
 from headgate.compiler.reasons import Reason
 from headgate.model.check import check
 from headgate.model.evaluate import decide
-from headgate.model.refs import PortRef
-from headgate.model.request import Request
+from headgate.model.requests import Request
+from headgate.model.routing import PortRef
 from headgate.resources import gateway as gw
 from headgate.resources import routes as rt
 from headgate.resources.meta import Key, Metadata

@@ -13,7 +13,7 @@ from headgate.compiler.gateway_api.http_routes import to_match
 from headgate.compiler.gateway_api.mirrors import FINEST, nearest, proportion
 from headgate.compiler.gateway_api.precedence import Ranked, in_order
 from headgate.compiler.gateway_api.shares import LARGEST_TOTAL, fitting
-from headgate.model.matching import ANY, Header, Match, Path, Query, Text
+from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split
 from headgate.resources.meta import Key
 from headgate.resources.regexes import matches

@@ -11,8 +11,7 @@ from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
-from headgate.model.identities import Credential
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
 from headgate.plane.status.agenda import Agenda, Look
 from headgate.plane.status.receipts import MOST, Groups, Receipts
 from headgate.plane.status.reported import Reported

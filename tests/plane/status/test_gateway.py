@@ -21,9 +21,8 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, 
 from headgate.identity.credentials import Credentials
 from headgate.kinds import GATEWAY
 from headgate.latest import Latest
-from headgate.model.refs import PortRef
-from headgate.model.routing import Certificate, GatewayPort, Mesh
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import PrivateText
+from headgate.model.routing import Certificate, GatewayPort, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Known, Loop

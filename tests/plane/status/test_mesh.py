@@ -13,8 +13,7 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.identity.keys import FileKeys
 from headgate.kinds import MESH
-from headgate.model.routing import Mesh
-from headgate.model.workloads import Stage, Workload
+from headgate.model.routing import Mesh, Stage, Workload
 from headgate.plane.status.conditions import Present, Said
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts

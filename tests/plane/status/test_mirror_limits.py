@@ -4,8 +4,7 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.kinds import GATEWAY, SPLIT
-from headgate.model.refs import PortRef
-from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, Route, Split, Target
+from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRef, Route, Split, Target
 from headgate.plane.status.mirror_limits import dropped_copies
 from headgate.resources.meta import Key
 

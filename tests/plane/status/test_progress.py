@@ -11,9 +11,8 @@ from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET, TypeUrl
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import Node, project, sidecar
-from headgate.model.identities import Credential
-from headgate.model.refs import PortRef
-from headgate.model.secrets import PrivateText
+from headgate.model.identities import Credential, PrivateText
+from headgate.model.routing import PortRef
 from headgate.plane.status.blame import refusals
 from headgate.plane.status.conditions import few, programmed
 from headgate.plane.status.receipts import Receipts

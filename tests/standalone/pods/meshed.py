@@ -19,8 +19,7 @@ from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
 from headgate.latest import Latest, until
-from headgate.model.protocols import Protocol
-from headgate.model.workloads import InboundPort, Spoken, Stage, Workload
+from headgate.model.routing import InboundPort, Protocol, Spoken, Stage, Workload
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.process_identity import Identity

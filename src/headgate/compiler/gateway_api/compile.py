@@ -25,8 +25,7 @@ from headgate.compiler.gateway_api.tcp_routes import compile_tcp_route
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.refs import PortRef
-from headgate.model.routing import GatewayPort, RouteTable
+from headgate.model.routing import GatewayPort, PortRef, RouteTable
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from headgate.compiler.containment import path_contains
 from headgate.model.evaluate import path_fits, text_fits
-from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.requests import Header, Match, Path, Query, Text
 
 
 def both(one: Match, other: Match) -> Match | None:

@@ -9,10 +9,8 @@ from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
-from headgate.model.matching import ANY, Match
-from headgate.model.protocols import Protocol
-from headgate.model.refs import PortRef
-from headgate.model.routing import Endpoint, Route, RouteTable, Split, Step
+from headgate.model.requests import ANY, Match
+from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, Step
 from headgate.resources.core import Service
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE

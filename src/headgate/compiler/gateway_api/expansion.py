@@ -7,9 +7,8 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api.conjunction import both
 from headgate.compiler.gateway_api.destinations import Choice, Destinations
-from headgate.model.matching import ANY, Match
-from headgate.model.refs import PortRef
-from headgate.model.routing import Route, Step
+from headgate.model.requests import ANY, Match
+from headgate.model.routing import PortRef, Route, Step
 from headgate.resources.meta import Value
 
 MOST_ROWS = 128

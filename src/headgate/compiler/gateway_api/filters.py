@@ -6,7 +6,7 @@ from msgspec import structs
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.model.filters import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
+from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Rewrite
 from headgate.resources.meta import Key
 from headgate.resources.routes import (
     HeaderModifier,

@@ -3,7 +3,7 @@
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.http_routes import headers
 from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compiled_rules
-from headgate.model.matching import Match, Path
+from headgate.model.requests import Match, Path
 from headgate.resources.meta import Key
 from headgate.resources.routes import GRPCMethodMatch, GRPCRoute, GRPCRouteMatch, GRPCRouteRule
 

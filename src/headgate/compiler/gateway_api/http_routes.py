@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compiled_rules
 from headgate.durations import milliseconds
-from headgate.model.filters import Timeouts
-from headgate.model.matching import Header, Match, Path, Query, Text
+from headgate.model.requests import Header, Match, Path, Query, Text, Timeouts
 from headgate.resources.meta import Key
 from headgate.resources.routes import (
     HTTPRoute,

@@ -9,8 +9,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate
-from headgate.model.secrets import PrivateText
 from headgate.resources.core import Secret
 from headgate.resources.gateway import GROUP, Gateway, Listener, SecretReference
 from headgate.resources.meta import Key, Value

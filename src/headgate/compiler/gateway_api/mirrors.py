@@ -10,8 +10,7 @@ from headgate.compiler.gateway_api.shares import lacking
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.evaluate import total_weight
-from headgate.model.refs import PortRef
-from headgate.model.routing import Mirror, Target
+from headgate.model.routing import Mirror, PortRef, Target
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import RequestMirror
 

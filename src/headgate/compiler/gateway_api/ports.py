@@ -8,8 +8,7 @@ from headgate.compiler.gateway_api.hostnames import covering, owner
 from headgate.compiler.gateway_api.listeners import ListenerPlan
 from headgate.compiler.gateway_api.precedence import in_order
 from headgate.compiler.gateway_api.rules import CompiledRoute
-from headgate.model.protocols import Protocol
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Route
+from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route
 from headgate.resources.meta import Key
 
 

@@ -7,7 +7,7 @@ without a path would hide them all.
 
 from collections.abc import Iterable
 
-from headgate.model.matching import Match, Path
+from headgate.model.requests import Match, Path
 from headgate.model.routing import Route
 from headgate.resources.meta import Key, Value
 

@@ -14,10 +14,8 @@ from headgate.compiler.gateway_api.shares import Backend, failing, place, split
 from headgate.compiler.gateway_api.shares import findings as backend_findings
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.model.filters import Filters, Rewrite, Timeouts
-from headgate.model.matching import Match
-from headgate.model.refs import PortRef
-from headgate.model.routing import Route, Split
+from headgate.model.requests import Filters, Match, Rewrite, Timeouts
+from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference, RouteBackend, RouteFilter
 

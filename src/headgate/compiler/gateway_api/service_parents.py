@@ -8,9 +8,8 @@ from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.matching import ANY
-from headgate.model.refs import PortRef
-from headgate.model.routing import Route, RouteTable
+from headgate.model.requests import ANY
+from headgate.model.routing import PortRef, Route, RouteTable
 from headgate.resources.registry import SERVICE
 from headgate.resources.routes import ParentReference
 

@@ -11,9 +11,8 @@ from headgate.compiler.gateway_api.destinations import Choice, Destinations, ser
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.evaluate import total_weight
-from headgate.model.filters import NO_FILTERS, Filters
-from headgate.model.refs import PortRef
-from headgate.model.routing import Broken, Split, Target
+from headgate.model.requests import NO_FILTERS, Filters
+from headgate.model.routing import Broken, PortRef, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import BackendReference

@@ -3,8 +3,7 @@
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.gateway_api.shares import Backend, findings, place, split
-from headgate.model.refs import PortRef
-from headgate.model.routing import Route
+from headgate.model.routing import PortRef, Route
 from headgate.resources.meta import Key
 from headgate.resources.routes import TCPRoute
 

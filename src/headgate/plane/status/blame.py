@@ -9,7 +9,7 @@ from headgate.envoy import names
 from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE

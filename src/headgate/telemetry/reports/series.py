@@ -25,7 +25,7 @@ from headgate.envoy.telemetry import (
     parse_pod,
 )
 from headgate.envoy.view import pod_of
-from headgate.model.refs import PortRef
+from headgate.model.routing import PortRef
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
