@@ -1,7 +1,7 @@
 """A cell that holds the latest value; how tasks tell each other what is current (ARCHITECTURE.md, rule 2)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -47,13 +47,21 @@ class Latest(Generic[T]):
 
 async def until(condition: Callable[[], bool], *cells: Latest[Any]) -> None:
     """Wait until a condition holds; it is looked at again whenever one of the cells changes."""
-    while True:
-        events = [cell.change() for cell in cells]
-        if condition():
-            return
-        waiting = [asyncio.ensure_future(event.wait()) for event in events]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+    while not condition():
+        await changed(*cells)
+
+
+async def changed(*cells: Latest[Any]) -> None:
+    """Wait until one of the cells changes."""
+    await first(*(cell.change().wait() for cell in cells))
+
+
+async def first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of several waits has ended, and cancel the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

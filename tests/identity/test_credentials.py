@@ -199,3 +199,12 @@ async def test_near_the_end_of_the_authority_it_is_not_asked_for_ever_faster() -
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
+
+
+async def test_an_authority_that_is_away_for_days_is_asked_again_when_it_is_back(world: World) -> None:
+    world.issuer.refuses = lambda _: True
+    await world.want(a=wanted("a"))
+    await world.time.advance(2 * DAY)
+    world.issuer.refuses = lambda _: False
+    await world.time.advance(60)
+    assert set(world.credentials.current.get()) == {"a"}

@@ -5,8 +5,9 @@ key usages, because a proxy is client and server. A root may sign such certifica
 those of its trust domain (critical nameConstraints): with its key nobody can pretend to be of another mesh.
 """
 
+import abc
+import asyncio
 import re
-import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -21,21 +22,22 @@ from headgate.identity.certificates import (
     check_authority,
     check_dates,
     dates,
+    fingerprint,
     key_to_pem,
     moment,
     read_certificates,
     read_key,
     to_pem,
 )
-from headgate.identity.issuers import IssueError, Wanted
-from headgate.model.identities import PrivateText, parse_id
+from headgate.identity.issuers import Clock, IssueError, Wanted
+from headgate.latest import Latest
+from headgate.model.identities import Credential, PrivateText, parse_id
 from headgate.resources.meta import Value
 
 ROOT_LIFETIME = timedelta(days=365)
 CLOCK_SKEW = timedelta(minutes=5)
 """By how much a certificate is valid before it is made: clocks of machines differ."""
 ROOT_CLOCK_SKEW = timedelta(hours=1)
-SERIAL_BITS = 128
 _DNS_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 _HOST_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 """Trust domains that nameConstraints can hold: Envoy refuses every certificate below one with an underscore."""
@@ -75,6 +77,33 @@ class Signer(NamedTuple):
     place: str
 
 
+class SigningIssuer(abc.ABC):
+    """Signs with a key that headgate has (see `issuers.Issuer`)."""
+
+    def __init__(self, trust_domain: str, clock: Clock) -> None:
+        self.roots: Latest[str] = Latest("")
+        self.signer: Latest[str] = Latest("")
+        self.fault: Latest[str] = Latest("")
+        self._trust_domain = trust_domain
+        self._clock = clock
+
+    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+        """Return a new key with its certificate. Raises IssueError."""
+        check_domain(wanted, self._trust_domain)
+        leaf = await asyncio.to_thread(sign, await self._ready(), wanted, self._clock(), lifetime)
+        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
+
+    @abc.abstractmethod
+    async def _ready(self) -> Signer:
+        """Return the authority, read now if it has not been. Raises IssueError."""
+
+    def _put_in_force(self, signer: Signer, roots: str) -> None:
+        """Publish the roots first: no certificate may be signed by an authority that proxies do not trust yet."""
+        self.roots.set(roots)
+        self.signer.set(fingerprint(signer.chain[0]))
+        self.fault.set("")
+
+
 def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME) -> Authority:
     """Return a self-signed root for a trust domain, with a new P-256 key. Each has a name of its own."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -85,7 +114,7 @@ def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME)
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(serial_number())
+        .serial_number(x509.random_serial_number())
         .not_valid_before(moment(now) - ROOT_CLOCK_SKEW)
         .not_valid_after(moment(now) + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -93,7 +122,8 @@ def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME)
         .add_extension(identifier, critical=False)
     )
     if _HOST_NAME.fullmatch(trust_domain):
-        builder = builder.add_extension(_only(trust_domain), critical=True)
+        permitted = [x509.UniformResourceIdentifier(trust_domain)]
+        builder = builder.add_extension(x509.NameConstraints(permitted, excluded_subtrees=None), critical=True)
     certificate = builder.sign(key, hashes.SHA256())
     return Authority(certificate=to_pem([certificate]), key=key_to_pem(key))
 
@@ -118,7 +148,7 @@ def sign(signer: Signer, wanted: Wanted, now: float, lifetime: timedelta) -> Lea
         .subject_name(x509.Name([]))
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
-        .serial_number(serial_number())
+        .serial_number(x509.random_serial_number())
         .not_valid_before(moment(begin))
         .not_valid_after(moment(end))
         .add_extension(names_of(wanted), critical=True)
@@ -160,17 +190,6 @@ def names_of(wanted: Wanted) -> x509.SubjectAlternativeName:
             )
     names = [x509.DNSName(name) for name in dict.fromkeys(wanted.subjects)]
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(wanted.identity), *names])
-
-
-def serial_number() -> int:
-    """Return a serial number that nobody can guess."""
-    return 1 + secrets.randbits(SERIAL_BITS)
-
-
-def _only(trust_domain: str) -> x509.NameConstraints:
-    return x509.NameConstraints(
-        permitted_subtrees=[x509.UniformResourceIdentifier(trust_domain)], excluded_subtrees=None
-    )
 
 
 def _usage(*usages: str) -> x509.KeyUsage:

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from headgate.identity.issuers import IssueError
 from headgate.model.identities import PrivateText
@@ -54,7 +54,7 @@ def read_key(pem: PrivateText, place: str) -> SigningKey:
 def check_authority(chain: Sequence[x509.Certificate], key: SigningKey, place: str) -> None:
     """Raise IssueError unless the first certificate is an authority's, and the key is its own."""
     first = chain[0]
-    if public_bytes(first.public_key()) != public_bytes(key.public_key()):
+    if first.public_key() != key.public_key():
         raise IssueError(
             f"the key in {place} does not belong to the certificate {fingerprint(first)} beside it; put the pair back together"
         )
@@ -165,13 +165,6 @@ def key_to_pem(key: SigningKey) -> PrivateText:
 def to_base64(text: str) -> str:
     """Return a text as Kubernetes has bytes in JSON."""
     return base64.b64encode(text.encode()).decode()
-
-
-def public_bytes(key: object) -> bytes:
-    """Return a public key as DER, nothing for kinds that are not used here."""
-    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
-        return b""
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,6 @@ the same: peers refuse it, so calls fail, which is safe; without one, a proxy mi
 
 import asyncio
 import hashlib
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -16,9 +15,8 @@ from msgspec import structs
 
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
-from headgate.identity.embedded import Clock
-from headgate.identity.issuers import LIFETIME, Issuer, Wanted
-from headgate.latest import Latest
+from headgate.identity.issuers import LIFETIME, Clock, Issuer, Wanted
+from headgate.latest import Latest, changed
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 from headgate.resources.times import timestamp
@@ -46,42 +44,29 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class _Held(NamedTuple):
-    """A certificate that a proxy has: of which authority, and when it ends."""
+    """A certificate that a proxy has, the authority that signed it, and when it ends."""
 
     credential: Credential
-    identity: str
     signer: str
     expires: float
 
 
-class _Answer(NamedTuple):
-    """What came of asking an authority: something new, or a fault."""
-
-    signer: str
-    held: _Held | None
-    fault: str = ""
-
-
 class _Entry:
-    """What is known of one proxy. A certificate is asked for when `due` has come."""
+    """One proxy: its certificate, when to ask for the next one, and the task that does so."""
 
-    def __init__(self, wanted: Wanted, now: float) -> None:
+    def __init__(self, wanted: Wanted, held: _Held | None = None) -> None:
         self.wanted = wanted
-        self.due = now
-        self.failures = 0
+        self.held = held
         self.fault = ""
-        self.held: _Held | None = None
+        self.due = 0.0
+        self.is_resting = False
+        self.task: asyncio.Task[None] | None = None
 
-    def change(self, wanted: Wanted, now: float) -> None:
-        """Want something else. Names may come later; a certificate of another identity is taken away at once."""
-        self.wanted = wanted
-        self.start_over(now)
-        if self.held and self.held.identity != wanted.identity:
-            self.held = None
-
-    def start_over(self, now: float) -> None:
-        """Ask at once, whatever happened before."""
-        self.due, self.failures, self.fault = now, 0, ""
+    def stop(self) -> None:
+        """Cancel the task, and with it a request that is on its way."""
+        if self.task:
+            self.task.cancel()
+            self.task = None
 
 
 class Credentials:
@@ -93,33 +78,35 @@ class Credentials:
         self._issuer = issuer
         self._schedule = schedule
         self._entries: dict[str, _Entry] = {}
-        self._asked: dict[str, asyncio.Task[_Answer]] = {}
-        self._queue: deque[str] = deque()  # what is due, those first that have waited longest
-        self._signer = ""
-        self._woken: Latest[int] = Latest(0)
+        self._turns = asyncio.Semaphore(schedule.at_once)
+        self._asking = 0
+        self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._showing: asyncio.TimerHandle | None = None
 
     def want(self, wanted: Mapping[str, Wanted]) -> None:
-        """Say which proxies are to have which certificate, all of them. New ones are issued at once, others are forgotten."""
+        """Set the certificates of all proxies: new ones are issued at once, those of other proxies are forgotten.
+
+        A proxy whose names change keeps its certificate until the new one is there, unless that has another identity.
+        """
         if {node: entry.wanted for node, entry in self._entries.items()} == wanted:
             return
-        now = self._schedule.clock()
         for node in self._entries.keys() - wanted.keys():
-            self._forget(node)
+            self._entries.pop(node).stop()
         for node, item in wanted.items():
-            entry = self._entries.get(node)
-            if entry is None:
-                self._entries[node] = _Entry(item, now)
-            elif entry.wanted != item:
-                self._stop(node)
-                entry.change(item, now)
+            before = self._entries.get(node)
+            if before and before.wanted == item:
+                continue
+            if before:
+                before.stop()
+            keeps = before and before.wanted.identity == item.identity
+            entry = self._entries[node] = _Entry(item, before.held if before and keeps else None)
+            self._start(node, entry)
         self._publish()
-        self._woken.set(self._woken.get() + 1)
 
     def begin_anew(self, nodes: Iterable[str]) -> None:
-        """Say that other proxies have these ids from now on: what is wanted of them next is issued, with new keys."""
+        """Forget proxies whose ids other proxies have from now on: their next certificates have new keys."""
         for node in self._entries.keys() & set(nodes):
-            self._forget(node)
+            self._entries.pop(node).stop()
 
     def outdated(self) -> Sequence[str]:
         """Return the proxies whose certificate is not of the authority that signs now."""
@@ -127,128 +114,90 @@ class Credentials:
         return sorted(node for node, entry in self._entries.items() if entry.held and entry.held.signer != signer)
 
     async def run(self) -> None:
-        """Issue and renew, for ever. One proxy's failure stops no other; nothing is polled."""
-        try:
-            while True:
-                news = [cell.change() for cell in (self._woken, self._issuer.signer, self._issuer.roots)]
-                self._follow_authority()
-                next_due = self._look()
-                self._ask()
-                await self._rest(news, next_due)
-                self._show(answered=self._collect(), news=any(event.is_set() for event in news))
-        finally:
-            for node in list(self._asked):
-                self._stop(node)
+        """Issue and renew, until cancelled. One proxy's failure stops no other; nothing is polled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                for node, entry in self._entries.items():
+                    self._start(node, entry)
+                while True:
+                    await changed(self._issuer.signer, self._issuer.roots)
+                    self._publish()
+                    self._renew_outdated()
+            finally:
+                for entry in self._entries.values():
+                    entry.stop()
+                self._tasks = None
 
-    def _follow_authority(self) -> None:
-        """When another authority signs, ask for all that it has not signed."""
-        signer, now = self._issuer.signer.get(), self._schedule.clock()
-        if signer == self._signer:
-            return
-        self._signer = signer
-        for entry in self._entries.values():
-            if entry.held is None or entry.held.signer != signer:
-                entry.start_over(now)
+    def _renew_outdated(self) -> None:
+        """Ask at once for everything that the authority of now has not signed."""
+        signer = self._issuer.signer.get()
+        for node, entry in self._entries.items():
+            if entry.is_resting and (entry.held is None or entry.held.signer != signer):
+                entry.due, entry.fault = 0.0, ""
+                self._start(node, entry)
 
-    def _look(self) -> float:
-        """Put what is due into the queue, unless it is not empty yet; return when something more will be."""
-        now = self._schedule.clock()
-        if self._queue:
-            return now + LONGEST_SLEEP_S
-        rest = [(entry.due, node) for node, entry in self._entries.items() if node not in self._asked]
-        self._queue.extend(node for due, node in sorted(rest) if due <= now)
-        return min((due for due, _ in rest if due > now), default=now + LONGEST_SLEEP_S)
+    def _start(self, node: str, entry: _Entry) -> None:
+        if self._tasks:
+            entry.stop()
+            entry.task = self._tasks.create_task(self._keep(node, entry), name=f"certificate of {node}")
 
-    def _ask(self) -> None:
-        """Ask for what is in the queue, a few at a time."""
-        now = self._schedule.clock()
-        while self._queue and len(self._asked) < self._schedule.at_once:
-            node = self._queue.popleft()
-            entry = self._entries.get(node)
-            if entry is not None and node not in self._asked and entry.due <= now:
-                self._asked[node] = asyncio.create_task(self._answer(entry.wanted), name=f"certificate of {node}")
-
-    async def _answer(self, wanted: Wanted) -> _Answer:
-        signer = self._issuer.signer.get()  # before: when it changes meanwhile, the certificate counts as old
-        try:
-            credential = await self._issuer.issue(wanted, self._schedule.lifetime)
-        except HeadgateError as error:
-            return _Answer(signer, None, str(error))
-        signer = signer or self._issuer.signer.get()  # the first one makes the authority ready
-        return _Answer(signer, _Held(credential, wanted.identity, signer, expiry(credential.chain)))
-
-    async def _rest(self, news: Sequence[asyncio.Event], next_due: float) -> None:
-        """Wait until something is wanted, answered or due."""
-        pause = min(max(next_due - self._schedule.clock(), 0.0), LONGEST_SLEEP_S)
-        waits = [
-            asyncio.ensure_future(wait) for wait in (*(event.wait() for event in news), self._schedule.sleep(pause))
-        ]
-        try:
-            await asyncio.wait([*waits, *self._asked.values()], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-    def _collect(self) -> bool:
-        """Take the answers that are there; say whether there are any."""
-        done = [node for node, task in self._asked.items() if task.done()]
-        for node in done:
-            answer = self._asked.pop(node).result()
-            entry = self._entries[node]
-            if answer.signer not in ("", self._issuer.signer.get()):  # replaced meanwhile: soon, nobody may believe it
-                entry.start_over(self._schedule.clock())
-            elif answer.held:
-                self._renewed(node, entry, answer.held)
+    async def _keep(self, node: str, entry: _Entry) -> None:
+        """Issue the certificate of a proxy when it is due, for ever; after failures ever more rarely."""
+        retry = FIRST_RETRY_S
+        while True:
+            await self._rest(entry)
+            signer, found = await self._ask(entry.wanted)
+            now = self._schedule.clock()
+            if signer not in ("", self._issuer.signer.get()):  # replaced meanwhile: peers will soon refuse it
+                retry = FIRST_RETRY_S
+                continue
+            if isinstance(found, Credential):
+                entry.held, entry.fault = _Held(found, signer, expiry(found.chain)), ""
+                life = (entry.held.expires - now) * (HALF + SPREAD * share_of(node))
+                entry.due, retry = now + max(life, LEAST_PAUSE_S), FIRST_RETRY_S
             else:
-                self._failed(node, entry, answer.fault)
-        return bool(done)
+                entry.fault = f"{found}{_consequence(entry.held, now)}"
+                entry.due, retry = now + retry * (1 + share_of(node)) / 2, min(2 * retry, LAST_RETRY_S)
+            self._show()
 
-    def _renewed(self, node: str, entry: _Entry, held: _Held) -> None:
-        now = self._schedule.clock()
-        life = (held.expires - now) * (HALF + SPREAD * share_of(node))
-        entry.held, entry.fault, entry.failures = held, "", 0
-        entry.due = now + max(life, LEAST_PAUSE_S)
+    async def _rest(self, entry: _Entry) -> None:
+        entry.is_resting = True
+        while (left := entry.due - self._schedule.clock()) > 0:
+            await self._schedule.sleep(min(left, LONGEST_SLEEP_S))
+        entry.is_resting = False
 
-    def _failed(self, node: str, entry: _Entry, fault: str) -> None:
-        now = self._schedule.clock()
-        pause = min(FIRST_RETRY_S * 2**entry.failures, LAST_RETRY_S)
-        entry.failures += 1
-        entry.due = now + pause * (1 + share_of(node)) / 2
-        entry.fault = fault + _consequence(entry.held, now)
+    async def _ask(self, wanted: Wanted) -> tuple[str, Credential | HeadgateError]:
+        """Return the authority that signed before the answer came, and the answer."""
+        self._asking += 1
+        try:
+            async with self._turns:
+                signer = self._issuer.signer.get()
+                credential = await self._issuer.issue(wanted, self._schedule.lifetime)
+                return signer or self._issuer.signer.get(), credential  # the first one makes the authority ready
+        except HeadgateError as error:
+            return signer, error
+        finally:
+            self._asking -= 1
 
-    def _show(self, *, answered: bool, news: bool) -> None:
-        """Publish at once what is not one of many, and many together."""
-        if news or (answered and not self._asked and not self._queue):
+    def _show(self) -> None:
+        """Publish an answer at once when no other is awaited, else together with those that come soon."""
+        if not self._asking:
             self._publish()
-        elif answered and self._showing is None:
+        elif self._showing is None:
             self._showing = asyncio.get_running_loop().call_later(TOGETHER_S, self._publish)
 
     def _publish(self) -> None:
-        """Show what everybody has; all of them with the roots that are believed now."""
+        """Show all certificates, each with the roots of now."""
         if self._showing is not None:
             self._showing.cancel()
             self._showing = None
         roots, before = self._issuer.roots.get(), self.current.get()
+        held = {node: entry.held.credential for node, entry in self._entries.items() if entry.held}
         self.current.set(
-            MappingProxyType(
-                {
-                    node: _with_roots(before.get(node), entry.held.credential, roots)
-                    for node, entry in self._entries.items()
-                    if entry.held
-                }
-            )
+            MappingProxyType({node: _with_roots(before.get(node), one, roots) for node, one in held.items()})
         )
         self.faults.set(MappingProxyType({node: entry.fault for node, entry in self._entries.items() if entry.fault}))
-
-    def _forget(self, node: str) -> None:
-        self._stop(node)
-        del self._entries[node]
-
-    def _stop(self, node: str) -> None:
-        """Ask no longer: the answer would be to another question."""
-        if asked := self._asked.pop(node, None):
-            asked.cancel()
 
 
 def share_of(node: str) -> float:

@@ -5,66 +5,48 @@ found by itself. Keys that are damaged are never replaced by new ones: those nob
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
 from datetime import timedelta
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.identity.authority import ROOT_LIFETIME, Authority, Signer, check_domain, new_root, sign, signer_of
-from headgate.identity.certificates import fingerprint, read_certificates
-from headgate.identity.issuers import IssueError, Wanted
+from headgate.identity.authority import ROOT_LIFETIME, Authority, Signer, SigningIssuer, new_root, signer_of
+from headgate.identity.certificates import read_certificates
+from headgate.identity.issuers import Clock, IssueError
 from headgate.identity.keys import Kept, Keys
 from headgate.latest import Latest
-from headgate.model.identities import Credential
-
-Clock = Callable[[], float]
-"""Says what time it is, in seconds since the epoch."""
 
 
-class _Ready(NamedTuple):
+class _InForce(NamedTuple):
     kept: Kept
     signer: Signer
 
 
-class EmbeddedIssuer:
-    """Signs with a root of its own (see `issuers.Issuer`). `kept` is nothing until the keys could be read."""
+class EmbeddedIssuer(SigningIssuer):
+    """Signs with a root of its own. `kept` is nothing until the keys could be read."""
 
     def __init__(
         self, keys: Keys, trust_domain: str, *, clock: Clock, root_lifetime: timedelta = ROOT_LIFETIME
     ) -> None:
-        self.roots: Latest[str] = Latest("")
-        self.signer: Latest[str] = Latest("")
-        self.fault: Latest[str] = Latest("")
+        super().__init__(trust_domain, clock)
         self.kept: Latest[Kept | None] = Latest(None)
         self._keys = keys
-        self._trust_domain = trust_domain
-        self._clock = clock
         self._root_lifetime = root_lifetime
-        self._ready: _Ready | None = None
+        self._in_force: _InForce | None = None
         self._loading = asyncio.Lock()
-
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate. Raises IssueError."""
-        check_domain(wanted, self._trust_domain)
-        ready = await self.load()
-        leaf = await asyncio.to_thread(sign, ready.signer, wanted, self._clock(), lifetime)
-        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
 
     async def run(self) -> None:
         """Read the keys, or make them. While that fails, `fault` says so, and each certificate asked for tries again."""
-        try:
+        with contextlib.suppress(IssueError):
             await self.load()
-        except IssueError:
-            return
 
-    async def load(self) -> _Ready:
+    async def load(self) -> _InForce:
         """Return the authority as it is kept, made now when there is none. Raises IssueError."""
         async with self._loading:
-            if self._ready is not None:
-                return self._ready
+            if self._in_force is not None:
+                return self._in_force
             try:
-                kept = await self._keys.load() or await self._begin()
-                return self._take(kept)
+                return self._take(await self._keys.load() or await self._begin())
             except IssueError as error:
                 self.fault.set(str(error))
                 raise
@@ -104,20 +86,21 @@ class EmbeddedIssuer:
             try:
                 await self._keys.save(kept)
             except HeadgateError:
-                self._ready = None  # what is kept may be another's now: it is read again
+                self._in_force = None  # what is kept may be another's now: it is read again
                 raise
             self._take(kept)
 
-    def _take(self, kept: Kept) -> _Ready:
-        """Put keys into force: what they are to believe first, so that nothing is signed that nobody believes."""
+    async def _ready(self) -> Signer:
+        return (await self.load()).signer
+
+    def _take(self, kept: Kept) -> _InForce:
+        """Check all parts of what is kept, and put it into force. Raises IssueError."""
         signer = signer_of(kept.signing, self._keys.place)
         if kept.next:
             signer_of(kept.next, self._keys.place)
         if kept.previous:
             read_certificates(kept.previous, self._keys.place)
-        self._ready = _Ready(kept, signer)
-        self.roots.set(kept.roots)
-        self.signer.set(fingerprint(signer.chain[0]))
+        self._in_force = _InForce(kept, signer)
+        self._put_in_force(signer, kept.roots)
         self.kept.set(kept)
-        self.fault.set("")
-        return self._ready
+        return self._in_force

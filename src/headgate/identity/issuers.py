@@ -1,5 +1,6 @@
 """What signs certificates for the mesh: one interface, whoever does it (embedded, pem, certmanager)."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
@@ -9,6 +10,8 @@ from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
 LIFETIME = timedelta(hours=24)
+Clock = Callable[[], float]
+"""Returns the time in seconds since the epoch."""
 
 
 class IssueError(HeadgateError):

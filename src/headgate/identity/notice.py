@@ -6,20 +6,19 @@ rotation, by `headgate ca rotate` or `kubectl annotate`.
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from cryptography import x509
 
-from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
+from headgate.errors import NotFound, StoreError
 from headgate.identity.certificates import dates, fingerprint, read_certificates
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
-from headgate.latest import Latest, until
+from headgate.latest import Latest, first, until
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.following import Listed, follow
 from headgate.objects.ports import Store
@@ -92,14 +91,9 @@ class Board:
         # What an earlier headgate wrote stays until there is something to say: `ca roots` is never empty for a moment.
         await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
         while True:
-            news = [asyncio.ensure_future(cell.change().wait()) for cell in cells]
-            try:
-                if await self._write():
-                    await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in news:
-                    wait.cancel()
-                await asyncio.gather(*news, return_exceptions=True)
+            news = [cell.change() for cell in cells]  # before the write: what changes meanwhile is not in it
+            if await self._write():
+                await first(*(event.wait() for event in news))
             await self._schedule.sleep(PAUSE_S)
 
     async def _write(self) -> bool:
@@ -113,7 +107,7 @@ class Board:
                 await self._store.create(_config_map(data))
             else:
                 await self._store.update({**before, "data": {**(before.get("data") or {}), **data}})
-        except (AlreadyExists, Conflict, StoreError):
+        except StoreError:
             return False
         return True
 
@@ -122,6 +116,8 @@ class Board:
         progress = self._rotation.progress.get() if self._rotation else None
         faults = self._credentials.faults.get()
         waiting = progress.waiting if progress else ()
+        pem, signer = self._issuer.roots.get(), self._issuer.signer.get()
+        roots = read_certificates(pem, "the authority") if pem else ()
         return Notice(
             phase=progress.phase if progress else "",
             waits=len(waiting),
@@ -131,7 +127,7 @@ class Board:
             certificates=len(self._credentials.current.get()),
             faulty=len(faults),
             faults=dict(sorted(faults.items())[:MOST_NAMES]),
-            roots=tuple(_roots(self._issuer)),
+            roots=tuple(_root(certificate, signer) for certificate in roots),
         )
 
     async def _follow(self) -> None:
@@ -155,12 +151,6 @@ class Board:
 def _answered(issuer: Issuer) -> str:
     kept = issuer.kept.get() if isinstance(issuer, EmbeddedIssuer) else None
     return kept.answered if kept else ""
-
-
-def _roots(issuer: Issuer) -> Sequence[Root]:
-    pem = issuer.roots.get()
-    found = read_certificates(pem, "the authority") if pem else ()
-    return [_root(certificate, issuer.signer.get()) for certificate in found]
 
 
 def _root(certificate: x509.Certificate, signer: str) -> Root:

@@ -5,29 +5,26 @@ proxy has it, then replace certificate and key, wait until all certificates are 
 """
 
 import asyncio
+import contextlib
 import stat
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
 
-from headgate.identity.authority import Authority, Signer, check_domain, sign, signer_of
+from headgate.identity.authority import Authority, Signer, SigningIssuer, signer_of
 from headgate.identity.certificates import (
     check_chain,
     check_is_authority,
     describe,
-    fingerprint,
     is_root,
     read_certificates,
     to_pem,
 )
-from headgate.identity.embedded import Clock
 from headgate.identity.files import changes
-from headgate.identity.issuers import IssueError, Wanted
-from headgate.latest import Latest
-from headgate.model.identities import Credential, PrivateText
+from headgate.identity.issuers import Clock, IssueError
+from headgate.model.identities import PrivateText
 
 
 class Files(NamedTuple):
@@ -38,32 +35,22 @@ class Files(NamedTuple):
     roots: Path | None = None
 
 
-class PemIssuer:
-    """Signs with an authority from files (see `issuers.Issuer`)."""
+class PemIssuer(SigningIssuer):
+    """Signs with an authority from files."""
 
     def __init__(self, files: Files, trust_domain: str, *, clock: Clock) -> None:
-        self.roots: Latest[str] = Latest("")
-        self.signer: Latest[str] = Latest("")
-        self.fault: Latest[str] = Latest("")
+        super().__init__(trust_domain, clock)
         self._files = files
-        self._trust_domain = trust_domain
-        self._clock = clock
         self._signer: Signer | None = None
-
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate. Raises IssueError."""
-        check_domain(wanted, self._trust_domain)
-        signer = self._signer or await self._load()
-        leaf = await asyncio.to_thread(sign, signer, wanted, self._clock(), lifetime)
-        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
 
     async def run(self) -> None:
         """Read the files whenever they change. What can't be used is not signed with: `fault` says why."""
         async for _ in changes(path for path in self._files if path is not None):
-            try:
+            with contextlib.suppress(IssueError):
                 await self._load()
-            except IssueError:
-                continue
+
+    async def _ready(self) -> Signer:
+        return self._signer or await self._load()
 
     async def _load(self) -> Signer:
         try:
@@ -73,9 +60,7 @@ class PemIssuer:
             self.fault.set(str(error))
             raise
         self._signer = signer
-        self.roots.set(to_pem(roots))
-        self.signer.set(fingerprint(signer.chain[0]))
-        self.fault.set("")
+        self._put_in_force(signer, to_pem(roots))
         return signer
 
 

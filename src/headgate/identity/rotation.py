@@ -9,7 +9,6 @@ handshakes are over that began with a certificate of before. Where a rotation is
 that was interrupted goes on. It begins on request, and by itself at 80 % of the root's life.
 """
 
-import asyncio
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -20,7 +19,7 @@ from headgate.identity.certificates import dates, read_certificates
 from headgate.identity.credentials import LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import Kept
-from headgate.latest import Latest, until
+from headgate.latest import Latest, first, until
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
@@ -103,22 +102,11 @@ class Rotation:
         kept = self._issuer.kept.get()
         if kept is None:
             return
-        asked = self.asked.get()
-        if asked in ("", kept.answered) and self._schedule.clock() < begins_at(kept):
-            await self._rest(begins_at(kept))
+        asked, left = self.asked.get(), begins_at(kept) - self._schedule.clock()
+        if asked in ("", kept.answered) and left > 0:
+            await first(self.asked.change().wait(), self._schedule.sleep(min(left, LONGEST_SLEEP_S)))
             return
         await self._issuer.announce(asked)
-
-    async def _rest(self, moment: float) -> None:
-        """Wait until a moment has come, or something is asked."""
-        pause = min(max(moment - self._schedule.clock(), 0.0), LONGEST_SLEEP_S)
-        waits = [asyncio.ensure_future(wait) for wait in (self.asked.change().wait(), self._schedule.sleep(pause))]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _until_none(self, phase: Phase, waiting: Callable[[], Sequence[str]]) -> None:
         """Wait until there is nobody to wait for, and tell whom it is waited for meanwhile."""

@@ -24,15 +24,13 @@ from headgate.identity.authority import Leaf, check_domain, names_of, request
 from headgate.identity.certificates import (
     check_chain,
     check_dates,
-    public_bytes,
     read_certificates,
     read_key,
     to_base64,
     to_pem,
 )
-from headgate.identity.embedded import Clock
 from headgate.identity.files import changes
-from headgate.identity.issuers import IssueError, Wanted
+from headgate.identity.issuers import Clock, IssueError, Wanted
 from headgate.latest import Latest
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.objects.following import follow
@@ -214,7 +212,7 @@ def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueErr
 
 def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: Wanted, place: str) -> None:
     """Raise IssueError unless a certificate is for our key and says what was asked for."""
-    if public_bytes(leaf.public_key()) != public_bytes(read_key(asked.key, place).public_key()):
+    if leaf.public_key() != read_key(asked.key, place).public_key():
         raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
     try:
         names = set(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
