@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.merge.managers import ApplyConflicts, Manager, Owners, Versions, Write, applied, updated
-from headgate.merge.paths import read, text_of, written
-from headgate.merge.shapes import MergeError
-from headgate.merge.values import compare, fields_of, merged, with_named_members, without
+from headgate.merge.applying import ApplyConflicts, applied
+from headgate.merge.managers import Manager, Owners, Versions, Write, updated
+from headgate.merge.values import (
+    MergeError,
+    compare,
+    fields_of,
+    merged,
+    read,
+    text_of,
+    with_named_members,
+    without,
+    written,
+)
 from headgate.resources.definitions import catalogue
 
 TEXT = {"type": "string"}

@@ -16,7 +16,7 @@ from headgate.errors import (
     StoreError,
     Unavailable,
 )
-from headgate.merge.managers import ApplyConflicts
+from headgate.merge.applying import ApplyConflicts
 
 _REASONS = {
     400: "BadRequest",

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
 from headgate.manifests.files import Manifest, Manifests, Problem
-from headgate.merge.managers import Manager, Write
-from headgate.merge.tracking import tracked_update, versions_of, with_managers
+from headgate.merge.applying import LAST_APPLIED, written_configuration
+from headgate.merge.managers import Manager, Write, tracked_update, versions_of
 from headgate.objects import rules
 from headgate.objects.ports import Store
 from headgate.objects.rules import with_metadata
@@ -27,7 +27,6 @@ from headgate.resources.versions import to_hub
 
 APPLIED_FROM = "headgate.dev/applied-from"
 APPLIED_DIGEST = "headgate.dev/applied-digest"
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 MANAGER = "headgate-files"
 _SET_BY_STORE = (
     "uid",
@@ -120,7 +119,8 @@ def _tracked(before: Object | None, after: Object) -> Object:
     kind = rules.kind_of(after)
     manager = Manager(MANAGER, "Update", kind.hub)
     write = Write(manager, rules.now(), versions_of(kind), has_status=kind.status)
-    return with_managers(after, tracked_update(_unmarked(before) if before else None, _unmarked(after), write))
+    managers = tracked_update(_unmarked(before) if before else None, _unmarked(after), write)
+    return with_metadata(after, managedFields=managers)
 
 
 def _unmarked(obj: Object) -> Object:
@@ -172,14 +172,8 @@ def _recorded(obj: Object, manifest: Manifest, owned: Mapping[str, str]) -> Obje
 
 def _configuration(manifest: Manifest) -> str:
     """Return the manifest as kubectl writes it into its annotation."""
-    metadata = {"annotations": {}, **manifest.written["metadata"]}
-    if manifest.key.namespace:
-        metadata["namespace"] = manifest.key.namespace
-    metadata["annotations"] = {
-        name: text for name, text in (metadata["annotations"] or {}).items() if name != LAST_APPLIED
-    }
-    written = {**manifest.written, "metadata": metadata}
-    return json.dumps(written, separators=(",", ":"), sort_keys=True, ensure_ascii=False) + "\n"
+    namespace = {"namespace": manifest.key.namespace} if manifest.key.namespace else {}
+    return written_configuration({**manifest.written, "metadata": {**manifest.written["metadata"], **namespace}})
 
 
 def _digest(manifest: Manifest) -> str:

@@ -1,11 +1,182 @@
-"""Comparing, merging and pruning values by their schema, as structured-merge-diff does."""
+"""Values by their schema: the fields that they set, where two differ, merging and pruning, as structured-merge-diff does.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+A path is a tuple of elements in the form that `fieldsV1` has (KEP-555): `f:NAME` a field, `k:{...}` the item of a list with
+these keys, `v:VALUE` the item of a set. A set of paths holds exactly what is owned: a field is not in it because a part of it
+is.
 
-from headgate.merge.paths import SELF, Path, Paths, Tree, text_of, tree_of
-from headgate.merge.shapes import ABSENT, Item, MergeError, form, has_field, list_keys, parts, schema_at
-from headgate.resources.definitions.parts import Schema
+`x-kubernetes-list-type` and `x-kubernetes-map-type` say whether a value is one leaf, and what identifies the items of a list;
+where the older `x-kubernetes-patch-strategy` is all there is, it does. A value without a schema is read off itself: its
+fields are apart, its lists are one leaf.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from headgate.resources.definitions.parts import Schema, field_schema, item_schema
+
+Path: TypeAlias = tuple[str, ...]
+Paths: TypeAlias = AbstractSet[Path]
+Tree: TypeAlias = dict[str, "Tree"]
+
+SELF = "."
+_LARGEST_DEPTH = 100
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def tree_of(paths: Iterable[Path]) -> Tree:
+    """Return paths as a tree; a node that is a member itself has the key `.`."""
+    root: Tree = {}
+    for path in paths:
+        node = root
+        for element in path:
+            node = node.setdefault(element, {})
+        node[SELF] = {}
+    return root
+
+
+def written(paths: Iterable[Path]) -> dict[str, Any]:
+    """Return paths as `fieldsV1`: `.` stands only at members that have parts of their own."""
+    return _written(tree_of(paths))
+
+
+def _written(node: Tree) -> dict[str, Any]:
+    if node.keys() == {SELF}:
+        return {}
+    return {element: {} if element == SELF else _written(child) for element, child in sorted(node.items())}
+
+
+def read(fields: Any) -> frozenset[Path]:
+    """Read `fieldsV1`. Raises ValueError when it is not of that form."""
+    found: set[Path] = set()
+    _read(fields, (), found)
+    return frozenset(found)
+
+
+def _read(node: Any, path: Path, found: set[Path]) -> None:
+    if not isinstance(node, Mapping) or len(path) > _LARGEST_DEPTH:
+        raise ValueError(f"must be an object at {text_of(path) or 'its root'}")
+    if path and not node:
+        found.add(path)
+    for element, child in node.items():
+        if element == SELF:
+            found.add(path)
+        else:
+            _read(child, (*path, _canonical(element)), found)
+
+
+def _canonical(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    if kind not in ("f", "k", "v", "i") or not _:
+        raise ValueError(f"{element!r} is not a path element; it begins with f:, k:, v: or i:")
+    return f"{kind}:{_json(json.loads(rest))}" if kind in ("k", "v") else element
+
+
+def text_of(path: Path) -> str:
+    """Return a path as Kubernetes' messages write it: `.spec.ports[port=80,protocol="TCP"].name`."""
+    return "".join(map(_element_text, path))
+
+
+def _element_text(element: str) -> str:
+    kind, _, rest = element.partition(":")
+    match kind:
+        case "f":
+            return f".{rest}"
+        case "k":
+            return f"[{','.join(f'{name}={_json(value)}' for name, value in sorted(json.loads(rest).items()))}]"
+        case "v":
+            return f"[={rest}]"
+        case _:
+            return f"[{rest}]"
+
+
+Form: TypeAlias = Literal["leaf", "fields", "items"]
+
+
+class _Absent:
+    """The type of `ABSENT`."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
+"""Stands for a value that is not there; null counts as absent."""
+
+
+class MergeError(Exception):
+    """A configuration can't be merged: `path` is the list, `message` what is wrong with it."""
+
+
+class Item(NamedTuple):
+    """A part of a value: its path element, its value and its schema. Items of equal elements are duplicates."""
+
+    element: str
+    value: Any
+    schema: Schema
+
+
+def form(value: Any, schema: Schema) -> Form:
+    """Say how a value is merged: as one leaf, field by field, or item by item."""
+    if isinstance(value, Mapping):
+        return "leaf" if schema.get("x-kubernetes-map-type") == "atomic" else "fields"
+    if isinstance(value, list | tuple) and list_type(schema) != "atomic":
+        return "items"
+    return "leaf"
+
+
+def list_type(schema: Schema) -> str:
+    """Return `atomic`, `set` or `map`."""
+    if given := schema.get("x-kubernetes-list-type"):
+        return str(given)
+    if "merge" not in str(schema.get("x-kubernetes-patch-strategy", "")).split(","):
+        return "atomic"
+    return "map" if "x-kubernetes-patch-merge-key" in schema else "set"
+
+
+def list_keys(schema: Schema) -> Sequence[str]:
+    """Return the fields that identify an item of a list of type `map`."""
+    return schema.get("x-kubernetes-list-map-keys") or [schema["x-kubernetes-patch-merge-key"]]
+
+
+def has_field(schema: Schema, element: str) -> bool:
+    """Say whether an element is a field that the schema names, not a key of a map."""
+    return element.startswith("f:") and element[2:] in schema.get("properties", {})
+
+
+def schema_at(schema: Schema, element: str) -> Schema:
+    """Return the schema of the part at a path element; an empty one where the schema says nothing about it."""
+    return field_schema(schema, element[2:]) if element.startswith("f:") else item_schema(schema)
+
+
+def parts(value: Any, schema: Schema) -> list[Item]:
+    """Return the parts of a value that is merged field by field or item by item.
+
+    An item that has nothing to identify it by has its index as its element.
+    """
+    if isinstance(value, Mapping):
+        named = ((f"f:{name}", part) for name, part in value.items() if part is not None)
+        return [Item(element, part, schema_at(schema, element)) for element, part in named]
+    items = item_schema(schema)
+    if list_type(schema) == "set":
+        return [Item(f"v:{_json(item)}", item, items) for item in value]
+    names = list_keys(schema)
+    return [Item(_key_of(item, names, items) or f"i:{index}", item, items) for index, item in enumerate(value)]
+
+
+def _key_of(item: Any, names: Sequence[str], schema: Schema) -> str:
+    keys: dict[str, Any] = {}
+    for name in names if isinstance(item, Mapping) else ():
+        value = item.get(name)
+        if value is None:
+            value = field_schema(schema, name).get("default")
+        if value is not None:
+            keys[name] = value
+    return f"k:{_json(keys)}" if keys else ""
 
 
 class Comparison(NamedTuple):

@@ -7,10 +7,10 @@ from headgate.admission.defaults import completed
 from headgate.api.kinds import Served
 from headgate.api.status import ApiError, conflicting, from_error, invalid
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
-from headgate.merge.managers import ApplyConflicts, Manager, Write
-from headgate.merge.shapes import MergeError
-from headgate.merge.tracking import tracked_apply, tracked_update, versions_of, with_managers
-from headgate.objects.rules import now
+from headgate.merge.applying import ApplyConflicts, tracked_apply
+from headgate.merge.managers import Manager, Write, tracked_update, versions_of
+from headgate.merge.values import MergeError
+from headgate.objects.rules import now, with_metadata
 from headgate.resources import decode
 from headgate.resources.checks.schema import examine
 from headgate.resources.definitions import catalogue
@@ -90,7 +90,7 @@ class Objects:
         """Store a new object in the path's namespace."""
         hub, warnings = self._prepared(target, obj, None, options)
         write = _write(target, options, "Update")
-        hub = with_managers(hub, tracked_update(None, as_served(hub, target.served), write))
+        hub = with_metadata(hub, managedFields=tracked_update(None, as_served(hub, target.served), write))
         try:
             stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
         except (StoreError, DecodeError) as error:
@@ -107,7 +107,7 @@ class Objects:
             try:
                 new = change(old)
                 hub, warnings = self._prepared(target, new, old, options)
-                hub = with_managers(hub, tracked_update(old, as_served(hub, target.served), write))
+                hub = with_metadata(hub, managedFields=tracked_update(old, as_served(hub, target.served), write))
                 stored = await self.store.update(
                     hub, subresource=_stored(subresource), dry_run=options.dry_run, sound=True
                 )

@@ -1,0 +1,196 @@
+"""Server-side apply: what an object becomes when a manager applies its configuration.
+
+An apply owns the fields that it sets. A field that it no longer sets is removed when no other manager owns it. A field of
+another manager that it would change is a conflict.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headgate.merge.managers import (
+    Changes,
+    Identity,
+    Manager,
+    Owned,
+    Owners,
+    Versions,
+    Write,
+    bare,
+    blank,
+    changes,
+    owners_of,
+    remaining,
+    updated,
+    write_owners,
+)
+from headgate.merge.values import MergeError, Path, fields_of, merged, text_of, with_named_members, without
+from headgate.resources.definitions.parts import Schema
+from headgate.resources.meta import Object
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"  # its applies take over from its client-side applies
+
+
+class Conflict(NamedTuple):
+    """A field that an apply would change, although another manager owns it."""
+
+    owner: Owned
+    path: Path
+
+    @property
+    def owner_name(self) -> str:
+        """Name the owner as Kubernetes does."""
+        manager = self.owner.manager
+        if manager.operation == "Apply":
+            return str(manager)
+        return f"{manager} using {manager.api_version}" + (f" at {self.owner.time}" if self.owner.time else "")
+
+    @property
+    def field(self) -> str:
+        """Return the path as text."""
+        return text_of(self.path)
+
+
+class ApplyConflicts(Exception):
+    """An apply was not forced, and would change fields of other managers."""
+
+    def __init__(self, conflicts: Sequence[Conflict]) -> None:
+        super().__init__(f"{len(conflicts)} conflicts")
+        self.conflicts = conflicts
+
+
+def tracked_apply(live: Object | None, config: Object, write: Write) -> Object:
+    """Return an object after an apply, with its managers. Raises ApplyConflicts, MergeError."""
+    if live is None:
+        empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
+        return _with_owners(*applied(empty, config, {}, write))
+    owners = owners_of(live) or _before_first_apply(live, write)
+    try:
+        new, after = applied(bare(live), config, owners, write)
+    except ApplyConflicts as error:
+        left = _not_of_last_applied(error, live, write)
+        if left:
+            raise ApplyConflicts(left) from None
+        new, after = applied(bare(live), config, owners, write._replace(force=True))
+    if write.manager.name == _KUBECTL and _last_applied(live):
+        annotations = {**(new["metadata"].get("annotations") or {}), LAST_APPLIED: written_configuration(config)}
+        new = {**new, "metadata": {**new["metadata"], "annotations": annotations}}
+    return _with_owners(new, after)
+
+
+def _with_owners(obj: Object, owners: Owners) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": write_owners(owners)}}
+
+
+def _before_first_apply(live: Object, write: Write) -> Owners:
+    manager = Manager(BEFORE_FIRST_APPLY, "Update", write.manager.api_version)
+    return updated(blank(live), bare(live), {}, write._replace(manager=manager))
+
+
+def _not_of_last_applied(error: ApplyConflicts, live: Object, write: Write) -> list[Any]:
+    """Return the conflicts that are not about what the same user's `kubectl apply` has set before."""
+    text = _last_applied(live) if write.manager.name == _KUBECTL else ""
+    try:
+        config = json.loads(text) if text else None
+        hub = write.versions.convert(config, write.manager.api_version) if isinstance(config, Mapping) else None
+        set_before = fields_of(hub, write.schema) if hub else frozenset()
+    except (ValueError, RecursionError, MergeError, TypeError, AttributeError):
+        return list(error.conflicts)
+    return [conflict for conflict in error.conflicts if conflict.path not in set_before]
+
+
+def _last_applied(obj: Object) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(LAST_APPLIED) or "")
+
+
+def written_configuration(config: Object) -> str:
+    """Write a configuration as `kubectl apply` writes it into its annotation."""
+    metadata = {"annotations": {}, **config["metadata"]}
+    metadata["annotations"] = {
+        name: text for name, text in (metadata["annotations"] or {}).items() if name != LAST_APPLIED
+    }
+    text = json.dumps({**config, "metadata": metadata}, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    return f"{text}\n"
+
+
+def applied(live: Object, config: Object, owners: Owners, write: Write) -> tuple[Object, Owners]:
+    """Return the object and its owners after an apply; `live` has no fields when there is no object yet.
+
+    Raises ApplyConflicts, MergeError.
+    """
+    fields = fields_of(config, write.schema)
+    fields -= write.unowned(fields)
+    own, last = write.manager.identity, owners.get(write.manager.identity)
+    after = {**owners, own: Owned(write.manager, fields, last.time if last else write.time)}
+    new = merged(live, config, write.schema)
+    if last and last.paths:
+        pruned = _pruned(new, last, {**after, **_as_before(config, last, write)}, write)
+        new = merged(pruned, config, write.schema)  # a list or map that is empty now stays, as it is given
+    changed = changes(live, new, write)
+    if not write.force:
+        _check(owners, own, changed)
+    left = remaining(after, own, changed)
+    if not last or (last.paths, last.manager) != (fields, write.manager) or changed(write.manager.api_version).paths:
+        left[own] = left[own]._replace(time=write.time)
+    if not fields:
+        del left[own]
+    return new, left
+
+
+def _check(owners: Owners, own: Identity, changed: Changes) -> None:
+    conflicts = [
+        Conflict(owned, path)
+        for identity, owned in owners.items()
+        if identity != own
+        for path in owned.paths & changed(owned.manager.api_version).touched
+    ]
+    if conflicts:
+        raise ApplyConflicts(sorted(conflicts, key=lambda conflict: (conflict.owner_name, conflict.path)))
+
+
+def _as_before(config: Object, last: Owned, write: Write) -> Owners:
+    """Return what is applied as one more owner, in the version of the last apply when that was another one.
+
+    What is left after pruning there can only be converted back with all that is applied now.
+    """
+    version = last.manager.api_version
+    old = write.versions.at(config, write.manager.api_version, version)
+    if old is None:
+        return {}
+    return {("", version): Owned(last.manager, fields_of(old, write.versions.schema(version), distinct=False), "")}
+
+
+def _pruned(new: Object, last: Owned, owners: Owners, write: Write) -> Object:
+    """Return the object without what the last apply set, this one does not, and no other manager owns."""
+    version, versions, by = last.manager.api_version, write.versions, write.manager
+    whole = versions.at(new, by.api_version, version)
+    if whole is None:
+        return new
+    schema = versions.schema(version)
+    lasting = with_named_members(last.paths, schema)
+    pruned = without(whole, lasting, schema)
+    for other in dict.fromkeys((version, *(owned.manager.api_version for owned in owners.values()))):
+        pruned = _with_owned(whole, pruned, owners, (version, other), versions)
+    rest = _members(pruned, schema)
+    result = without(whole, (_members(whole, schema) - rest) & lasting, schema)
+    back = versions.at(result, version, by.api_version)
+    return new if back is None else back
+
+
+def _with_owned(whole: Object, pruned: Object, owners: Owners, between: tuple[str, str], versions: Versions) -> Object:
+    """Return what was pruned in one version, with all that is owned by managers of another version."""
+    version, other = between
+    all_of_it, part = (versions.at(obj, version, other) for obj in (whole, pruned))
+    if all_of_it is None or part is None:
+        return pruned
+    schema = versions.schema(other)
+    owned = {path for one in owners.values() if one.manager.api_version == other for path in one.paths}
+    gone = _members(all_of_it, schema) - _members(part, schema) - with_named_members(owned, schema)
+    back = versions.at(without(all_of_it, gone, schema), other, version)
+    return pruned if back is None else back
+
+
+def _members(obj: Object, schema: Schema) -> frozenset[Path]:
+    return with_named_members(fields_of(obj, schema, distinct=False), schema)
