@@ -75,14 +75,13 @@ class Api:
         if answer.status == 404:
             return self._missing(asked, said)
         if answer.status == 403:
-            rule = f"apiGroups: [{group}], resources: [{resource}], verbs: [{verb}]"
-            return Forbidden(f"{said or 'the API refuses'}. A Role with this rule allows it: {rule}")
+            return forbidden(said, group, resource, verb)
         if answer.status == 401:
             return HeadgateError(f"the API does not know you ({said}): log in again, or choose another --context")
         if answer.status in (501, 503):
             return Unavailable(_no_numbers(asked.kind.api, answer, said))
         if not is_status(answer):
-            return Unavailable(f"no API answers ({said}): is the cluster up, and is this the right --context?")
+            return no_api(said)
         return HeadgateError(f"the API answers with {answer.status}: {said}")
 
     def _missing(self, asked: Asked, said: str) -> HeadgateError:
@@ -139,6 +138,17 @@ def _document(answer: Answer) -> Document:
         return msgspec.json.decode(answer.body, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise HeadgateError(f"the API's answer is no JSON object: {error}") from error
+
+
+def forbidden(said: str, group: str, resource: str, verb: str) -> Forbidden:
+    """Return the error for an answer 403, with the rule that would allow the request."""
+    rule = f"apiGroups: [{group}], resources: [{resource}], verbs: [{verb}]"
+    return Forbidden(f"{said or 'the API refuses'}. A Role with this rule allows it: {rule}")
+
+
+def no_api(said: str) -> Unavailable:
+    """Return the error for an answer that is not the API's own."""
+    return Unavailable(f"no API answers ({said}): is the cluster up, and is this the right --context?")
 
 
 def is_status(answer: Answer) -> bool:

@@ -1,12 +1,11 @@
 """The commands: what each asks for, and what it makes of the answers (R103 to R107)."""
 
 import contextlib
-import enum
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -27,7 +26,6 @@ from headgate.plugin.kinds import SPLITS, Kind, kind_named
 from headgate.plugin.notations import dot, mermaid
 from headgate.plugin.svg import svg
 from headgate.plugin.terminal import drawn
-from headgate.plugin.topology import topology as asked_topology
 from headgate.plugin.transport import Kubectl
 
 REFRESH_S = 2.0
@@ -53,40 +51,13 @@ SortBy = Annotated[
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and refresh in place.")]
 
 
-class Output(enum.StrEnum):
-    """How tables are written."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Drawn(enum.StrEnum):
-    """How a topology is written."""
-
-    TERMINAL = "terminal"
-    WIDE = "wide"
-    DOT = "dot"
-    MERMAID = "mermaid"
-    SVG = "svg"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Apart(enum.StrEnum):
-    """What tells the peers of edges apart (R88)."""
-
-    EACH = "each"
-    NAMESPACE = "namespace"
-    KIND = "kind"
-
-
+Output = Literal["table", "wide", "json", "yaml"]
+Drawn = Literal["terminal", "wide", "dot", "mermaid", "svg", "json", "yaml"]
+Apart = Literal["each", "namespace", "kind"]
 As = Annotated[Output, typer.Option("-o", "--output", metavar="table|wide|json|yaml", show_default=False)]
 DrawnAs = Annotated[
     Drawn, typer.Option("-o", "--output", metavar="terminal|wide|dot|mermaid|svg|json|yaml", show_default=False)
 ]
-
 By = Annotated[
     Apart,
     typer.Option("--by", metavar="each|namespace|kind", help="Tell peers apart by that alone.", show_default=False),
@@ -94,16 +65,6 @@ By = Annotated[
 PeerSelector = Annotated[
     str, typer.Option("-l", "--selector", help="Labels of the peers that show: app=foo,tier!=db.", show_default=False)
 ]
-
-
-class Scope(NamedTuple):
-    """Where the user looks, as typed."""
-
-    namespace: str
-    everywhere: bool
-    selector: str = ""
-    window: str = ""
-    by: str = ""
 
 
 def top(
@@ -116,36 +77,37 @@ def top(
     selector: Selector = "",
     window: Window = "",
     sort_by: SortBy = "",
-    output: As = Output.TABLE,
+    output: As = "table",
     watch: Watch = False,
 ) -> None:
     """Show success, requests per second and latency of resources."""
     order = sort_by.lower()
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
-    with _asking(ctx.obj, kind, Scope(namespace, all_namespaces, selector, window)) as (api, asked):
+    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window)
+    with _asking(ctx.obj, asked, everywhere=all_namespaces) as (api, asked):
 
         def text() -> str:
             return _top(api, asked, name, order=order, output=output)
 
+        nothing = f"No {kind.plural} found{_in(asked)}."
         if watch:
-            _watch(api, lambda: text() or f"{_nothing(asked)}\n")
+            _watch(api, lambda: text() or f"{nothing}\n")
         elif found := text():
-            _print(found)
+            sys.stdout.write(found)
         else:
-            _note(_nothing(asked))
+            _note(nothing)
 
 
 def _top(api: Api, asked: Asked, name: str, *, order: str, output: Output) -> str:
     document = api.one(asked, name) if name else api.list(asked)
-    if output in (Output.JSON, Output.YAML):
+    if output in ("json", "yaml"):
         return _document(document, output)
-    lines = tops.lines_of(document)
+    lines = tops.in_order(tops.lines_of(document), order)
     if not lines:
         return ""
     namespaces = asked.kind.namespaced and not asked.namespace
-    ordered, wide = tops.in_order(lines, order), output is Output.WIDE
-    return tops.table(ordered, wide=wide, namespaces=namespaces, colours=colours.wanted())
+    return tops.table(lines, wide=output == "wide", namespaces=namespaces, colours=colours.wanted())
 
 
 def edges(
@@ -155,9 +117,9 @@ def edges(
     *,
     namespace: Namespace = "",
     selector: PeerSelector = "",
-    by: By = Apart.EACH,
+    by: By = "each",
     window: Window = "",
-    output: As = Output.TABLE,
+    output: As = "table",
 ) -> None:
     """Show with whom a resource exchanges traffic, both ways."""
     kind, name = _kind_and_name(what, name)
@@ -167,18 +129,17 @@ def edges(
         raise WrongUsage(
             f"a TrafficSplit has no edges: `top {kind.plural}/{name}` has its backends, `edges service/NAME` who calls it"
         )
-    scope = Scope(namespace, everywhere=False, selector=selector, window=window, by="" if by is Apart.EACH else by)
-    with _asking(ctx.obj, kind, scope) as (api, asked):
+    grouped = "" if by == "each" else by
+    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
+    with _asking(ctx.obj, asked) as (api, asked):
         document = api.edges(asked, name)
-        if output in (Output.JSON, Output.YAML):
-            _print(_document(document, output))
-            return
-        exchanges = edge_tables.exchanges_of(document)
-        if not exchanges:
+        if output in ("json", "yaml"):
+            sys.stdout.write(_document(document, output))
+        elif exchanges := edge_tables.exchanges_of(document):
+            wide = output == "wide"
+            sys.stdout.write(edge_tables.table(exchanges, kind, asked.namespace, wide=wide, colours=colours.wanted()))
+        else:
             _note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
-            return
-        wide = output is Output.WIDE
-        _print(edge_tables.table(exchanges, kind, asked.namespace, wide=wide, colours=colours.wanted()))
 
 
 def topology(
@@ -189,32 +150,33 @@ def topology(
     all_namespaces: Everywhere = False,
     selector: Selector = "",
     window: Window = "",
-    output: DrawnAs = Drawn.TERMINAL,
+    output: DrawnAs = "terminal",
 ) -> None:
     """Draw who calls whom."""
     kind, name = _kind_and_name(what, "")
     if name:
         raise WrongUsage(f"a topology has all {kind.plural}; `edges {kind.singular}/{name}` shows one, -l chooses some")
-    with _asking(ctx.obj, kind, Scope(namespace, all_namespaces, selector, window)) as (api, asked):
-        graph = asked_topology(api, asked)
-        if not graph.edges and output in (Drawn.TERMINAL, Drawn.WIDE):
+    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window)
+    with _asking(ctx.obj, asked, everywhere=all_namespaces) as (api, asked):
+        graph = graphs.topology(api, asked)
+        if not graph.edges and output in ("terminal", "wide"):
             _note(f"No traffic between {kind.plural}{_in(asked)} in the last {window or '30s'}.")
-            return
-        _print(_topology(graph, output))
+        else:
+            sys.stdout.write(_topology(graph, output))
 
 
 def _topology(graph: graphs.Graph, output: Drawn) -> str:
     match output:
-        case Drawn.DOT:
+        case "dot":
             return dot(graph)
-        case Drawn.MERMAID:
+        case "mermaid":
             return mermaid(graph)
-        case Drawn.SVG:
+        case "svg":
             return svg(graph)
-        case Drawn.JSON | Drawn.YAML:
-            return _document(graphs.described(graph), Output(output))
+        case "json" | "yaml":
+            return _document(graphs.described(graph), output)
         case _:
-            return _picture(graph, wide=output is Drawn.WIDE)
+            return _picture(graph, wide=output == "wide")
 
 
 def _picture(graph: graphs.Graph, *, wide: bool) -> str:
@@ -236,14 +198,14 @@ def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
 
 
 @contextlib.contextmanager
-def _asking(kubectl: Kubectl, kind: Kind, scope: Scope) -> Iterator[tuple[Api, Asked]]:
-    """Give the API, and what is asked of it, for as long as it is asked."""
-    if scope.window:
-        _check_window(scope.window)
+def _asking(kubectl: Kubectl, asked: Asked, *, everywhere: bool = False) -> Iterator[tuple[Api, Asked]]:
+    """Give the API for as long as it is asked, and what is asked, with the context's namespace if none is typed."""
+    if asked.window:
+        _check_window(asked.window)
     with kubectl.proxy() as proxy:
-        inside = "" if scope.everywhere or not kind.namespaced else scope.namespace or kubectl.namespace()
+        inside = "" if everywhere or not asked.kind.namespaced else asked.namespace or kubectl.namespace()
         api = Api(proxy)
-        yield api, Asked(kind=kind, namespace=inside, selector=scope.selector, window=scope.window, by=scope.by)
+        yield api, msgspec.structs.replace(asked, namespace=inside)
         _remark(api)
 
 
@@ -268,7 +230,7 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         while True:
-            _print(text())
+            sys.stdout.write(text())
             _remark(api)
             sys.stdout.flush()
             pause(REFRESH_S)
@@ -287,22 +249,14 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
             pause(REFRESH_S)
 
 
-def _nothing(asked: Asked) -> str:
-    return f"No {asked.kind.plural} found{_in(asked)}."
-
-
 def _in(asked: Asked) -> str:
     return f" in the namespace {asked.namespace}" if asked.namespace else ""
 
 
 def _document(value: object, output: Output) -> str:
-    if output is Output.YAML:
+    if output == "yaml":
         return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120))
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
 
 
 def _note(text: str) -> None:

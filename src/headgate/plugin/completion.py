@@ -4,7 +4,7 @@ format: one a line, a tab before its description, and the number of a directive 
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
@@ -16,7 +16,7 @@ from headgate.plugin.app import app
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import KINDS, SPLITS, Kind, kind_named
 from headgate.plugin.options import divided
-from headgate.plugin.top import sort_names
+from headgate.plugin.top import SORT_NAMES
 from headgate.plugin.transport import Kubectl
 
 _NO_SPACE, _NO_FILES = 2, 4
@@ -39,16 +39,6 @@ class Candidates(NamedTuple):
 NOTHING = Candidates({})
 
 
-class _Typed(NamedTuple):
-    """The words before the one that is completed: kubectl's options, the command, its arguments and its options."""
-
-    kubectl: Kubectl
-    command: str
-    arguments: tuple[str, ...]
-    options: Mapping[str, str]
-    waiting: str = ""  # the option whose value comes next
-
-
 def main() -> None:
     """Print what may stand in the place of the last word of the command line."""
     *before, begun = sys.argv[1:] or [""]
@@ -57,77 +47,50 @@ def main() -> None:
 
 def candidates(before: Sequence[str], begun: str) -> Candidates:
     """Return what may stand behind the words `before`; nothing when that can't be known, or no API answers."""
+    group: Any = typer.main.get_command(app)
     try:
-        kubectl, rest = divided(before)
+        kubectl, words = divided(before)
     except WrongUsage:  # the value of one of kubectl's own options
         return NOTHING
-    group: Any = typer.main.get_command(app)
-    commands: Mapping[str, Any] = group.commands
-    typed = _typed(kubectl, rest, commands)
-    command = commands.get(typed.command)
-    if command is None:
-        return (
-            NOTHING
-            if typed.command
-            else Candidates({name: one.help.partition("\n")[0] for name, one in commands.items()})
-        )
-    if typed.waiting:
-        return _values(typed, _options(command)[typed.waiting])
+    if not words:
+        return Candidates({name: one.help.partition("\n")[0] for name, one in group.commands.items()})
+    if not (command := group.commands.get(words[0])):
+        return NOTHING
+    options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
+    context = command.make_context(words[0], words[1:], resilient_parsing=True)
+    typed = {name: value for name, value in context.params.items() if _is_typed(context, name)}
+    waiting = options.get(words[-1])
+    if waiting and not waiting.is_flag:
+        return _values(kubectl, typed, waiting)
     if begun.startswith("-"):
-        return Candidates({name: one.help or "" for name, one in _options(command).items() if name.startswith("--")})
-    return _arguments(typed, begun)
+        return Candidates({name: one.help or "" for name, one in options.items() if name.startswith("--")})
+    return _arguments(kubectl, words[0], typed, begun)
 
 
-def _typed(kubectl: Kubectl, words: Iterable[str], commands: Mapping[str, Any]) -> _Typed:
-    command, waiting = "", ""
-    arguments: list[str] = []
-    options: dict[str, str] = {}
-    for word in words:
-        known = _options(commands[command]) if command in commands else {}
-        name, equals, value = word.partition("=")
-        if waiting:
-            options[_named(known[waiting])], waiting = word, ""
-        elif name in known:
-            waiting = "" if equals or known[name].is_flag else name
-            options[_named(known[name])] = value
-        elif command:
-            arguments.append(word)
-        else:
-            command = word
-    return _Typed(kubectl, command, tuple(arguments), options, waiting)
+def _is_typed(context: Any, name: str) -> bool:
+    return str(context.get_parameter_source(name).name) == "COMMANDLINE"
 
 
-def _options(command: Any) -> Mapping[str, Any]:
-    """Return the options of a command by each of their names."""
-    return {name: one for one in command.params for name in one.opts if name.startswith("-")}
-
-
-def _named(option: Any) -> str:
-    return str(option.name)
-
-
-def _values(typed: _Typed, option: Any) -> Candidates:
+def _values(kubectl: Kubectl, typed: Mapping[str, Any], option: Any) -> Candidates:
     """Return the values of an option."""
     if option.name == "namespace":
-        return _names(typed, NAMESPACES)
+        return _names(kubectl, typed, NAMESPACES)
     if option.name == "sort_by":
-        return Candidates(dict.fromkeys(sort_names(), ""))
+        return Candidates(dict.fromkeys(SORT_NAMES, ""))
     choices = (option.metavar or "").split("|")
     return Candidates(dict.fromkeys(choices, "")) if len(choices) > 1 else NOTHING
 
 
-def _arguments(typed: _Typed, begun: str) -> Candidates:
+def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: str) -> Candidates:
     """Return kinds, then names: `deployments web`, or `deployment/web`."""
-    named = typed.command != "topology"
-    if typed.command == "version" or len(typed.arguments) > named:
+    given = typed.get("what", "")
+    if command == "version" or "name" in typed or (given and (command == "topology" or "/" in given)):
         return NOTHING
-    kind, slash, _ = (typed.arguments[0] if typed.arguments else begun).partition("/")
-    if not typed.arguments and not slash:
-        return _kinds(typed.command)
-    if typed.arguments and slash:
-        return NOTHING
+    kind, slash, _ = (given or begun).partition("/")
+    if not given and not slash:
+        return _kinds(command)
     try:
-        return _names(typed, kind_named(kind), f"{kind}/" * bool(slash))
+        return _names(kubectl, typed, kind_named(kind), f"{kind}/" * bool(slash))
     except WrongUsage:
         return NOTHING
 
@@ -141,15 +104,12 @@ def _kinds(command: str) -> Candidates:
     return Candidates({one.plural: "" for one in KINDS})
 
 
-def _names(typed: _Typed, kind: Kind, prefix: str = "") -> Candidates:
+def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: Kind, prefix: str = "") -> Candidates:
     """Ask the API for the names of a kind's resources."""
     inside = ""
-    if kind.namespaced and "all_namespaces" not in typed.options:
-        inside = typed.options.get("namespace") or typed.kubectl.namespace()
-    with contextlib.suppress(HeadgateError), typed.kubectl.proxy() as proxy:
-        return Candidates(dict.fromkeys(_found(Api(proxy), Asked(kind=kind, namespace=inside), prefix), ""))
+    if kind.namespaced and not typed.get("all_namespaces"):
+        inside = typed.get("namespace") or kubectl.namespace()
+    with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
+        found = items(Api(proxy).list(Asked(kind=kind, namespace=inside)))
+        return Candidates({f"{prefix}{name_of(item)[1]}": "" for item in found})
     return NOTHING
-
-
-def _found(api: Api, asked: Asked, prefix: str) -> Iterator[str]:
-    return (f"{prefix}{name_of(item)[1]}" for item in items(api.list(asked)))

@@ -1,17 +1,16 @@
 """`kubectl traffic edges`: with whom a resource exchanged traffic, both ways, with numbers (R86, R91, R92)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
 from headgate import figures
-from headgate.figures import NONE, latency
+from headgate.figures import NONE
 from headgate.plugin.api import Document, items
-from headgate.plugin.colours import Colour
 from headgate.plugin.kinds import OUTSIDE, Kind
-from headgate.plugin.numbers import Numbers, denied, failures, numbers_of, percent, rate
-from headgate.plugin.table import Cell, written
+from headgate.plugin.numbers import Numbers, numbers_of
+from headgate.plugin.table import CONNECTIONS, DENIED, NARROW, UNREACHED, WIDE, Cell, Column, with_values, written
 
 EVERYBODY = "everybody"
 
@@ -89,23 +88,28 @@ def _peer(resource: Mapping[str, Any]) -> Peer:
     return Peer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
 
 
-def table(
-    exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool = False, colours: bool = False
-) -> str:
+def table(exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool, colours: bool) -> str:
     """Return edges as a table, as seen from a resource of that kind in that namespace."""
-    columns = list(_columns([one.numbers for one in exchanges], wide=wide))
+    columns = _columns([one.numbers for one in exchanges], wide=wide)
     shown = list(_security_columns([one.security for one in exchanges], wide=wide))
     rows = [
         [
             Cell(one.direction),
             Cell(one.peer.named(kind.kind, namespace) + " copies" * one.copy),
-            *(Cell(column.text(one.numbers), column.colour(one.numbers)) for column in columns),
+            *(column.cell(one.numbers) for column in columns),
             *(Cell(text(one.security) if one.security else NONE) for _, text in shown),
         ]
         for one in exchanges
     ]
     titles = [*(column.title for column in columns), *(title for title, _ in shown)]
     return written(["DIRECTION", "PEER", *titles], rows, left=2, colours=colours)
+
+
+def _columns(several: Sequence[Numbers], *, wide: bool) -> tuple[Column, ...]:
+    """Return the usual figures; refusals, and connections of ports that are not HTTP, where there are any."""
+    any_connections = (CONNECTIONS,) if with_values(several, CONNECTIONS, UNREACHED) else ()
+    beyond = (*with_values(several, DENIED), *any_connections, *with_values(several, UNREACHED))
+    return (WIDE if wide else NARROW) + beyond
 
 
 def _security_columns(
@@ -117,33 +121,3 @@ def _security_columns(
     if wide and any(several):
         yield "CLIENT_ID", lambda one: ",".join(one.clients) or NONE
         yield "SERVER_ID", lambda one: ",".join(one.servers) or NONE
-
-
-class _Column(NamedTuple):
-    """A figure: its title, how it is written, and when it has a colour."""
-
-    title: str
-    text: Callable[[Numbers], str]
-    colour: Callable[[Numbers], Colour] = lambda _: ""
-
-
-def _columns(several: Sequence[Numbers], *, wide: bool) -> Iterator[_Column]:
-    """Yield what shows of these numbers: refusals, and connections of ports that are not HTTP, where there are any."""
-    yield _Column("SUCCESS", percent, _failing)
-    yield _Column("RPS", rate)
-    if wide:
-        yield _Column("LATENCY_P50", lambda one: latency(one.p50))
-        yield _Column("LATENCY_P90", lambda one: latency(one.p90))
-    yield _Column("LATENCY_P99", lambda one: latency(one.p99))
-    if wide:
-        yield _Column("FAILURES", failures, _failing)
-    if any(one.refused for one in several):
-        yield _Column("DENIED", denied, lambda one: "refused" if one.refused else "")
-    if any(one.connections or one.unreached for one in several):
-        yield _Column("CONNECTIONS", lambda one: str(one.connections))
-    if any(one.unreached for one in several):
-        yield _Column("CONN_FAILURES", lambda one: str(one.unreached), lambda one: "failing" if one.unreached else "")
-
-
-def _failing(numbers: Numbers) -> Colour:
-    return "failing" if numbers.failure else ""

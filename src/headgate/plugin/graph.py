@@ -1,18 +1,23 @@
-"""Who calls whom: a graph out of one list and the edges of each of its items (R105, R107)."""
+"""`kubectl traffic topology`: who calls whom, out of one list and the edges of each of its items (R105, R107)."""
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from headgate.plugin.api import Document, items, name_of
+from headgate.errors import NotFound
+from headgate.plugin.api import Api, Asked, Document, items, name_of
 from headgate.plugin.colours import Colour
-from headgate.plugin.edges import Exchange, Peer
-from headgate.plugin.kinds import OUTSIDE, SERVICES
+from headgate.plugin.edges import Exchange, Peer, exchanges_of
+from headgate.plugin.errors import Forbidden, NoMetrics
+from headgate.plugin.kinds import OUTSIDE, SERVICES, SPLITS
 from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
 
+_AT_A_TIME = 8  # queries
+_SUMMED = ("success", "failure", "denied", "connections", "unreached", "denied_connections")
 Style = Literal["calls", "copies", "split"]
 """Requests; copies of requests, as mirrors make them; how a TrafficSplit divides what its Service is called for."""
 
@@ -27,10 +32,14 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     weight: tuple[int, int] | None = None
 
     @property
+    def share(self) -> str:
+        """The share of a split's backend: `90%`; empty without any weight."""
+        return f"{100 * self.weight[0] / self.weight[1]:.3g}%" if self.weight and self.weight[1] else ""
+
+    @property
     def label(self) -> str:
         """Its numbers: `100.00% 1.8rps`, or `54 connections`, and `3 denied`; before them a split's share."""
-        share = f"{100 * self.weight[0] / self.weight[1]:.3g}%: " if self.weight and self.weight[1] else ""
-        numbers = self.numbers
+        share, numbers = f"{self.share}: " if self.share else "", self.numbers
         if numbers.is_refused:
             return f"{share}{numbers.refused} denied"
         refused = f", {numbers.refused} denied" if numbers.refused else ""
@@ -84,11 +93,48 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         found = {one.numbers.colour for one in (self.edge, self.back) if one}
         return "failing" if "failing" in found else "refused" if "refused" in found else ""
 
+    def label(self, joint: str, *, rightward: bool = True) -> str:
+        """Return its numbers; of a line with two heads, those of each head on its side, with `joint` between them."""
+        if self.back is None:
+            return self.edge.label
+        ends = (self.back.label, self.edge.label)
+        return joint.join(ends if rightward else ends[::-1])
 
-def graph_of(
-    kind: str, namespace: str, listed: Document, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()
-) -> Graph:
-    """Put a list and the edges of its items together. What both ends of an edge tell is told once."""
+
+def topology(api: Api, asked: Asked) -> Graph:
+    """Ask for a kind's resources and each one's edges, and return who calls whom.
+
+    Services have the shares of TrafficSplits besides, where the API tells of them; of TrafficSplits there is nothing else.
+    """
+    if asked.kind is SPLITS:
+        return graph_of(SERVICES.kind, asked.namespace, {}, splits_of(api.list(asked)))
+    nodes = [Peer(asked.kind.kind, *name_of(item)) for item in items(api.list(asked))]
+    unselected = msgspec.structs.replace(asked, selector="")  # labels choose resources, not their peers
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        edges = dict(zip(nodes, pool.map(lambda node: _edges(api, unselected, node), nodes), strict=True))
+    return graph_of(asked.kind.kind, asked.namespace, edges, _splits(api, asked) if nodes else ())
+
+
+def _edges(api: Api, asked: Asked, node: Peer) -> Iterable[Exchange]:
+    """Return a resource's edges; none when it went away since it was listed."""
+    try:
+        return exchanges_of(api.edges(asked, node.name, node.namespace))
+    except NotFound:
+        return ()
+
+
+def _splits(api: Api, asked: Asked) -> Iterator[Edge]:
+    """Yield the shares of the splits, if the kind is Service; an API without splits, or a user without the right, has none."""
+    if asked.kind is not SERVICES:
+        return
+    try:
+        yield from splits_of(api.list(Asked(kind=SPLITS, namespace=asked.namespace, window=asked.window)))
+    except (NoMetrics, Forbidden):
+        return
+
+
+def graph_of(kind: str, namespace: str, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()) -> Graph:
+    """Put the edges of all resources together; an edge that both of its ends have is in the graph once."""
     found: dict[_Ends, Edge] = {}
     for node, exchanges in edges.items():
         for one in exchanges:
@@ -97,11 +143,8 @@ def graph_of(
             found[key] = _joined(found.get(key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind))
     shares = {(edge.source, edge.target, edge.style): edge for edge in splits}
     found = {key: edge for key, edge in found.items() if not _is_share(edge, found, shares)} | shares
-    nodes = dict.fromkeys(nodes_of(kind, listed))
-    ends = (end for key in sorted(found) for end in key[:2])
-    return Graph(
-        kind=kind, namespace=namespace, nodes=tuple({**nodes, **dict.fromkeys(ends)}), edges=tuple(found.values())
-    )
+    nodes = dict.fromkeys([*edges, *(end for key in sorted(found) for end in key[:2])])
+    return Graph(kind=kind, namespace=namespace, nodes=tuple(nodes), edges=tuple(found.values()))
 
 
 def _is_share(edge: Edge, found: Mapping[_Ends, Edge], shares: Mapping[_Ends, Edge]) -> bool:
@@ -110,11 +153,6 @@ def _is_share(edge: Edge, found: Mapping[_Ends, Edge], shares: Mapping[_Ends, Ed
         return False
     roots = (source for source, target, _ in shares if target == edge.target)
     return any((edge.source, root, edge.style) in found for root in roots)
-
-
-def nodes_of(kind: str, listed: Document) -> list[Peer]:
-    """Return the resources that a list names."""
-    return [Peer(kind, *name_of(item)) for item in items(listed)]
 
 
 def _edge(node: Peer, one: Exchange) -> Edge:
@@ -139,32 +177,24 @@ def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
     if known is None or not outside:
         return known or edge
     a, b = known.numbers, edge.numbers
-    numbers = Numbers(
-        success=a.success + b.success,
-        failure=a.failure + b.failure,
-        denied=a.denied + b.denied,
-        connections=a.connections + b.connections,
-        unreached=a.unreached + b.unreached,
-        denied_connections=a.denied_connections + b.denied_connections,
-        called=None if a.called is None or b.called is None else a.called + b.called,
-        window=max(a.window, b.window),
-    )
-    return msgspec.structs.replace(known, numbers=numbers)
+    sums = {name: getattr(a, name) + getattr(b, name) for name in _SUMMED}
+    called = None if a.called is None or b.called is None else a.called + b.called
+    return msgspec.structs.replace(known, numbers=Numbers(**sums, called=called, window=max(a.window, b.window)))
 
 
 def splits_of(listed: Document) -> Iterator[Edge]:
     """Yield an edge for each backend of each TrafficSplit in a list: from the Service that is called to its own."""
-    legs = [(name_of(item), item.get("backend") or {}, item) for item in items(listed)]
+    legs = [(name_of(item), item.get("backend") or {}, numbers_of(item)) for item in items(listed)]
     totals: Counter[tuple[str, str]] = Counter()
-    for split, backend, _ in legs:
-        totals[split] += int(backend.get("weight") or 0)
-    for split, backend, item in legs:
+    for split, _, numbers in legs:
+        totals[split] += numbers.weight or 0
+    for split, backend, numbers in legs:
         yield Edge(
             source=_service(str(backend.get("apex") or ""), split[0]),
             target=_service(str(backend.get("name") or ""), split[0]),
-            numbers=numbers_of(item),
+            numbers=numbers,
             style="split",
-            weight=(int(backend.get("weight") or 0), totals[split]),
+            weight=(numbers.weight or 0, totals[split]),
         )
 
 
@@ -190,19 +220,22 @@ def links_of(graph: Graph) -> Iterator[Link]:
 
 def described(graph: Graph) -> Mapping[str, object]:
     """Return a graph for scripts (`-o json`)."""
-    return {
-        "kind": "TrafficTopology",
-        "of": graph.kind,
-        "nodes": [{"kind": node.kind, "namespace": node.namespace, "name": node.name} for node in graph.nodes],
-        "edges": [_described(edge) for edge in graph.edges],
-    }
+    found: Mapping[str, object] = msgspec.to_builtins(
+        {
+            "kind": "TrafficTopology",
+            "of": graph.kind,
+            "nodes": graph.nodes,
+            "edges": [_described(edge) for edge in graph.edges],
+        }
+    )
+    return found
 
 
 def _described(edge: Edge) -> Mapping[str, object]:
-    ends: Sequence[tuple[str, Peer]] = (("from", edge.source), ("to", edge.target))
     numbers = edge.numbers
     return {
-        **{way: {"kind": end.kind, "namespace": end.namespace, "name": end.name} for way, end in ends},
+        "from": edge.source,
+        "to": edge.target,
         "style": edge.style,
         **({"weight": edge.weight[0]} if edge.weight else {}),
         "success": numbers.success,

@@ -50,6 +50,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     link: Link
     points: tuple[Point, ...]
 
+    @property
+    def rightward(self) -> bool:
+        """Whether it does not end left of where it begins."""
+        return self.points[0].x <= self.points[-1].x
+
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Boxes by their nodes, and lines between them."""

@@ -8,7 +8,6 @@ import msgspec
 from headgate import figures
 from headgate.durations import seconds
 from headgate.errors import HeadgateError
-from headgate.figures import NONE
 from headgate.plugin.colours import Colour
 from headgate.quantity import parse_quantity
 
@@ -22,6 +21,9 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     those that no server took (R98). `denied` are requests that access rules refused, which are neither successes nor
     failures; `denied_connections` are some of the connections. `called` is how many named the Service that received
     them, None where the API does not say it.
+
+    Of a backend of a TrafficSplit there is the `weight`. A resource has so many `pods` (None where the API does not say it),
+    `meshed` of them with a sidecar.
     """
 
     success: int = 0
@@ -36,6 +38,9 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     p50: float | None = None
     p90: float | None = None
     p99: float | None = None
+    weight: int | None = None
+    pods: int | None = None
+    meshed: int = 0
 
     @property
     def requests(self) -> int:
@@ -55,12 +60,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def colour(self) -> Colour:
         """How it is shown: failures first."""
-        return "failing" if self.has_failures else "refused" if self.refused else ""
-
-    @property
-    def has_failures(self) -> bool:
-        """Whether a request failed, or a connection found nobody."""
-        return bool(self.failure or self.unreached)
+        return "failing" if self.failure or self.unreached else "refused" if self.refused else ""
 
     @property
     def rps(self) -> float | None:
@@ -77,6 +77,7 @@ def numbers_of(item: Mapping[str, Any]) -> Numbers:
     """Read the metrics of a TrafficMetrics object. Raises HeadgateError when they are no numbers."""
     values = {str(one.get("name")): _value(one) for one in item.get("metrics") or ()}
     copied = bool((item.get("edge") or {}).get("copy"))
+    mesh = item.get("mesh") or {}
     counts = Numbers(
         success=int(values.get("success_count", 0)),
         failure=int(values.get("failure_count", 0)),
@@ -87,6 +88,9 @@ def numbers_of(item: Mapping[str, Any]) -> Numbers:
         denied_connections=int(values.get("connection_denied_count", 0)),
         called=int(values["called_count"]) if "called_count" in values else None,
         window=window_of(item),
+        weight=(item.get("backend") or {}).get("weight"),
+        pods=mesh.get("pods"),
+        meshed=mesh.get("meshed") or 0,
     )
     if copied and not counts.requests:  # an edge of copies alone says how many there were
         failed = int(values.get("copy_failure_count", 0))
@@ -124,13 +128,3 @@ def percent(numbers: Numbers) -> str:
 def rate(numbers: Numbers) -> str:
     """Write requests per second."""
     return figures.rate(numbers.requests, numbers.window)
-
-
-def failures(numbers: Numbers) -> str:
-    """Write how many failed."""
-    return str(numbers.failure) if numbers.requests else NONE
-
-
-def denied(numbers: Numbers) -> str:
-    """Write how many requests and connections access rules refused."""
-    return str(numbers.refused) if numbers.requests or numbers.connections or numbers.refused else NONE

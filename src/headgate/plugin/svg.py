@@ -9,7 +9,7 @@ from headgate.plugin.cells import Box, Picture, Wire, in_cells
 from headgate.plugin.edges import Peer
 from headgate.plugin.graph import Graph, links_of
 from headgate.plugin.kinds import OUTSIDE
-from headgate.plugin.layout import Point, Run, laid_out
+from headgate.plugin.layout import Point, laid_out
 
 _CELL = Point(8.5, 18.0)  # pixels of a character
 _LABEL_SCALE = 0.86
@@ -30,7 +30,7 @@ def svg(graph: Graph) -> str:
     """
     links = list(links_of(graph))
     layout = laid_out({node: graph.name(node) for node in graph.nodes}, links)  # a drawing has room for idle ones too
-    picture = in_cells(layout, [_label(run) for run in layout.runs])
+    picture = in_cells(layout, [run.link.label(" ↔ ", rightward=run.rightward) for run in layout.runs])
     low, high = _bounds(picture)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN
     box = f"{low.x - _MARGIN:g} {low.y - _MARGIN:g} {width:g} {height:g}"
@@ -53,15 +53,6 @@ def svg(graph: Graph) -> str:
 def _title(graph: Graph) -> str:
     where = f" in {graph.namespace}" if graph.namespace else ""
     return f"Traffic between resources of the kind {graph.kind}{where}"
-
-
-def _label(run: Run) -> str:
-    """Return a line's numbers; where it has two heads, each has its own on its side."""
-    link = run.link
-    if link.back is None:
-        return link.edge.label
-    ends = (link.back.label, link.edge.label)
-    return " ↔ ".join(ends if run.points[0].x <= run.points[-1].x else ends[::-1])
 
 
 def _marker(name: str, color: str) -> str:

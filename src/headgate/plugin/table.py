@@ -1,9 +1,14 @@
-"""Tables as kubectl prints them, and the figures right-aligned (R103)."""
+"""Tables as kubectl prints them: columns of figures, right-aligned (R103)."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from headgate.figures import NONE, latency
 from headgate.plugin.colours import Colour, painted
+from headgate.plugin.numbers import Numbers, percent, rate
 
 _GAP = "   "
 
@@ -15,7 +20,67 @@ class Cell(NamedTuple):
     colour: Colour = ""
 
 
-def written(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int = 1, colours: bool = False) -> str:
+class Column(msgspec.Struct, frozen=True):
+    """A figure: its title, the value that sorts it, the most first unless `least_first`, its text, and its colour."""
+
+    title: str
+    value: Callable[[Numbers], float | None]
+    text: Callable[[Numbers], str] | None = None
+    colour: Callable[[Numbers], Colour] = lambda _: ""
+    least_first: bool = False
+
+    def cell(self, numbers: Numbers) -> Cell:
+        """Return the figure of a line."""
+        value = self.value(numbers)
+        text = self.text(numbers) if self.text else NONE if value is None else str(value)
+        return Cell(text, self.colour(numbers))
+
+    def order(self, numbers: Numbers) -> float:
+        """Return the sort key of a line; unknown values come last."""
+        value = self.value(numbers)
+        return math.inf if value is None else value if self.least_first else -value
+
+
+def _failing(numbers: Numbers) -> Colour:
+    return "failing" if numbers.failure else ""
+
+
+def _latency(share: str) -> Column:
+    return Column(f"LATENCY_{share.upper()}", lambda one: getattr(one, share), lambda one: latency(getattr(one, share)))
+
+
+SUCCESS = Column("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
+RPS = Column("RPS", lambda one: one.rps, rate)
+P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
+FAILURES = Column("FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing)
+DENIED = Column(
+    "DENIED",
+    lambda one: one.refused,
+    lambda one: str(one.refused) if one.requests or one.connections or one.refused else NONE,
+    lambda one: "refused" if one.refused else "",
+)
+COPIES = Column("COPIES", lambda one: one.copies)
+CONNECTIONS = Column("CONNECTIONS", lambda one: one.connections)
+UNREACHED = Column("CONN_FAILURES", lambda one: one.unreached, colour=lambda one: "failing" if one.unreached else "")
+MESHED = Column(
+    "MESHED",
+    lambda one: one.meshed / one.pods if one.pods else None,
+    lambda one: f"{one.meshed}/{one.pods}" if one.pods else NONE,
+    least_first=True,
+)
+WEIGHT = Column("WEIGHT", lambda one: one.weight)
+NARROW = (SUCCESS, RPS, P99)
+WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
+COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, UNREACHED, MESHED, WEIGHT)
+
+
+def with_values(several: Iterable[Numbers], *columns: Column) -> tuple[Column, ...]:
+    """Return those of some columns that have anything but zero to show."""
+    lines = tuple(several)
+    return tuple(column for column in columns if any(map(column.value, lines)))
+
+
+def written(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colours: bool) -> str:
     """Return a table as text. The first `left` columns are names, left-aligned; the others are figures."""
     lines = [[Cell(title) for title in header], *rows]
     widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import TAPPED
-from headgate.plugin.api import is_status, message_of
-from headgate.plugin.errors import Forbidden, NoMetrics, WrongUsage
+from headgate.plugin.api import forbidden, is_status, message_of, no_api
+from headgate.plugin.errors import NoMetrics, WrongUsage
 from headgate.plugin.transport import Answer, Kubectl, Proxy
 
 INSPECT = "inspect.headgate.dev/v1"
@@ -86,15 +86,14 @@ def _events(proxy: Proxy, path: str, limit: int) -> Iterator[bytes]:
 def _refusal(path: str, answer: Answer) -> HeadgateError:
     status, said = answer.status, message_of(answer)
     if not is_status(answer):
-        return Unavailable(f"no API answers ({said}): is the cluster up, and is this the right --context?")
+        return no_api(said)
     if status == 404 and "could not find the requested resource" in said:
         return NoMetrics(f"this cluster has no {INSPECT}: run `headgate up`, or install headgate")
     if status == 404:
         return NotFound(said)
     if status == 403:
-        parts = path.split("/")
-        rule = f"apiGroups: [{parts[2]}], resources: [{parts[-3]}/{parts[-1]}], verbs: [get]"
-        return Forbidden(f"{said or 'the API refuses'}. A Role with this rule allows it: {rule}")
+        _, _, group, *_, plural, _, sub = path.split("/")
+        return forbidden(said, group, f"{plural}/{sub}", "get")
     kind = Unavailable if status in (501, 503) else HeadgateError
     return kind(f"the API answers with {status}: {said}")
 

@@ -1,5 +1,6 @@
 """Pictures in the terminal: boxes and arrows as 004 draws them (R105), and a list where they don't fit."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -25,30 +26,31 @@ class Drawing(NamedTuple):
     needs: int = 0
 
 
-class _Line(NamedTuple):
-    """Characters, each with its colour."""
+_Line = Sequence[tuple[str, Colour]]
+"""Characters, each with its colour."""
+_Place = tuple[int, int]
+"""Column and line of a character."""
 
-    characters: tuple[tuple[str, Colour], ...]
 
-    @classmethod
-    def of(cls, text: str, colour: Colour = "") -> "_Line":
-        return cls(tuple((character, colour) for character in text))
+def _plain(text: str, colour: Colour = "") -> _Line:
+    return [(character, colour) for character in text]
 
-    def written(self, *, colours: bool) -> str:
-        if not colours:
-            return "".join(character for character, _ in self.characters)
-        runs = groupby(self.characters, key=itemgetter(1))
-        return "".join(painted("".join(character for character, _ in run), colour) for colour, run in runs)
+
+def _written(line: _Line, *, colours: bool) -> str:
+    if not colours:
+        return "".join(character for character, _ in line)
+    runs = groupby(line, key=itemgetter(1))
+    return "".join(painted("".join(character for character, _ in run), colour) for colour, run in runs)
 
 
 def drawn(graph: Graph, *, wide: bool = False, width: int | None = None, colours: bool = False) -> Drawing:
     """Return a graph as a picture, or as a list when it is wider than `width` characters. `wide` writes numbers on edges."""
     links = list(links_of(graph))
     picture = _picture(graph, links, wide=wide)
-    needs = max((len(line.characters) for line in picture), default=0)
+    needs = max(map(len, picture), default=0)
     listed = not picture or (width is not None and needs > width)
     body = list(_outline(graph, links, wide=wide)) if listed else picture
-    lines = [*(line.written(colours=colours) for line in body), *_notes(graph)]
+    lines = [*(_written(line, colours=colours) for line in body), *_notes(graph)]
     return Drawing("".join(line + "\n" for line in lines), needs if listed else 0)
 
 
@@ -58,119 +60,102 @@ def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
         return []
     try:
         layout = laid_out({node: graph.name(node) for node in graph.connected}, links)
-        return _painted(
-            in_cells(
-                layout, [_label(link, run.points, wide=wide) for link, run in zip(links, layout.runs, strict=True)]
-            )
-        )
+        return _painted(in_cells(layout, [_label(run.link, wide=wide, rightward=run.rightward) for run in layout.runs]))
     except TooEntangled:
         return []
 
 
-def _label(link: Link, points: Sequence[tuple[float, float]], *, wide: bool) -> str:
-    """Return what stands on a line. Where it has two heads, each has its own numbers on its side."""
-    if not wide:
-        edge = link.edge
-        return f"{100 * edge.weight[0] / edge.weight[1]:.3g}%" if edge.weight and edge.weight[1] else ""
-    if link.back is None:
-        return link.edge.label
-    ends = (link.back.label, link.edge.label) if points[0][0] <= points[-1][0] else (link.edge.label, link.back.label)
-    return " --- ".join(ends)
+def _label(link: Link, *, wide: bool, rightward: bool = True) -> str:
+    return link.label(" --- ", rightward=rightward) if wide else link.edge.share
 
 
 def _painted(picture: Picture) -> list[_Line]:
-    found: dict[tuple[int, int], tuple[str, Colour]] = {}
+    found: dict[_Place, tuple[str, Colour]] = {}
     for paint in (_level, _upright, _corners, _ends):
         for wire in picture.wires:
-            cells: Cells = {}
-            paint(cells, wire)
-            found |= {place: (character, wire.link.colour) for place, character in cells.items()}
+            found |= {place: (character, wire.link.colour) for place, character in paint(wire)}
     for box in picture.boxes.values():
-        cells = {}
-        _box(cells, box)
-        found |= {place: (character, "") for place, character in cells.items()}
-    if not found:
-        return []
-    first, last = min(y for _, y in found), max(y for _, y in found)
-    rows: list[dict[int, tuple[str, Colour]]] = [{} for _ in range(first, last + 1)]
+        found |= {place: (character, "") for place, character in _box(box)}
+    first = min((y for _, y in found), default=0)
+    rows: dict[int, dict[int, tuple[str, Colour]]] = defaultdict(dict)
     for (x, y), cell in found.items():
         rows[y - first][x] = cell
-    return [_Line(tuple(row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1))) for row in rows]
+    lines = (rows[y] for y in range(max(rows, default=-1) + 1))
+    return [[row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1)] for row in lines]
 
 
-Cells = dict[tuple[int, int], str]
+_Cells = Iterator[tuple[_Place, str]]
 
 
-def _level(cells: Cells, wire: Wire) -> None:
+def _level(wire: Wire) -> _Cells:
     for (ax, ay), (bx, by) in pairwise(wire.points):
         if ay == by:
-            cells |= {(x, ay): _LEVEL[wire.link.edge.style] for x in range(min(ax, bx), max(ax, bx) + 1)}
+            yield from (((x, ay), _LEVEL[wire.link.edge.style]) for x in range(min(ax, bx), max(ax, bx) + 1))
 
 
-def _upright(cells: Cells, wire: Wire) -> None:
-    """Paint upright pieces: where one crosses a level piece, that is interrupted (`-|-`); `+` is a corner."""
+def _upright(wire: Wire) -> _Cells:
+    """Yield upright pieces: where one crosses a level piece, that is interrupted (`-|-`); `+` is a corner."""
     for (ax, ay), (bx, by) in pairwise(wire.points):
         if ax == bx:
-            cells |= {(ax, y): _UPRIGHT[wire.link.edge.style] for y in range(min(ay, by), max(ay, by) + 1)}
+            yield from (((ax, y), _UPRIGHT[wire.link.edge.style]) for y in range(min(ay, by), max(ay, by) + 1))
 
 
-def _corners(cells: Cells, wire: Wire) -> None:
-    cells |= dict.fromkeys(wire.points[1:-1], "+")
-    room = wire.label_span[1] - wire.label_span[0] - 1
-    start = wire.label_span[0] + 1 + (room - len(wire.label) - 2) // 2
+def _corners(wire: Wire) -> _Cells:
+    yield from ((point, "+") for point in wire.points[1:-1])
     if wire.label:
-        cells |= {(start + offset, wire.label_line): letter for offset, letter in enumerate(f" {wire.label} ")}
+        first, last = wire.label_span
+        start = first + 1 + (last - first - len(wire.label) - 3) // 2
+        yield from (((x, wire.label_line), letter) for x, letter in enumerate(f" {wire.label} ", start))
 
 
-def _ends(cells: Cells, wire: Wire) -> None:
-    """Leave a blank beside the boxes, and paint the heads."""
-    _end(cells, wire.points[0], wire.points[1], wire.link.back)
-    _end(cells, wire.points[-1], wire.points[-2], wire.link.edge)
+def _ends(wire: Wire) -> _Cells:
+    """Yield a blank beside the boxes, and the heads."""
+    yield from _end(wire.points[0], wire.points[1], wire.link.back)
+    yield from _end(wire.points[-1], wire.points[-2], wire.link.edge)
 
 
-def _end(cells: Cells, port: tuple[int, int], inner: tuple[int, int], edge: Edge | None) -> None:
-    """Paint one end of a wire; it has a head where an `edge` ends there."""
+def _end(port: _Place, inner: _Place, edge: Edge | None) -> _Cells:
+    """Yield one end of a wire; it has a head where an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
         away = 1 if inner_x > x else -1
-        cells[x + away, y] = " "
+        yield (x + away, y), " "
         if edge:
-            cells[x + 2 * away, y] = _head(edge, "<" if away > 0 else ">")
+            yield (x + 2 * away, y), _head(edge, "<" if away > 0 else ">")
     elif edge:
         away = 1 if inner_y > y else -1
-        cells[x, y + away] = _head(edge, "^" if away > 0 else "v")
+        yield (x, y + away), _head(edge, "^" if away > 0 else "v")
 
 
 def _head(edge: Edge, usual: str) -> str:
     return _REFUSED if edge.numbers.is_refused else usual
 
 
-def _box(cells: Cells, box: Box) -> None:
+def _box(box: Box) -> _Cells:
     border = "+" + "-" * (box.right - box.left - 1) + "+"
     text = f" {box.text}".ljust(box.right - box.left - 1)
     for y in range(box.top, box.bottom + 1):
         edge = y in (box.top, box.bottom)
         inner = text if y == (box.top + box.bottom) // 2 else " " * len(text)
         line = border if edge else f"|{inner}|"
-        cells |= {(box.left + offset, y): character for offset, character in enumerate(line)}
+        yield from (((x, y), character) for x, character in enumerate(line, box.left))
 
 
 def _outline(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
     """Yield a list of edges, by the node that they begin at."""
     for node in graph.connected:
         lines = list(_arrows(graph, [link for link in links if link.edge.source == node], wide=wide))
-        yield from ([_Line.of(graph.name(node)), *lines] if lines else ())
+        yield from ([_plain(graph.name(node)), *lines] if lines else ())
 
 
 def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
     names = [graph.name(link.edge.target) for link in links]
-    labels = [_label(link, ((0, 0), (1, 0)), wide=wide) for link in links]
     room = max(map(len, names), default=0)
-    for link, name, label in zip(links, names, labels, strict=True):
+    for link, name in zip(links, names, strict=True):
         shaft = _LEVEL[link.edge.style]
         back = _head(link.back, "<") if link.back else ""
         arrow = f"{back}{shaft}{shaft}{_head(link.edge, '>')}"
-        yield _Line.of(f"  {arrow:<4} {name.ljust(room)}  {label}".rstrip(), link.colour)
+        yield _plain(f"  {arrow:<4} {name.ljust(room)}  {_label(link, wide=wide)}".rstrip(), link.colour)
 
 
 def _notes(graph: Graph) -> Iterator[str]:
