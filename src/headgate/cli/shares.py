@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from headgate.compiler.matches import to_match
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.references import service_name
+from headgate.compiler.references import service_name, to_match
 from headgate.model.evaluate import Asked, first_unmet
 from headgate.model.requests import Request
 from headgate.model.sanitizing import Downstream, sanitize

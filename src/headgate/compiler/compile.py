@@ -1,13 +1,13 @@
 """Objects in, mesh and report out: equal input gives equal output, whatever its order and whatever was compiled before."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from headgate.compiler import external_names, protocols, services, target_ports, witness
-from headgate.compiler.endpoints import endpoints, identified
-from headgate.compiler.gateway_api import repeated_names
+from headgate.compiler import protocols, services, witness
+from headgate.compiler.endpoints import endpoints, external_hosts, identified, with_hosts
 from headgate.compiler.gateway_api.compile import GatewayApi
+from headgate.compiler.gateway_api.routes import repeated_names
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure
@@ -99,7 +99,7 @@ class Compiler:
         guarded = self._part(snapshot, Service, EndpointSlice, Pod, *SECURING)
         secured = self._once(secure, guarded, settings, running, dict(stages))
         known = self._once(identified, places.endpoints, secured.workloads)
-        mesh = external_names.with_hosts(
+        mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
                 trust_domain=settings.trust_domain,
@@ -112,13 +112,13 @@ class Compiler:
                 endpoints=known,
                 workloads=secured.workloads,
             ),
-            self._once(external_names.hosts, known),
+            self._once(external_hosts, known),
         )
         findings = [
             *served.findings,
             *places.findings,
             *self._once(_of_ports, self._part(snapshot, Service, Pod)),
-            *repeated_names.findings(snapshot),
+            *repeated_names(snapshot),
             *_undecodable(snapshot),
             *claims.findings,
             *api.findings,
@@ -186,41 +186,30 @@ def _served(snapshot: Snapshot, settings: Settings) -> Served:
     ports = protocols.ports(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [
-        *_service_findings(snapshot, frontends, owners),
-        *(
-            found
-            for key, item in snapshot.services.values()
-            for found in external_names.finding(key, item, settings.domain)
-        ),
-        *protocols.unknown(snapshot),
+        found
+        for name, (key, item) in snapshot.services.items()
+        for found in services.findings(key, item, frontends[name], owners, settings)
     ]
     return Served(
         frontends=tuple(front for front in frontends.values() if front.ports),
         ports=ports,
         declared=protocols.declared_ports(ports),
         plain={ref: plain_table(ref, ports[ref]) for ref in refs},
-        findings=tuple(findings),
+        findings=(*findings, *protocols.unknown(snapshot)),
     )
 
 
 def _of_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(target_ports.findings(snapshot))
+    return tuple(services.target_ports(snapshot))
 
 
 def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
     return {key: item.metadata.generation for key, item in listed}
 
 
-def _service_findings(
-    snapshot: Snapshot, frontends: Mapping[str, Frontend], owners: Mapping[str, str]
-) -> Iterator[Finding]:
-    for name, (key, item) in snapshot.services.items():
-        yield from services.findings(key, item, frontends[name], owners)
-
-
 def _undecodable(snapshot: Snapshot) -> list[Finding]:
     return [
-        Finding(about=key, reason=Reason.INVALID, field=cause.field, message=f"{cause.message}{_kept(snapshot, key)}")
+        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_kept(snapshot, key)}")
         for key, causes in snapshot.undecodable.items()
         for cause in causes
     ]

@@ -4,24 +4,24 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from headgate.compiler.external_names import endpoint, is_external
-from headgate.compiler.services import routed_ports
-from headgate.model.routing import Endpoint, Endpoints, PortRef, Workload
+from headgate.compiler.services import external_name, fault, is_external, routed_ports
+from headgate.model.requests import Filters, Rewrite
+from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Route, Target, Workload
 from headgate.resources import core
+
+_DEFAULT_PORT = 80
 
 
 def endpoints(
     slices: tuple[core.EndpointSlice, ...], name: str, service: core.Service, domain: str
 ) -> tuple[Endpoints, ...]:
     """Return one entry for each routed port of a Service, with or without endpoints; `domain` is the mesh's."""
-    if is_external(service):
-        return tuple(
-            Endpoints(ref=PortRef(name, port.port), ready=endpoint(service, port, domain))
-            for port in routed_ports(service)
-        )
-    return tuple(
-        Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in routed_ports(service)
-    )
+    ports = routed_ports(service)
+    if not is_external(service):
+        return tuple(Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in ports)
+    external = "" if fault(service, domain) else external_name(service)
+    found = {port: (Endpoint(address=external, port=port.port, resolved=True),) if external else () for port in ports}
+    return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
 
 
 def identified(places: Iterable[Endpoints], workloads: Iterable[Workload]) -> tuple[Endpoints, ...]:
@@ -75,3 +75,56 @@ def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
     if endpoint.target_ref is None or endpoint.target_ref.kind != "Pod":
         return ""
     return f"{endpoint.target_ref.namespace or item.metadata.namespace}/{endpoint.target_ref.name}"
+
+
+def external_hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
+    """Return the Host of requests to each Service port that stands for a name outside the mesh."""
+    return {entry.ref: _host(item) for entry in endpoints for item in entry.ready if item.resolved}
+
+
+def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
+    """Return a mesh whose requests to names outside it carry that name as Host, unless a filter sets another one."""
+    if not hosts:
+        return mesh
+    return structs.replace(
+        mesh,
+        tables=tuple(
+            structs.replace(table, routes=_routes(table.routes, hosts)) if table.protocol.is_http else table
+            for table in mesh.tables
+        ),
+        gateways=tuple(
+            structs.replace(
+                port, hosts=tuple(structs.replace(item, routes=_routes(item.routes, hosts)) for item in port.hosts)
+            )
+            for port in mesh.gateways
+        ),
+    )
+
+
+def _routes(routes: Iterable[Route], hosts: Mapping[PortRef, str]) -> tuple[Route, ...]:
+    return tuple(_route(route, hosts) for route in routes)
+
+
+def _route(route: Route, hosts: Mapping[PortRef, str]) -> Route:
+    mirrors = tuple(structs.replace(item, targets=_targets(item.targets, hosts)) for item in route.mirrors)
+    own = route.filters.rewrite
+    targets = route.split.targets if own and own.hostname else _targets(route.split.targets, hosts)
+    if (targets, mirrors) == (route.split.targets, route.mirrors):
+        return route
+    return structs.replace(route, split=structs.replace(route.split, targets=targets), mirrors=mirrors)
+
+
+def _targets(targets: Iterable[Target], hosts: Mapping[PortRef, str]) -> tuple[Target, ...]:
+    return tuple(_target(target, hosts.get(target.ref, "")) for target in targets)
+
+
+def _target(target: Target, host: str) -> Target:
+    rewrite = target.filters.rewrite or Rewrite()
+    if not host or rewrite.hostname:
+        return target
+    filters: Filters = structs.replace(target.filters, rewrite=structs.replace(rewrite, hostname=host))
+    return structs.replace(target, filters=filters)
+
+
+def _host(place: Endpoint) -> str:
+    return place.address if place.port == _DEFAULT_PORT else f"{place.address}:{place.port}"

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from headgate.compiler import protocols
 from headgate.compiler.arrivals import Arrival, Arrivals, Caller
-from headgate.compiler.references import service_name
+from headgate.compiler.references import service_key, service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving, location
@@ -19,7 +19,7 @@ from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Req
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
 from headgate.model.slots import side_of
 from headgate.resources.meta import Key, Value
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 FORBIDDEN = 403
 PLAIN = "the Service's plain behaviour"
@@ -333,7 +333,7 @@ def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> It
     if not isinstance(decision.place, PortRef):
         return
     service = decision.place.service
-    yield SERVICE.key(*service.split("/"))
+    yield service_key(service)
     named: Mapping[Key, str] = {key: split.spec.service for key, split in snapshot.splits}
     for key, written in named.items():
         if service_name(written, key.namespace, compiled.mesh.domain) == service:

@@ -6,18 +6,19 @@ The first that says something decides: `appProtocol`, the beginning of the port'
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.compiler.service_names import REGISTERED
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Endpoints, PortRef, Protocol
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 
+_FILE = "service_names.txt"  # says where the names come from
 _NAMED = {
     Protocol.HTTP: "http http1 grpc-web ws",
     Protocol.HTTP2: "http2 h2c grpc",
@@ -42,9 +43,19 @@ def _by_word(words: Mapping[Protocol, str]) -> dict[str, Protocol]:
     return {word: protocol for protocol, text in words.items() for word in text.split()}
 
 
+def _registered() -> Iterator[tuple[str, Protocol]]:
+    """Yield the service names of IANA's registry, which Kubernetes allows as `appProtocol` (D16), in lower case.
+
+    Those of protocols over TLS are TLS, all others are TCP.
+    """
+    text = files("headgate.compiler").joinpath(_FILE).read_text(encoding="ascii")
+    for name, *marks in (line.split() for line in text.splitlines() if not line.startswith("#")):
+        yield name, Protocol.TLS if "tls" in marks else Protocol.TCP
+
+
 NAMED: Mapping[str, Protocol] = MappingProxyType(_by_word(_NAMED))
 """What a port's name may be, or begin with before a `-`, in lower case."""
-KNOWN: Mapping[str, Protocol] = MappingProxyType({**REGISTERED, **_by_word(_APP_ONLY), **NAMED})
+KNOWN: Mapping[str, Protocol] = MappingProxyType({**dict(_registered()), **_by_word(_APP_ONLY), **NAMED})
 """What `appProtocol` may be, in lower case."""
 GRPC = "grpc"
 """As the whole name of a port it says little: 001 has such a port with any kind of application behind it. gRPC clients
@@ -97,12 +108,7 @@ def unknown(snapshot: Snapshot) -> Iterator[Finding]:
                     "service name of IANA's registry; the port counts as http. Write http, http2, grpc, tcp, "
                     "tcp-server-first, tls or a registered name"
                 )
-                yield Finding(
-                    about=key,
-                    reason=Reason.UNKNOWN_PROTOCOL,
-                    field=f"spec.ports[{index}].appProtocol",
-                    message=message,
-                )
+                yield Finding(key, Reason.UNKNOWN_PROTOCOL, f"spec.ports[{index}].appProtocol", message)
 
 
 def _app_protocol(port: ServicePort) -> Protocol | None:
@@ -156,9 +162,9 @@ def _conflict(snapshot: Snapshot, ref: PortRef, oldest: PortRef, declared: Mappi
         "two, declare it in both Services"
     )
     return Finding(
-        about=key,
-        reason=Reason.PROTOCOL_CONFLICT,
-        field=f"spec.ports[{index}].appProtocol",
-        message=message,
+        key,
+        Reason.PROTOCOL_CONFLICT,
+        f"spec.ports[{index}].appProtocol",
+        message,
         related=() if winner == key else (winner,),
     )

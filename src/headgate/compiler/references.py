@@ -1,8 +1,13 @@
-"""From the names that users write to the Services that they mean (R2, R29, D12)."""
+"""What the names in users' objects mean: Services (R2, R29, D12), and HTTPRouteGroups (R11 to R15, D4 to D6)."""
+
+from collections.abc import Iterator
 
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.requests import Header, Match, Path, Text
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key
+from headgate.resources.registry import ROUTE_GROUP, SERVICE
+from headgate.resources.smi import HttpMatch, HTTPRouteGroup
 
 
 def service_name(written: str, namespace: str, domain: str) -> str:
@@ -14,6 +19,11 @@ def service_name(written: str, namespace: str, domain: str) -> str:
     if not all(parts) or parts[2:] not in ([], ["svc"], [f"svc.{domain.lower()}"]):
         return ""
     return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
+
+
+def service_key(name: str) -> Key:
+    """Point at a Service given as `namespace/name`."""
+    return SERVICE.key(*name.split("/"))
 
 
 def missing(name: str, written: str) -> str:
@@ -47,4 +57,34 @@ def grant_hint(about: Key, target: str, *, kind: str = "Service") -> str:
     return (
         f"create a ReferenceGrant in the namespace {namespace} from group {about.group}, kind {about.kind}, namespace "
         f"{about.namespace} to kind {kind}, name {name}"
+    )
+
+
+ANY_METHOD = "*"
+
+
+def group_key(namespace: str, name: str) -> Key:
+    """Point at a group."""
+    return ROUTE_GROUP.key(namespace, name)
+
+
+def named_matches(snapshot: Snapshot, key: Key) -> Iterator[tuple[str, Match]]:
+    """Yield the matches of a group with their names; none when it does not exist or can't be used."""
+    group = snapshot.objects.get(key)
+    for item in group.spec.matches if isinstance(group, HTTPRouteGroup) else ():
+        yield f"{key.name}/{item.name}", to_match(item)
+
+
+def to_match(item: HttpMatch) -> Match:
+    """Translate one match. A path is anchored at its start only, a header's value is matched as a whole (D5)."""
+    path = Path(kind="regex", value=f"(?:{item.path_regex}).*") if item.path_regex else None
+    methods = tuple(sorted(set(item.methods or ())))
+    headers = ((name.lower(), pattern) for name, pattern in (item.headers or {}).items())
+    return Match(
+        path=path,
+        methods=() if ANY_METHOD in methods else methods,
+        headers=tuple(
+            Header(name=":authority" if name == "host" else name, text=Text(value=pattern, regex=True))
+            for name, pattern in sorted(headers)
+        ),
     )

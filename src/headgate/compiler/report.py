@@ -1,11 +1,15 @@
 """What the compiler has to say about the user's objects."""
 
+from collections.abc import Sequence
+
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
 
+_NAMED_PODS = 3  # at most, in a message
 
-class Finding(Value, frozen=True, kw_only=True):
+
+class Finding(Value, frozen=True):
     """Something to tell about an object: `field` is the path as the user wrote it, `related` are other objects in it."""
 
     about: Key
@@ -112,3 +116,11 @@ class Compiled(Value, frozen=True, kw_only=True):
     revision: int
     mesh: Mesh
     report: Report
+
+
+def listed(pods: Sequence[str]) -> str:
+    """Name pods, a few at most: `pod default/a`, `pods default/a, default/b, default/c and 7 more`."""
+    names = ", ".join(pods[:_NAMED_PODS])
+    if len(pods) == 1:
+        return f"pod {names}"
+    return f"pods {names} and {len(pods) - _NAMED_PODS} more" if len(pods) > _NAMED_PODS else f"pods {names}"

@@ -16,20 +16,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import structs
 
 from headgate.compiler import protocols
-from headgate.compiler.matches import group_key, named_matches
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import grant_hint, missing, permitted, service_name
+from headgate.compiler.references import (
+    grant_hint,
+    group_key,
+    missing,
+    named_matches,
+    permitted,
+    service_key,
+    service_name,
+)
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.sticky import FIELD as STICKY_FIELD
 from headgate.compiler.sticky import Seat, rounding, seated, sticky_of
+from headgate.model.evaluate import total_weight
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key, Value
-from headgate.resources.registry import SERVICE
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
 from headgate.settings import Settings
 
@@ -80,7 +87,7 @@ class Claims:
         ports = sorted(port.port for port in routed_ports(service))
         if not ports:
             message = f"{split.spec.service} offers no TCP port of its own, so there is nothing to split"
-            self.findings.append(Finding(about=key, reason=Reason.NOT_ROUTED, field="spec.service", message=message))
+            self.findings.append(Finding(key, Reason.NOT_ROUTED, "spec.service", message))
         for ref in self._applicable(key, split, [PortRef(root, port) for port in ports]):
             decided = self._add_port(key, split, ref, candidates)
             routes = (Route(match=match, name=name, split=decided, origin=key) for name, match in matches)
@@ -97,9 +104,7 @@ class Claims:
                 f"port {ref.port} of {split.spec.service} is {protocol.value}, {why}, so it has no requests to match; "
                 "only a split without matches does something there"
             )
-            self.findings.append(
-                Finding(about=key, reason=Reason.MATCH_NOT_APPLICABLE, field="spec.matches", message=message)
-            )
+            self.findings.append(Finding(key, Reason.MATCH_NOT_APPLICABLE, "spec.matches", message))
 
     def tables(self, plain: Mapping[PortRef, RouteTable]) -> Iterator[RouteTable]:
         """Yield what happens on each Service port: the splits' routes in their order, then its plain behaviour."""
@@ -124,25 +129,23 @@ class Claims:
                 what = "is not valid" if invalid else "not found"
                 message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
                 field, related = f"spec.matches[{index}].name", () if invalid else (group,)
-                finding = Finding(
-                    about=key, reason=Reason.MATCH_NOT_FOUND, field=field, message=message, related=related
-                )
+                finding = Finding(key, Reason.MATCH_NOT_FOUND, field, message, related=related)
                 self.findings.append(finding)
         return found
 
     def _refusals(self, key: Key, split: TrafficSplit, root: str) -> Iterator[Finding]:
         def refuse(reason: Reason, field: str, message: str, *related: Key) -> Finding:
-            return Finding(about=key, reason=reason, field=field, message=message, related=related)
+            return Finding(key, reason, field, message, related=related)
 
         written = split.spec.service
         if (own := self_reference(key, split, self.settings.domain)) is not None:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root not in self.snapshot.services:
             message = f"{missing(root, written)}; there is nothing to split until it exists"
-            yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message, *((_service_key(root),) if root else ()))
+            yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message, *((service_key(root),) if root else ()))
         elif not permitted(self.snapshot, key, root):
             message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
-            yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, _service_key(root))
+            yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, service_key(root))
         elif root in self.winners and not split.spec.matches:
             winner = self.winners[root]
             message = f"{written} is split by {winner} already, which is older; delete one of the two"
@@ -180,7 +183,7 @@ class Claims:
         weighted = [item for item in on_port if item.weight]
         if not weighted:
             message = f"every backend has the weight 0, so nothing serves {root}; {effect}"
-            return Finding(about=key, reason=Reason.ALL_WEIGHTS_ZERO, field="spec.backends", message=message)
+            return Finding(key, Reason.ALL_WEIGHTS_ZERO, "spec.backends", message)
         names = ", ".join(item.service or item.written for item in weighted)
         message = f"without {names}, no backend with a weight above 0 is left for {root}; {effect}"
         return _finding(key, structs.replace(weighted[0], message=message))
@@ -200,12 +203,12 @@ class Claims:
         ]
         if not protocol.is_http:
             message = f"port {root.port} is {protocol.value}, {why}: each connection is drawn anew, by the weights"
-            finding = Finding(about=key, reason=Reason.STICKY_NOT_APPLICABLE, field=STICKY_FIELD, message=message)
+            finding = Finding(key, Reason.STICKY_NOT_APPLICABLE, STICKY_FIELD, message)
             self.findings.append(finding)
             return decided
         if message := rounding(decided, seats):
             message = f"on port {root.port} {message}"
-            finding = Finding(about=key, reason=Reason.WEIGHTS_ROUNDED, field=STICKY_FIELD, message=message)
+            finding = Finding(key, Reason.WEIGHTS_ROUNDED, STICKY_FIELD, message)
             self.findings.append(finding)
         return seated(decided, sticky, seats)
 
@@ -293,12 +296,8 @@ def plain_table(ref: PortRef, port: ServicePort) -> RouteTable:
     return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocols.protocol_of(port).protocol)
 
 
-def _total(split: Split) -> int:
-    return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
-
-
 def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:
-    total = _total(split)
+    total = total_weight(split)
     weights = {target.ref.service: target.weight for target in split.targets}
     for item in candidates:
         weight = weights.get(item.service, 0) if item.reason is None and item.weight else 0
@@ -318,13 +317,6 @@ def _marked(item: Candidate, reason: Reason, message: str) -> Candidate:
 
 
 def _finding(key: Key, item: Candidate) -> Finding:
-    related = (_service_key(item.service),) if item.service else ()
+    related = (service_key(item.service),) if item.service else ()
     reason = item.reason or Reason.INVALID
-    return Finding(
-        about=key, reason=reason, field=f"spec.backends[{item.index}].service", message=item.message, related=related
-    )
-
-
-def _service_key(service: str) -> Key:
-    namespace, name = service.split("/")
-    return SERVICE.key(namespace, name)
+    return Finding(key, reason, f"spec.backends[{item.index}].service", item.message, related=related)

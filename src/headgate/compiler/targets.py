@@ -7,8 +7,8 @@ missing or not valid allows nothing, and never opens what the user wanted closed
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headgate.compiler.matches import named_matches
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import named_matches
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import expected
@@ -100,12 +100,10 @@ class Targets:
             for index, allowed in rules:
                 if index in unspoken and not _apply(allowed, soon, only):
                     message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only=only)
-                    yield Finding(
-                        about=key, reason=Reason.RULE_NOT_APPLICABLE, field=f"spec.rules[{index}]", message=message
-                    )
+                    yield Finding(key, Reason.RULE_NOT_APPLICABLE, f"spec.rules[{index}]", message)
 
     def _tell(self, key: Key, reason: Reason, field: str, message: str) -> None:
-        self.findings.append(Finding(about=key, reason=reason, field=field, message=message))
+        self.findings.append(Finding(key, reason, field, message))
 
 
 def _account(key: Key, target: TrafficTarget) -> str:

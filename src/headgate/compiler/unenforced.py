@@ -1,40 +1,128 @@
-"""What TLSConfigs and TrafficTargets say of the pods that they select and that have no sidecar (R73, R77)."""
+"""Where nothing enforces TLSConfigs and TrafficTargets: pods without a sidecar (R73, R77), and ports past one (D26).
 
-from collections.abc import Iterator, Sequence
+An explicit sidecar takes the ports that it got when the pod was placed: those that containers declare, and the numeric
+targetPorts of the Services that existed then. It does not take a port of a Service that came later. No sidecar takes the
+ports that its pod excludes, and the port of the proxy's health checks where the pod has none.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding, Selected
+from headgate.compiler.report import Finding, Selected, listed
+from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.workloads import has_sidecar
+from headgate.compiler.workloads import behind, excluded_ports, has_sidecar
+from headgate.model.routing import PROBE_PORT, PortRef, Workload
 from headgate.resources.meta import Key
-from headgate.resources.pods import INJECT
+from headgate.resources.pods import EXCLUDED_PORTS, INJECT
+from headgate.settings import Settings
 
 LABEL = f'Give the pod template the label {INJECT}: "true" and replace the pods'
 """How pods get a sidecar."""
-_NAMED = 3
 
 
 def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
     """Sort the pods of an object into those with a sidecar and those without."""
-    return Selected(
-        about=about,
-        workloads=tuple(name for name in pods if has_sidecar(snapshot.pods[name])),
-        without_sidecar=tuple(name for name in pods if not has_sidecar(snapshot.pods[name])),
-    )
+    guarded = tuple(name for name in pods if has_sidecar(snapshot.pods[name]))
+    return Selected(about=about, workloads=guarded, without_sidecar=tuple(name for name in pods if name not in guarded))
 
 
-def findings(found: Selected, field: str, *, unselected: str, effect: str, remedy: str = LABEL) -> Iterator[Finding]:
-    """Yield a finding when nothing is selected (`unselected`), and one when pods have no sidecar: its `effect` and `remedy`."""
+class Bypass(NamedTuple):
+    """A port of pods that a Service port leads to and that no sidecar takes.
+
+    The pods exclude it, or the Service selects them and came too late, or others wrote the Service's endpoints, or it is
+    the port that redirection leaves to the proxy's health checks.
+    """
+
+    port: int
+    ref: PortRef
+    cause: Literal["excluded", "late", "written", "probes"]
+
+
+Bypasses = Mapping[str, tuple[Bypass, ...]]
+"""By pod (`namespace/name`)."""
+
+
+_EXPLAINED = {
+    "excluded": (
+        f"The pods exclude the port by the annotation {EXCLUDED_PORTS}",
+        "take it out of the annotation in the pod template and replace the pods, or lead no Service to it",
+    ),
+    "late": (
+        "No container declares the port, and the Service did not lead there when the pods were created",
+        "replace the pods (kubectl rollout restart)",
+    ),
+    "probes": (
+        "Connections to this port are not redirected, because the sidecar answers health checks there for pods that have some",
+        "let the application listen on another port",
+    ),
+    "written": (
+        "No container declares the port, and no selector of a Service leads there",
+        "add containerPort {port} to the pod template",
+    ),
+}
+
+
+def bypasses(snapshot: Snapshot, workloads: Iterable[Workload], settings: Settings) -> Bypasses:
+    """Return the ports of pods with a sidecar that Services lead to past it, ready or not."""
+    exposed = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
+    found: dict[str, list[Bypass]] = defaultdict(list)
+    for address, port, ref in _led(snapshot) if exposed else ():
+        if (item := exposed.get(address)) and port >= settings.lowest_port:
+            if port in excluded_ports(snapshot.pods[item.name]):
+                found[item.name].append(Bypass(port, ref, "excluded"))
+            elif item.capture == "explicit" and all(port != known.port for known in item.ports):
+                late = ref.service in snapshot.services_of(item.name)
+                found[item.name].append(Bypass(port, ref, "late" if late else "written"))
+            elif item.capture == "transparent" and port == PROBE_PORT and not item.probes:
+                found[item.name].append(Bypass(port, ref, "probes"))
+    return {name: tuple(sorted(set(items))) for name, items in found.items()}
+
+
+class Words(NamedTuple):
+    """What to say of an object that selects no pod (`unselected`), pods without a sidecar, and ports past one.
+
+    What follows from it at pods without a sidecar (`unguarded`), where `remedy` helps, and at such ports (`past`).
+    """
+
+    unselected: str
+    unguarded: str
+    past: str
+    remedy: str = LABEL
+
+
+def findings(found: Selected, field: str, bypasses: Bypasses, words: Words) -> Iterator[Finding]:
+    """Yield where nothing enforces an object; `field` is what selects its pods."""
     if not (found.workloads or found.without_sidecar):
-        yield Finding(about=found.about, reason=Reason.NO_PODS, field=field, message=unselected)
+        yield Finding(found.about, Reason.NO_PODS, field, words.unselected)
     if found.without_sidecar:
-        message = f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar: {effect}. {remedy}"
-        yield Finding(about=found.about, reason=Reason.NOT_ENFORCED, field=field, message=message)
+        where = f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar"
+        message = f"{where}: {words.unguarded}. {words.remedy}"
+        yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
+    at: dict[Bypass, list[str]] = defaultdict(list)
+    for pod in found.workloads:
+        for item in bypasses.get(pod, ()):
+            at[item].append(pod)
+    for item, names in sorted(at.items()):
+        why, remedy = _EXPLAINED[item.cause]
+        where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {listed(names)}"
+        message = f"{where} past the sidecar: {words.past} there. {why}; {remedy.format(port=item.port)}"
+        yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
 
 
-def listed(pods: Sequence[str]) -> str:
-    """Name pods, a few at most: `pod default/a`, `pods default/a, default/b, default/c and 7 more`."""
-    names = ", ".join(pods[:_NAMED])
-    if len(pods) == 1:
-        return f"pod {names}"
-    return f"pods {names} and {len(pods) - _NAMED} more" if len(pods) > _NAMED else f"pods {names}"
+def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
+    if item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations:
+        return True
+    return not item.probes and any(port.port == PROBE_PORT for port in item.ports)
+
+
+def _led(snapshot: Snapshot) -> Iterator[tuple[str, int, PortRef]]:
+    """Yield address, port and Service port of every endpoint, whatever the namespace of its Service."""
+    for name, (_, service) in snapshot.services.items():
+        slices = snapshot.slices.get(name, ())
+        for port in routed_ports(service) if slices else ():
+            for endpoint, number in behind(slices, port.name):
+                if endpoint.addresses:
+                    yield endpoint.addresses[0], number, PortRef(name, port.port)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.compiler.containment import contains
-from headgate.compiler.matches import group_key
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import group_key
 from headgate.compiler.report import Finding
 from headgate.compiler.samples import looks_like, matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
@@ -189,7 +189,7 @@ def _finding(snapshot: Snapshot, place: Place, item: Unreached) -> Finding:
         text = (
             f"no request can fit it, because {_why(item.route.match)}: on {place.words}, {told(item.witness)} {where}"
         )
-        return Finding(about=about, reason=Reason.NEVER_MATCHES, field=field, message=text)
+        return Finding(about, Reason.NEVER_MATCHES, field, text)
     name = f"{item.route.name}: " if item.route.match != ANY and item.route.name else ""
     text = (
         f"{name}it gets no request on {place.words}, because what is tried before it takes all: {told(item.witness)} "
@@ -197,7 +197,7 @@ def _finding(snapshot: Snapshot, place: Place, item: Unreached) -> Finding:
     )
     related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
     field = _field(snapshot, item.route)
-    return Finding(about=origin, reason=Reason.SHADOWED, field=field, message=text, related=related)
+    return Finding(origin, Reason.SHADOWED, field, text, related=related)
 
 
 def _winner(winner: Route | None, place: Place) -> str:
@@ -237,4 +237,4 @@ def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
 
 def _idle(key: Key, shown: Finding) -> Finding:
     message = f"its weights never take effect, because no request reaches the split; for one, {shown.message}"
-    return Finding(about=key, reason=Reason.NO_EFFECT, field="spec.backends", message=message, related=shown.related)
+    return Finding(key, Reason.NO_EFFECT, "spec.backends", message, related=shown.related)

@@ -16,7 +16,7 @@ from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.routing import InboundPort, PortRef, Probe, Protocol, Spoken, Workload
 from headgate.resources import pods
-from headgate.resources.core import EndpointSlice, ServicePort
+from headgate.resources.core import Endpoint, EndpointSlice, ServicePort
 from headgate.resources.names import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
 from headgate.settings import Settings
@@ -78,8 +78,8 @@ def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
         slices = snapshot.slices.get(name, ())
         for port in routed_ports(service) if slices else ():
             lead = _lead(PortRef(name, port.port), port, service.metadata.creation_timestamp, taken)
-            for place, number in _places(name.partition("/")[0], slices, port.name):
-                if lead not in (known := found[place][number]):
+            for endpoint, number in behind(slices, port.name):
+                if lead not in (known := found[_place(name.partition("/")[0], endpoint)][number]):
                     known.append(lead)
     return found
 
@@ -100,25 +100,21 @@ def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
     return Lead(rank, ref, protocol)
 
 
-def _places(own: str, slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[str, int]]:
+def behind(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[Endpoint, int]]:
+    """Yield the endpoints of a Service port, ready or not, with each TCP port that a slice has for the port's name."""
     for item in slices:
-        numbers = numbers_of(item, port_name)
+        ports = [port for port in item.ports or () if (port.name or "") == port_name and port.protocol == "TCP"]
+        numbers = [port.port for port in ports if port.port]
         for endpoint in item.endpoints or () if numbers else ():
-            named = endpoint.target_ref
-            if named and named.kind == "Pod":
-                place = f"{own}/{named.name}" if named.namespace in {"", own} else ""
-            else:
-                place = f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
-            yield from ((place, number) for number in numbers)
+            yield from ((endpoint, number) for number in numbers)
 
 
-def numbers_of(item: EndpointSlice, port_name: str) -> list[int]:
-    """Return the TCP ports of the pods that a slice has for the Service port of a name."""
-    return [
-        port.port
-        for port in item.ports or ()
-        if port.port and (port.name or "") == port_name and port.protocol == "TCP"
-    ]
+def _place(own: str, endpoint: Endpoint) -> str:
+    """Return the pod that an endpoint stands for, as in `Leads`; empty for one of another namespace."""
+    named = endpoint.target_ref
+    if named and named.kind == "Pod":
+        return f"{own}/{named.name}" if named.namespace in {"", own} else ""
+    return f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
 
 
 def excluded_ports(pod: Pod) -> frozenset[int]:

@@ -274,13 +274,21 @@ def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
 
 
 def best_name(patterns: Iterable[str], host: str) -> str | None:
-    """Return the most specific of the patterns that a host fits: its full name, else the longest wildcard, else `*`."""
-    fitting = [pattern for pattern in patterns if host_fits(pattern.lower(), host.lower())]
-    return max(fitting, key=lambda pattern: (not pattern.startswith("*"), len(pattern)), default=None)
+    """Return the most specific of the patterns that a host fits."""
+    return next(iter(fitting_names(patterns, host)), None)
+
+
+def fitting_names(patterns: Iterable[str], host: str) -> list[str]:
+    """Return the patterns that a host fits, the most specific first: its full name, the longest wildcard, and `*`."""
+    found = [pattern for pattern in patterns if host_fits(pattern.lower(), host.lower())]
+    return sorted(found, key=lambda pattern: (pattern.startswith("*"), -len(pattern)))
 
 
 def host_fits(pattern: str, host: str) -> bool:
-    """Say whether a host is `pattern`, or one of the names that `*` or `*.example.com` stand for."""
+    """Say whether a host, or all names of a wildcard, are among those that `pattern` stands for.
+
+    `*.example.com` stands for names with one label or more before it, `*` for all names; all in lower case.
+    """
     if not pattern.startswith("*"):
         return pattern == host
     return len(host) >= len(pattern) and host.endswith(pattern[1:]) if pattern != "*" else True

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple, Protocol
 
-from headgate.compiler.external_names import EXTERNAL_NAME
 from headgate.compiler.references import service_name
+from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import ENDED, Snapshot
 from headgate.kinds import names_of
 from headgate.latest import Latest

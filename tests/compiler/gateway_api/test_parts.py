@@ -7,12 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.compiler.gateway_api.grpc_routes import path
-from headgate.compiler.gateway_api.hostnames import attached_hosts, covering, covers, intersection, owner
-from headgate.compiler.gateway_api.http_routes import to_match
-from headgate.compiler.gateway_api.mirrors import FINEST, nearest, proportion
-from headgate.compiler.gateway_api.precedence import Ranked, in_order
-from headgate.compiler.gateway_api.shares import LARGEST_TOTAL, fitting
+from headgate.compiler.gateway_api.parents import attached_hosts, intersection
+from headgate.compiler.gateway_api.routes import method_path, to_match
+from headgate.compiler.gateway_api.rules import Ranked, in_order, rank
+from headgate.compiler.gateway_api.shares import FINEST, LARGEST_TOTAL, fitting, nearest, proportion
+from headgate.model.evaluate import best_name, fitting_names, host_fits
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split
 from headgate.resources.meta import Key
@@ -32,9 +31,9 @@ HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
 
 @given(st.sampled_from(HOSTS), st.sampled_from(HOSTS), st.sampled_from([host for host in HOSTS if "*" not in host]))
 def test_an_intersection_is_the_names_that_both_stand_for(first, second, name):
-    both = covers(first, name) and covers(second, name)
+    both = host_fits(first, name) and host_fits(second, name)
     common = intersection(first, second)
-    assert both == bool(common and covers(common, name))
+    assert both == bool(common and host_fits(common, name))
 
 
 @pytest.mark.parametrize(
@@ -54,25 +53,25 @@ def test_hosts_of_a_route_at_a_listener(listener, written, hosts):
 
 
 @given(st.sampled_from(HOSTS))
-def test_what_covers_a_host_is_found_the_most_specific_first(host):
-    found = list(covering(host))
-    assert {pattern for pattern in HOSTS if covers(pattern, host)} == set(found) & set(HOSTS)
-    assert all(covers(wider, narrower) for narrower, wider in pairwise(found))
+def test_what_fits_a_host_is_found_the_most_specific_first(host):
+    found = fitting_names(HOSTS, host)
+    assert {pattern for pattern in HOSTS if host_fits(pattern, host)} == set(found)
+    assert all(host_fits(wider, narrower) for narrower, wider in pairwise(found))
 
 
 def test_the_most_specific_listener_takes_a_host():
     listeners = ("*", "*.example", "shop.example", "*.shop.example")
-    assert owner(listeners, "shop.example") == "shop.example"
-    assert owner(listeners, "a.shop.example") == "*.shop.example"
-    assert owner(listeners, "cart.example") == "*.example"
-    assert owner(listeners, "example") == "*"
-    assert owner(("shop.example",), "cart.example") == ""
+    assert best_name(listeners, "shop.example") == "shop.example"
+    assert best_name(listeners, "a.shop.example") == "*.shop.example"
+    assert best_name(listeners, "cart.example") == "*.example"
+    assert best_name(listeners, "example") == "*"
+    assert best_name(("shop.example",), "cart.example") is None
 
 
 def ranked(match, *, name="r", created="2026-01-01T00:00:00Z", rule=0):
     route = Route(split=Split(targets=()), match=match, name=f"{name}/{rule}")
     origin = Key("", "HTTPRoute", "default", name)
-    return Ranked(routes=(route,), wanted=match, origin=origin, created=created, rule=rule, match=0)
+    return Ranked(rank(match, origin, created, rule, 0), (route,))
 
 
 def prefix(value):
@@ -186,10 +185,10 @@ def test_methods_of_grpc_are_paths(written, fits, other):
             return found.value == target
         return target.startswith(f"{found.value}/") if found.kind == "prefix" else matches(found.value, target)
 
-    found = path(written)
+    found = method_path(written)
     assert decide(found, fits)
     assert not decide(found, other)
 
 
 def test_no_method_is_every_call():
-    assert path(GRPCMethodMatch()) is None
+    assert method_path(GRPCMethodMatch()) is None

@@ -5,44 +5,32 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.attachments import Attachment, Refusal, attach
-from headgate.compiler.gateway_api.destinations import Destinations, Ready, service_key
+from headgate.compiler.gateway_api.destinations import Destinations, Ready
 from headgate.compiler.gateway_api.gateways import class_findings, own_gateways, standings
-from headgate.compiler.gateway_api.grpc_routes import compile_grpc_route
-from headgate.compiler.gateway_api.http_routes import compile_http_route
 from headgate.compiler.gateway_api.listeners import ListenerPlan, plan_listeners
-from headgate.compiler.gateway_api.ports import gateway_ports
-from headgate.compiler.gateway_api.rules import CompiledRoute
-from headgate.compiler.gateway_api.service_parents import (
+from headgate.compiler.gateway_api.parents import (
+    Attachment,
+    Parent,
+    attach,
     consumer_note,
     free_ports,
     overridden,
     service_ports,
     service_routes,
 )
+from headgate.compiler.gateway_api.ports import gateway_ports
+from headgate.compiler.gateway_api.routes import compile_route
+from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.gateway_api.statuses import gateway_outcome, route_verdicts
-from headgate.compiler.gateway_api.tcp_routes import compile_tcp_route
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import GatewayPort, PortRef, RouteTable
 from headgate.resources.gateway import GROUP
-from headgate.resources.meta import Key, Value
+from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE
-from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, TCPRoute
+from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
 from headgate.settings import Settings
-
-
-class Parent(Value, frozen=True, kw_only=True):
-    """A parentRef of a route, by its field path."""
-
-    index: int
-    ref: ParentReference
-
-    @property
-    def field(self) -> str:
-        """Where the user wrote it."""
-        return f"spec.parentRefs[{self.index}]"
 
 
 class GatewayApi:
@@ -104,43 +92,41 @@ class GatewayApi:
 
     def _add(self, route: CompiledRoute) -> None:
         self.findings += [*route.findings, *route.faults]
-        for parent in (Parent(index=index, ref=ref) for index, ref in enumerate(route.parents)):
-            if (parent.ref.group, parent.ref.kind) == (GROUP, "Gateway"):
+        for index, ref in enumerate(route.parents):
+            parent = Parent(index, ref, Key(ref.group, ref.kind, ref.namespace or route.key.namespace, ref.name))
+            if (ref.group, ref.kind) == (GROUP, "Gateway"):
                 self._to_gateway(route, parent)
-            elif (parent.ref.group, parent.ref.kind) == (SERVICE.group, SERVICE.kind):
+            elif (ref.group, ref.kind) == (SERVICE.group, SERVICE.kind):
                 self._to_service(route, parent)
 
     def _to_gateway(self, route: CompiledRoute, parent: Parent) -> None:
-        key = Key(GROUP, "Gateway", parent.ref.namespace or route.key.namespace, parent.ref.name)
-        if key not in self._plans:
-            if key not in self._snapshot.objects:  # else it is of somebody else's class: theirs to judge
-                refusal = _no_gateway(self._snapshot, route.key, key, parent.field)
-                self._tell(_status(route, parent, key, refusal=refusal), refusal)
+        if parent.key not in self._plans:
+            if parent.key not in self._snapshot.objects:  # else it is of another class: its controller judges
+                refusal = _no_gateway(self._snapshot, route.key, parent)
+                self._tell(_status(route, parent, refusal=refusal), refusal)
             return
-        plans, older = self._plans[key], self._attached[key]
-        found = attach(self._snapshot, route, parent.ref, plans=plans, older=older)
-        if isinstance(found, Refusal):
-            refusal = Finding(about=route.key, reason=found.reason, field=parent.field, message=found.message)
-            self._tell(_status(route, parent, key, refusal=refusal), refusal)
+        plans, older = self._plans[parent.key], self._attached[parent.key]
+        found = attach(self._snapshot, route, parent, plans=plans, older=older)
+        if isinstance(found, Finding):
+            self._tell(_status(route, parent, refusal=found), found)
             return
         attached = found if route.usable else ()
         for item in attached:
             older[item.listener, route.key.kind].append(item)
         listeners = {item.listener for item in attached}
         ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in listeners}
-        self._tell(structs.replace(_status(route, parent, key), gateway_ports=tuple(sorted(ports))))
+        self._tell(structs.replace(_status(route, parent), gateway_ports=tuple(sorted(ports))))
 
     def _to_service(self, route: CompiledRoute, parent: Parent) -> None:
-        key = service_key(f"{parent.ref.namespace or route.key.namespace}/{parent.ref.name}")
-        ports, refusal = service_ports(self._snapshot, self._tables, route, ref=parent.ref, field=parent.field)
-        note = None if refusal else consumer_note(route, parent.ref, parent.field)
-        if route.connections and not refusal and not note:
-            ports, refusal = free_ports(route, ports, self._on_services, field=parent.field)
-        if note or not route.usable:
-            ports = ()
+        found = service_ports(self._snapshot, self._tables, route, parent)
+        note = None if isinstance(found, Finding) else consumer_note(route, parent)
+        if route.connections and not isinstance(found, Finding) and not note:
+            found = free_ports(route, parent, found, self._on_services)
+        refusal = found if isinstance(found, Finding) else None
+        ports = () if isinstance(found, Finding) or note or not route.usable else found
         for port in ports:
             self._on_services[port].append(route)
-        self._tell(structs.replace(_status(route, parent, key, refusal=refusal, note=note), ports=ports), refusal, note)
+        self._tell(structs.replace(_status(route, parent, refusal=refusal, note=note), ports=ports), refusal, note)
 
     def _tell(self, status: ParentStatus, *findings: Finding | None) -> None:
         self.parents.append(status)
@@ -154,35 +140,31 @@ def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[Compil
         *snapshot.of(GRPCRoute),
         *snapshot.of(TCPRoute),
     ]
-    for key, item in sorted(found, key=lambda pair: (pair[1].metadata.creation_timestamp, *_place(pair[0]))):
-        if isinstance(item, HTTPRoute):
-            yield compile_http_route(places, key, item)
-        elif isinstance(item, GRPCRoute):
-            yield compile_grpc_route(places, key, item)
-        else:
-            yield compile_tcp_route(places, key, item)
+    for key, item in sorted(found, key=_by_age):
+        yield compile_route(places, key, item)
+
+
+def _by_age(pair: tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]) -> tuple[str, ...]:
+    key, item = pair
+    return item.metadata.creation_timestamp, key.namespace, key.name, key.kind
 
 
 def _status(
-    route: CompiledRoute, parent: Parent, key: Key, *, refusal: Finding | None = None, note: Finding | None = None
+    route: CompiledRoute, parent: Parent, *, refusal: Finding | None = None, note: Finding | None = None
 ) -> ParentStatus:
     verdicts = route_verdicts(route, refusal, (note,) if note else ())
-    return ParentStatus(about=route.key, index=parent.index, parent=key, verdicts=verdicts)
+    return ParentStatus(about=route.key, index=parent.index, parent=parent.key, verdicts=verdicts)
 
 
-def _no_gateway(snapshot: Snapshot, about: Key, gateway: Key, field: str) -> Finding:
-    what = "is not valid" if gateway in snapshot.undecodable else "not found"
-    message = f"{gateway} {what}, so the route is attached nowhere; create it or correct the name"
-    return Finding(about=about, reason=Reason.NO_MATCHING_PARENT, field=f"{field}.name", message=message)
+def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
+    what = "is not valid" if parent.key in snapshot.undecodable else "not found"
+    message = f"{parent.key} {what}, so the route is attached nowhere; create it or correct the name"
+    return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
 
 
 def _listener_findings(plans: Sequence[ListenerPlan]) -> Iterator[Finding]:
     for plan in plans:
         yield from (*plan.faults, *plan.warnings)
-
-
-def _place(key: Key) -> tuple[str, str, str]:
-    return key.namespace, key.name, key.kind
 
 
 def _name(key: Key) -> str:

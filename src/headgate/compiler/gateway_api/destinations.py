@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from headgate.compiler.external_names import is_external
 from headgate.compiler.protocols import is_declared, ports
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import grant_hint, permitted
+from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
+from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.model.requests import ANY, Match
@@ -46,18 +46,20 @@ class Destinations:
         """Return the Service port that a reference means, or why it means none."""
         if (ref.group, ref.kind) != (SERVICE.group, SERVICE.kind):
             message = f"{ref.kind} {ref.name} is no Service; only a Service can be a backend, so write kind: Service"
-            return Finding(about=about, reason=Reason.INVALID_KIND, field=f"{field}.kind", message=message)
+            return Finding(about, Reason.INVALID_KIND, f"{field}.kind", message)
         name = f"{ref.namespace or about.namespace}/{ref.name}"
+        related = (service_key(name),)
         if not permitted(self._snapshot, about, name):
             message = f"Service {name} is in another namespace and may not be used from here: {grant_hint(about, name)}"
-            field, related = f"{field}.namespace", (service_key(name),)
-            return Finding(about=about, reason=Reason.REF_NOT_PERMITTED, field=field, message=message, related=related)
+            return Finding(about, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message, related)
         if name not in self._snapshot.services:
             message = f"Service {name} not found; create it or correct the name"
-            field, related = f"{field}.name", (service_key(name),)
-            return Finding(about=about, reason=Reason.BACKEND_NOT_FOUND, field=field, message=message, related=related)
+            return Finding(about, Reason.BACKEND_NOT_FOUND, f"{field}.name", message, related)
         place = PortRef(name, ref.port or 0)
-        return place if place in self._ready else self._without_port(about, place, field)
+        if place in self._ready:
+            return place
+        reason, message = _no_port(place, self._snapshot.services[name][1])
+        return Finding(about, reason, f"{field}.port", message, related)
 
     def find_http(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
         """Return what `find` does, if HTTP is spoken there."""
@@ -68,15 +70,11 @@ class Destinations:
             f"port {place.port} of Service {place.service} speaks {self.protocol(place).value}, so HTTP requests can't go "
             "there; set the port's appProtocol to http, or use a TCPRoute"
         )
-        related = (service_key(place.service),)
-        return Finding(
-            about=about, reason=Reason.UNSUPPORTED_PROTOCOL, field=f"{field}.port", message=message, related=related
-        )
+        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(place.service),))
 
-    def taken_for_http(self, about: Key, ref: BackendReference, field: str) -> Finding | None:
+    def taken_for_http(self, about: Key, place: PortRef, field: str) -> Finding | None:
         """Return what to tell when connections go to a port that declares nothing and whose pods have sidecars."""
-        place = self.find(about, ref, field)
-        if isinstance(place, Finding) or self.choices(place)[-1].split or is_declared(ports(self._snapshot)[place]):
+        if self.choices(place)[-1].split or is_declared(ports(self._snapshot)[place]):
             return None
         pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[place])
         if not any(pod and has_sidecar(pod) for pod in pods):
@@ -85,10 +83,7 @@ class Destinations:
             f"port {place.port} of Service {place.service} declares no protocol, so its pods' sidecars take it for http, "
             "and a server that speaks first is not heard; set the port's appProtocol to tcp or tcp-server-first"
         )
-        related = (service_key(place.service),)
-        return Finding(
-            about=about, reason=Reason.UNSUPPORTED_PROTOCOL, field=f"{field}.port", message=message, related=related
-        )
+        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(place.service),))
 
     def protocol(self, place: PortRef) -> Protocol:
         """Return what is spoken on a Service port."""
@@ -102,18 +97,8 @@ class Destinations:
     def is_empty(self, choice: Choice) -> bool:
         """Say whether no endpoint would answer there."""
         if choice.split is None:
-            return not self.has_endpoints(choice.ref)
-        return not choice.split.broken and not any(self.has_endpoints(target.ref) for target in choice.split.targets)
-
-    def has_endpoints(self, place: PortRef) -> bool:
-        """Say whether a Service port has a ready endpoint."""
-        return bool(self._ready[place])
-
-    def _without_port(self, about: Key, place: PortRef, field: str) -> Finding:
-        _, service = self._snapshot.services[place.service]
-        reason, message = _no_port(place, service)
-        related = (service_key(place.service),)
-        return Finding(about=about, reason=reason, field=f"{field}.port", message=message, related=related)
+            return not self._ready[choice.ref]
+        return not choice.split.broken and not any(self._ready[target.ref] for target in choice.split.targets)
 
 
 def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
@@ -136,8 +121,3 @@ def _choice(place: PortRef, route: Route) -> Choice:
         return Choice(ref=place)
     step = Step(ref=place, split=route.origin, match=route.name) if route.name else None
     return Choice(ref=place, match=route.match, split=route.split, by=route.origin, step=step)
-
-
-def service_key(name: str) -> Key:
-    """Point at a Service given as `namespace/name`."""
-    return SERVICE.key(*name.split("/"))

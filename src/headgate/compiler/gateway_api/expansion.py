@@ -1,21 +1,20 @@
 """The route tables of several Service ports as one: a rule that names roots of splits becomes a route for each row (D13)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.conjunction import both
+from headgate.compiler.containment import both
 from headgate.compiler.gateway_api.destinations import Choice, Destinations
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import PortRef, Route, Step
-from headgate.resources.meta import Value
 
 MOST_ROWS = 128
 """Rows that the tables of several roots may have together; a proxy looks at them one after the other."""
 
 
-class Row(Value, frozen=True, kw_only=True):
+class Row(NamedTuple):
     """Requests that fit `match`, and none of the rows before it: what becomes of them at each Service port."""
 
     match: Match
@@ -35,20 +34,15 @@ class Row(Value, frozen=True, kw_only=True):
 Matched = TypeVar("Matched", Row, Route)
 
 
-class Expansion(Value, frozen=True, kw_only=True):
-    """The rows in their order, the last of them for every request; `left_out` are roots whose matches are not asked."""
-
-    rows: tuple[Row, ...]
-    left_out: tuple[PortRef, ...] = ()
-
-
-def expand(places: Destinations, refs: Iterable[PortRef]) -> Expansion:
+def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], list[PortRef]]:
     """Return what becomes of requests that go to several Service ports, one level deep.
 
     Each port is decided by itself: a row is one choice for each. The rows are in the order of the choices, so the first
-    row that a request fits has the first choice that it fits at each port. One root may have any number of matches.
+    row that a request fits has the first choice that it fits at each port; the last row is for every request. One root may
+    have any number of matches. Those of several may make too many rows together: then the matches of some roots are not
+    asked, which are returned too.
     """
-    rows = [Row(match=ANY, choices=())]
+    rows = [Row(ANY, ())]
     left_out: list[PortRef] = []
     for ref in dict.fromkeys(refs):
         choices = places.choices(ref)
@@ -57,7 +51,7 @@ def expand(places: Destinations, refs: Iterable[PortRef]) -> Expansion:
             choices = choices[-1:]
         combined = (_with(row, choice) for row in rows for choice in choices)
         rows = list(_reachable((row for row in combined if row), ANY))
-    return Expansion(rows=tuple(rows), left_out=tuple(left_out))
+    return rows, left_out
 
 
 def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
@@ -69,7 +63,7 @@ def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
 def _with(row: Row, choice: Choice) -> Row | None:
     """Return the requests of a row that fit a choice too; None where there are none."""
     match = both(row.match, choice.match)
-    return Row(match=match, choices=(*row.choices, choice)) if match else None
+    return Row(match, (*row.choices, choice)) if match else None
 
 
 def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:

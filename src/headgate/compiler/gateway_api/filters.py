@@ -1,6 +1,6 @@
 """Filters of routes to changes of requests and answers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
@@ -13,7 +13,6 @@ from headgate.resources.routes import (
     HTTPHeader,
     PathModifier,
     RequestMirror,
-    RequestRedirect,
     RouteFilter,
 )
 
@@ -41,8 +40,16 @@ def without_path(found: Filters) -> Filters:
 
 def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
     """Return the redirect among the filters, if there is one."""
-    item = next((item.request_redirect for item in written if item.request_redirect is not None), None)
-    return None if item is None else _redirect(item)
+    found = next((item.request_redirect for item in written if item.request_redirect is not None), None)
+    if found is None:
+        return None
+    return Redirect(
+        status=found.status_code,
+        scheme=found.scheme or "",
+        hostname=found.hostname or "",
+        port=found.port or 0,
+        path=_path(found.path),
+    )
 
 
 def copies(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, RequestMirror], ...]:
@@ -54,14 +61,12 @@ def copies(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, Reque
     )
 
 
-def fault(about: Key, written: Sequence[RouteFilter], field: str, *, allowed: Sequence[str]) -> Finding | None:
-    """Return the first filter that can't be had in a place, if there is one."""
+def faults(about: Key, written: Sequence[RouteFilter], field: str, *, allowed: Sequence[str]) -> Iterator[Finding]:
+    """Yield the filters that can't be had in a place."""
     for index, item in enumerate(written):
         if item.type not in allowed:
             message = f"filters of type {item.type} do not work here; possible are {', '.join(allowed)}"
-            place = f"{field}[{index}].type"
-            return Finding(about=about, reason=Reason.UNSUPPORTED_VALUE, field=place, message=message)
-    return None
+            yield Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}[{index}].type", message)
 
 
 def _edit(modifier: HeaderModifier) -> HeaderEdit:
@@ -75,16 +80,6 @@ def _headers(written: Iterable[HTTPHeader]) -> tuple[tuple[str, str], ...]:
     for item in written:
         found.setdefault(item.name.lower(), item.value)
     return tuple(found.items())
-
-
-def _redirect(written: RequestRedirect) -> Redirect:
-    return Redirect(
-        status=written.status_code,
-        scheme=written.scheme or "",
-        hostname=written.hostname or "",
-        port=written.port or 0,
-        path=_path(written.path),
-    )
 
 
 def _path(written: PathModifier | None) -> PathEdit | None:

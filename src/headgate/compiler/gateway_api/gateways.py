@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass, ParametersReference
 from headgate.resources.meta import Key, Value
-from headgate.resources.registry import SERVICE
 
 OWN_CLASS = "headgate"  # headgate's also where nobody wrote the class down, as in files
 _FIELD = "status.addresses"
@@ -56,7 +56,7 @@ def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Ke
     """
     if not gateways:
         return {}
-    owners = {address: SERVICE.key(*name.split("/")) for address, name in address_owners(snapshot.services).items()}
+    owners = {address: service_key(name) for address, name in address_owners(snapshot.services).items()}
     by_age = sorted(gateways, key=lambda key: (gateways[key].metadata.creation_timestamp, key))
     found: dict[Key, Standing] = {}
     for key in by_age:
@@ -80,12 +80,12 @@ def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
                 f"headgate serves Gateways at addresses of the type {IP_ADDRESS} only, not {address.type}; remove it"
             )
             field = f"spec.addresses[{index}].type"
-            yield Finding(about=key, reason=Reason.UNSUPPORTED_ADDRESS, field=field, message=message)
+            yield Finding(key, Reason.UNSUPPORTED_ADDRESS, field, message)
 
 
 def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
     message = f"headgate has no parameters, and does not know {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
-    return Finding(about=key, reason=Reason.INVALID_PARAMETERS, field=f"{field}.parametersRef", message=message)
+    return Finding(key, Reason.INVALID_PARAMETERS, f"{field}.parametersRef", message)
 
 
 def _lacking(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _lacking(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]
         yield from unusable
     else:
         message = f"{owner} has the address {gateway.address} already; the Gateway needs another one"
-        yield Finding(about=key, reason=Reason.CONFLICTED, field=_FIELD, message=message, related=(owner,))
+        yield Finding(key, Reason.CONFLICTED, _FIELD, message, related=(owner,))
 
 
 def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
@@ -111,9 +111,9 @@ def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
                 f"second one{served}. Ask for one free address, or remove addresses to get one"
             )
             field = f"spec.addresses[{index}].value"
-            yield Finding(about=key, reason=Reason.ADDRESS_NOT_USABLE, field=field, message=message)
+            yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
 
 
 def _without_address(key: Key) -> Finding:
     message = "the Gateway has no address yet, so clients can't reach it; it gets one where headgate runs"
-    return Finding(about=key, reason=Reason.ADDRESS_NOT_ASSIGNED, field=_FIELD, message=message)
+    return Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message)

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from headgate.compiler.gateway_api.hostnames import ANY_HOST
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.report import Finding
@@ -16,6 +15,7 @@ from headgate.resources.gateway import GROUP, Gateway, Listener, SecretReference
 from headgate.resources.meta import Key, Value
 from headgate.settings import Settings
 
+ANY_HOST = "*"
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
 KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
 _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+-----END (?P=label)-----")
@@ -81,9 +81,7 @@ def _conflicts(key: Key, listeners: Sequence[Listener]) -> Mapping[int, list[Fin
                 f"{listeners[index].name} a port of its own"
             )
             field = f"spec.listeners[{index}].protocol"
-            found[index].append(
-                Finding(about=key, reason=Reason.LISTENER_PROTOCOL_CONFLICT, field=field, message=message)
-            )
+            found[index].append(Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, field, message))
     return found
 
 
@@ -91,13 +89,13 @@ def _refusals(key: Key, item: Listener, index: int, settings: Settings) -> Itera
     field = f"spec.listeners[{index}]"
     if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
         message = f"{item.name} can't be served; headgate serves HTTP, HTTPS (where TLS ends here) and TCP listeners"
-        yield Finding(about=key, reason=Reason.UNSUPPORTED_PROTOCOL, field=f"{field}.protocol", message=message)
+        yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
     if item.port < settings.lowest_port:
         message = (
             f"this user may not listen on port {item.port}; give the listener {item.name} a port from 1024 on, or run "
             "headgate as root"
         )
-        yield Finding(about=key, reason=Reason.PORT_NOT_BINDABLE, field=f"{field}.port", message=message)
+        yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
 
 
 def _kinds(key: Key, item: Listener, index: int) -> tuple[tuple[str, ...], Iterable[Finding]]:
@@ -108,10 +106,10 @@ def _kinds(key: Key, item: Listener, index: int) -> tuple[tuple[str, ...], Itera
     wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
     findings = [
         Finding(
-            about=key,
-            reason=Reason.INVALID_ROUTE_KINDS,
-            field=f"spec.listeners[{index}].allowedRoutes.kinds",
-            message=f"{item.protocol} listeners take {' or '.join(possible)}, no {kind.kind} of group {kind.group}",
+            key,
+            Reason.INVALID_ROUTE_KINDS,
+            f"spec.listeners[{index}].allowedRoutes.kinds",
+            f"{item.protocol} listeners take {' or '.join(possible)}, no {kind.kind} of group {kind.group}",
         )
         for kind in wrong
     ]
@@ -124,7 +122,7 @@ def _certificate(snapshot: Snapshot, key: Key, item: Listener, index: int) -> Ce
     refs = item.tls.certificate_refs if item.tls else ()
     if not refs:
         message = f"the HTTPS listener {item.name} names no certificate; name a Secret of type kubernetes.io/tls"
-        return Finding(about=key, reason=Reason.INVALID_CERTIFICATE_REF, field=field, message=message)
+        return Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
     return _from_secret(snapshot, key, refs[0], f"{field}[0]")
 
 
@@ -133,7 +131,7 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
     if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
         message = f"Secret {name} is in another namespace and may not be used from here: "
         hint = grant_hint(key, name, kind="Secret")
-        return Finding(about=key, reason=Reason.REF_NOT_PERMITTED, field=f"{field}.namespace", message=message + hint)
+        return Finding(key, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message + hint)
     secret = snapshot.objects.get(Key("", "Secret", *name.split("/")))
     if (ref.group, ref.kind) != ("", "Secret"):
         message = f"{ref.kind} {ref.name} is no Secret; write kind: Secret"
@@ -143,7 +141,7 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
         return certificate
     else:
         message = f"Secret {name} has no certificate and key in PEM; make it with kubectl create secret tls"
-    return Finding(about=key, reason=Reason.INVALID_CERTIFICATE_REF, field=f"{field}.name", message=message)
+    return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
 
 
 def _in_pem(name: str, secret: Secret) -> Certificate | None:

@@ -3,11 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from headgate.compiler.gateway_api.attachments import Attachment
-from headgate.compiler.gateway_api.hostnames import covering, owner
 from headgate.compiler.gateway_api.listeners import ListenerPlan
-from headgate.compiler.gateway_api.precedence import in_order
-from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.gateway_api.parents import Attachment
+from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
+from headgate.model.evaluate import best_name, fitting_names
 from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route
 from headgate.resources.meta import Key
 
@@ -65,7 +64,7 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
             if item.listener == name:
                 for host in item.hosts:
                     here[host][item.route.key] = item.route
-        hosts = {host for host in here if owner(listeners, host) == listener_host}
+        hosts = {host for host in here if best_name(listeners, host) == listener_host}
         for host in {listener_host, *hosts}:
             yield HostRoutes(host=host, routes=tuple(_routes(host, here)), listener=listener_host)
 
@@ -73,7 +72,7 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
 def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> Iterator[Route]:
     """Yield the routes of a host in their order; of several hosts of a route that cover it, the most specific counts."""
     seen: set[Key] = set()
-    for pattern in covering(host):
-        fresh = [route for key, route in attached.get(pattern, {}).items() if key not in seen]
+    for pattern in fitting_names(attached, host):
+        fresh = [route for key, route in attached[pattern].items() if key not in seen]
         seen |= {route.key for route in fresh}
         yield from in_order(item for route in fresh for item in route.requests)

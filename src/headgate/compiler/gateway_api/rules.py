@@ -1,24 +1,25 @@
-"""The rules of a route, whatever its kind, to the model: done once, wherever the route is attached."""
+"""The rules of a route to the model: done once, wherever the route is attached; and which of several routes comes first."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.compiler.gateway_api import filters
-from headgate.compiler.gateway_api.destinations import Destinations, service_key
-from headgate.compiler.gateway_api.expansion import MOST_ROWS, Expansion, expand, narrowed
-from headgate.compiler.gateway_api.mirrors import expanded, mirrors
-from headgate.compiler.gateway_api.precedence import Ranked
-from headgate.compiler.gateway_api.shares import Backend, failing, place, split
+from headgate.compiler.gateway_api.destinations import Destinations
+from headgate.compiler.gateway_api.expansion import MOST_ROWS, expand, narrowed
+from headgate.compiler.gateway_api.shares import Backend, expanded, failing, mirrors, split
 from headgate.compiler.gateway_api.shares import findings as backend_findings
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.model.requests import Filters, Match, Rewrite, Timeouts
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.meta import Key, Value
-from headgate.resources.routes import ParentReference, RouteBackend, RouteFilter
+from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
 
+_PATHS = ("exact", "prefix", "regex")  # the first one is tried first
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "sessionPersistence": (
@@ -31,6 +32,31 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
 """Fields that headgate does not read, and what holds in their place."""
 
 
+class Ranked(NamedTuple):
+    """The routes of one match of a rule, in their order. Of two matches for one request, the lower `rank` takes it."""
+
+    rank: tuple[object, ...]
+    routes: tuple[Route, ...]
+
+
+def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[object, ...]:
+    """Return what decides between matches for the same request, by the order of the Gateway API.
+
+    Exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest object,
+    namespace and name, first rule, first match. A rule for every path comes after the regular expressions: else a route
+    without a path would hide them all.
+    """
+    kind = _PATHS.index(match.path.kind) if match.path else len(_PATHS)
+    longest = -len(match.path.value) if match.path and match.path.kind == "prefix" else 0
+    conditions = (not match.methods, -len(match.headers), -len(match.query))
+    return (kind, longest, *conditions, created, origin.namespace, origin.name, *positions)
+
+
+def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
+    """Return the routes in the order in which they are tried."""
+    return tuple(route for ranked in sorted(routes, key=lambda item: item.rank) for route in ranked.routes)
+
+
 class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
 
@@ -38,7 +64,6 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     """
 
     key: Key
-    created: str
     parents: tuple[ParentReference, ...]
     hostnames: tuple[str, ...] = ()
     requests: tuple[Ranked, ...] = ()
@@ -52,19 +77,10 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
         """Whether a rule is left that can be served."""
         return len(self.faults) < self.rules
 
-    def attached_by(self, parents: tuple[ParentReference, ...], hostnames: tuple[str, ...]) -> "CompiledRoute":
-        """Return the route with the parents and hosts that it names."""
-        return structs.replace(self, parents=parents, hostnames=hostnames)
-
 
 class Rule(Value, frozen=True, kw_only=True):
-    """What the rules of HTTP and gRPC routes have in common. `field` is the path of the rule.
+    """What the rules of HTTP and gRPC routes have in common. `ignored` are fields that are written and not read."""
 
-    `ignored` are fields that are written and not read, each with what to do instead.
-    """
-
-    field: str
-    number: int
     matches: tuple[Match, ...]
     filters: tuple[RouteFilter, ...]
     backends: tuple[RouteBackend, ...]
@@ -72,113 +88,86 @@ class Rule(Value, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
 
-class CompiledRule(Value, frozen=True, kw_only=True):
-    """A rule's matches, each with its routes in their order."""
-
-    matches: tuple[tuple[Match, tuple[Route, ...]], ...]
-    fault: Finding | None = None
-    findings: tuple[Finding, ...] = ()
-
-
-def compiled_rules(places: Destinations, key: Key, rules: Sequence[Rule], *, created: str) -> CompiledRoute:
-    """Compile the rules of an HTTP or gRPC route; who its parents are and its hosts is for the caller."""
-    done = [compile_rule(places, key, rule) for rule in rules]
+def compile_rules(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[Rule]) -> CompiledRoute:
+    """Compile an HTTP or gRPC route. A rule that can't be done fails its requests: they must not reach another rule."""
+    requests: list[Ranked] = []
+    faults: list[Finding] = []
+    findings: list[Finding] = []
+    for number, rule in enumerate(rules):
+        field = f"spec.rules[{number}]"
+        route = Route(name=str(number), origin=key, split=Split(targets=()))
+        if fault := next(_faults(key, rule, field), None):
+            faults.append(fault)
+            routes = [structs.replace(route, split=failing(key, fault.reason))]
+        else:
+            routes, notes = _compiled(places, key, rule, field, route)
+            findings += notes
+        for index, match in enumerate(rule.matches):
+            ranked = rank(match, key, item.metadata.creation_timestamp, number, index)
+            requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
     return CompiledRoute(
         key=key,
-        created=created,
-        parents=(),
-        requests=tuple(
-            Ranked(routes=routes, wanted=match, origin=key, created=created, rule=number, match=index)
-            for number, rule in enumerate(done)
-            for index, (match, routes) in enumerate(rule.matches)
-        ),
+        parents=item.spec.parent_refs,
+        hostnames=item.spec.hostnames,
+        requests=tuple(requests),
         rules=len(rules),
-        faults=tuple(rule.fault for rule in done if rule.fault),
-        findings=tuple(finding for rule in done for finding in rule.findings),
+        faults=tuple(faults),
+        findings=tuple(findings),
     )
 
 
-def compile_rule(places: Destinations, key: Key, rule: Rule) -> CompiledRule:
-    """Compile a rule. One that can't be done fails its requests: they must not reach another rule."""
-    route = Route(name=str(rule.number), origin=key, split=Split(targets=()))
-    if fault := _fault(key, rule):
-        failed = structs.replace(route, split=failing(key, fault.reason))
-        return CompiledRule(matches=_by_match(rule, [failed]), fault=fault)
-    wanted, findings = mirrors(places, key, filters.copies(rule.filters, f"{rule.field}.filters"))
-    findings += tuple(_ignored(key, rule))
+def _compiled(
+    places: Destinations, key: Key, rule: Rule, field: str, route: Route
+) -> tuple[list[Route], list[Finding]]:
+    """Return the routes of a rule for any of its matches, each made of `route`, and what is to be said about them."""
+    wanted, findings = mirrors(places, key, filters.copies(rule.filters, f"{field}.filters"))
+    for name in rule.ignored:
+        message = f"{name} does nothing: {INSTEAD[name]}"
+        findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
     route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts)
     if redirect := filters.redirect(rule.filters):
-        return CompiledRule(matches=_by_match(rule, [structs.replace(route, redirect=redirect)]), findings=findings)
-    field = f"{rule.field}.backendRefs"
-    placed = place(places, key, _backends(rule.backends, field), http=True)
-    used = [where for backend, where in placed if backend.weight and isinstance(where, PortRef)]
-    expansion = expand(places, [*used, *(mirror.ref for mirror in wanted)])
-    findings += (*backend_findings(places, key, field, placed=placed), *_left_out(key, field, expansion))
-    routes = [
-        structs.replace(
-            route,
-            match=row.match,
-            split=split(places, key, placed, row.chosen),
-            steps=row.steps,
-            mirrors=tuple(found for found in (expanded(mirror, row.chosen) for mirror in wanted) if found),
-        )
-        for row in expansion.rows
-    ]
-    return CompiledRule(matches=_by_match(rule, routes), findings=findings)
-
-
-def _by_match(rule: Rule, routes: Sequence[Route]) -> tuple[tuple[Match, tuple[Route, ...]], ...]:
-    """Return the routes of a rule for each of its matches."""
-    return tuple((match, tuple(narrowed(routes, match))) for match in rule.matches)
-
-
-def _left_out(key: Key, field: str, expansion: Expansion) -> Iterator[Finding]:
-    for ref in expansion.left_out:
+        return [structs.replace(route, redirect=redirect)], findings
+    field = f"{field}.backendRefs"
+    backends = [_backend(places, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
+    used = [item.where for item in backends if item.weight and isinstance(item.where, PortRef)]
+    rows, left_out = expand(places, [*used, *(mirror.ref for mirror in wanted)])
+    findings += backend_findings(places, key, field, backends)
+    for ref in left_out:
         message = (
             f"the splits of the Services of this rule have matches in more than {MOST_ROWS} combinations, so those of "
             f"{ref} are not asked: its share goes where requests go that fit none of them. Name it in a rule of its own"
         )
-        related = (service_key(ref.service),)
-        yield Finding(about=key, reason=Reason.TOO_MANY_MATCHES, field=field, message=message, related=related)
+        findings.append(Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),)))
+    routes = [
+        structs.replace(
+            route,
+            match=row.match,
+            split=split(places, key, backends, row.chosen),
+            steps=row.steps,
+            mirrors=tuple(found for mirror in wanted if (found := expanded(mirror, row.chosen))),
+        )
+        for row in rows
+    ]
+    return routes, findings
 
 
-def _ignored(key: Key, rule: Rule) -> Iterator[Finding]:
-    for name in rule.ignored:
-        message = f"{name} does nothing: {INSTEAD[name]}"
-        yield Finding(about=key, reason=Reason.FIELD_IGNORED, field=f"{rule.field}.{name}", message=message)
-
-
-def _fault(key: Key, rule: Rule) -> Finding | None:
-    """Return what headgate can't do of a rule, if anything: a filter of its own, or of one of its backends."""
-    own = filters.fault(key, rule.filters, f"{rule.field}.filters", allowed=filters.FOR_A_RULE)
-    places = (f"{rule.field}.backendRefs[{index}].filters" for index in range(len(rule.backends)))
-    others = (
-        filters.fault(key, ref.filters, place, allowed=filters.FOR_A_BACKEND)
-        for ref, place in zip(rule.backends, places, strict=True)
+def _backend(places: Destinations, key: Key, ref: RouteBackend, field: str) -> Backend:
+    return Backend(
+        field, ref.weight, places.find_http(key, ref, field), filters.without_path(filters.changes(ref.filters))
     )
-    return own or next((fault for fault in (*others, *_several_paths(key, rule)) if fault), None)
 
 
-def _several_paths(key: Key, rule: Rule) -> Iterator[Finding]:
-    """Yield the wish of one of several backends for a path of its own: a proxy has one path for all of them."""
+def _faults(key: Key, rule: Rule, field: str) -> Iterator[Finding]:
+    """Yield what headgate can't do of a rule: filters of its own and of its backends."""
+    yield from filters.faults(key, rule.filters, f"{field}.filters", allowed=filters.FOR_A_RULE)
+    for index, ref in enumerate(rule.backends):
+        place = f"{field}.backendRefs[{index}].filters"
+        yield from filters.faults(key, ref.filters, place, allowed=filters.FOR_A_BACKEND)
     for index, ref in enumerate(rule.backends if len(rule.backends) > 1 else ()):
         rewrite = filters.changes(ref.filters).rewrite
         if rewrite and rewrite.path:
             message = "one of several backends can't have a path of its own; move the URLRewrite to the rule's filters"
-            place = f"{rule.field}.backendRefs[{index}].filters"
-            yield Finding(about=key, reason=Reason.UNSUPPORTED_VALUE, field=place, message=message)
-
-
-def _backends(refs: Sequence[RouteBackend], field: str) -> tuple[Backend, ...]:
-    return tuple(
-        Backend(
-            field=f"{field}[{index}]",
-            ref=ref,
-            weight=ref.weight,
-            filters=filters.without_path(filters.changes(ref.filters)),
-        )
-        for index, ref in enumerate(refs)
-    )
+            yield Finding(key, Reason.UNSUPPORTED_VALUE, f"{field}.backendRefs[{index}].filters", message)
 
 
 def _changes(rule: Rule) -> Filters:

@@ -7,8 +7,7 @@ from typing import Any
 from cryptography import x509
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Verdict
-from headgate.compiler.unenforced import listed
+from headgate.compiler.report import Verdict, listed
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR

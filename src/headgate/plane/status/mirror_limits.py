@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from headgate.compiler.gateway_api.destinations import service_key
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
 from headgate.envoy import names
 from headgate.envoy.mirrors import REQUESTS

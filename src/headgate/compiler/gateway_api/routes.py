@@ -1,0 +1,189 @@
+"""HTTPRoutes, GRPCRoutes and TCPRoutes to routes of the model, and the names that they repeat."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from headgate.compiler.gateway_api.destinations import Destinations
+from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compile_rules
+from headgate.compiler.gateway_api.shares import Backend, findings, split
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.compiler.snapshot import Snapshot
+from headgate.durations import milliseconds
+from headgate.model.requests import Header, Match, Path, Query, Text, Timeouts
+from headgate.model.routing import PortRef, Route
+from headgate.resources.meta import Key
+from headgate.resources.routes import (
+    GRPCMethodMatch,
+    GRPCRoute,
+    GRPCRouteMatch,
+    GRPCRouteRule,
+    HTTPHeader,
+    HTTPRoute,
+    HTTPRouteMatch,
+    HTTPRouteRule,
+    HTTPRouteTimeouts,
+    NameMatch,
+    PathMatch,
+    RouteFilter,
+    TCPRoute,
+)
+
+GRPC_NAME = "[^/]+"
+
+
+def compile_route(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute | TCPRoute) -> CompiledRoute:
+    """Compile a route of any kind."""
+    if isinstance(item, TCPRoute):
+        return _connections(places, key, item)
+    rules = map(_http_rule, item.spec.rules) if isinstance(item, HTTPRoute) else map(_grpc_rule, _grpc_rules(item))
+    return compile_rules(places, key, item, tuple(rules))
+
+
+def _grpc_rules(item: GRPCRoute) -> Sequence[GRPCRouteRule]:
+    return item.spec.rules or (GRPCRouteRule(),)
+
+
+def _http_rule(rule: HTTPRouteRule) -> Rule:
+    written = {"sessionPersistence": rule.session_persistence, "retry": rule.retry}
+    return Rule(
+        matches=tuple(to_match(match) for match in rule.matches or (HTTPRouteMatch(),)),
+        filters=rule.filters,
+        backends=rule.backend_refs,
+        timeouts=_timeouts(rule.timeouts),
+        ignored=tuple(name for name, item in written.items() if item is not None),
+    )
+
+
+def _grpc_rule(rule: GRPCRouteRule) -> Rule:
+    return Rule(
+        matches=tuple(_call(match) for match in rule.matches or (GRPCRouteMatch(),)),
+        filters=rule.filters,
+        backends=rule.backend_refs,
+        ignored=("sessionPersistence",) if rule.session_persistence else (),
+    )
+
+
+def _connections(places: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
+    """Compile a TCPRoute: its first rule decides, for every connection looks alike."""
+    field = "spec.rules[0].backendRefs"
+    written = item.spec.rules[0].backend_refs if item.spec.rules else ()
+    refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
+    backends = [Backend(path, ref.weight, places.find(key, ref, path)) for path, ref in refs]
+    used = [(place, path) for path, _, place, _ in backends if isinstance(place, PortRef)]
+    chosen = {place: places.choices(place)[-1] for place, _ in used}
+    guarded = (places.taken_for_http(key, place, path) for place, path in used)
+    return CompiledRoute(
+        key=key,
+        parents=item.spec.parent_refs,
+        connections=Route(split=split(places, key, backends, chosen), name="0", origin=key),
+        findings=(*findings(places, key, field, backends), *(found for found in guarded if found)),
+    )
+
+
+def to_match(item: HTTPRouteMatch) -> Match:
+    """Translate one match. The prefix `/` is every path; a slash at the end of a prefix has no meaning."""
+    query = _first((match.name, match) for match in item.query_params)
+    return Match(
+        path=_path(item.path),
+        methods=(item.method,) if item.method else (),
+        headers=_headers(item.headers),
+        query=tuple(Query(name=name, text=_text(match)) for name, match in sorted(query.items())),
+    )
+
+
+def _call(item: GRPCRouteMatch) -> Match:
+    return Match(path=method_path(item.method) if item.method else None, headers=_headers(item.headers))
+
+
+def method_path(method: GRPCMethodMatch) -> Path | None:
+    """Return the paths (`/package.Service/Method`) of the calls that a method match is for; none for every call."""
+    if not method.service and not method.method:
+        return None
+    if method.type == "RegularExpression":
+        return Path(kind="regex", value=f"/(?:{method.service or GRPC_NAME})/(?:{method.method or GRPC_NAME})")
+    if method.service and method.method:
+        return Path(kind="exact", value=f"/{method.service}/{method.method}")
+    if method.service:
+        return Path(kind="prefix", value=f"/{method.service}")
+    return Path(kind="regex", value=f"/{GRPC_NAME}/{method.method}")
+
+
+def _headers(written: Iterable[NameMatch]) -> tuple[Header, ...]:
+    """Translate header matches: names in lower case; of several with one name the first counts."""
+    found = _first((match.name.lower(), match) for match in written)
+    return tuple(
+        Header(name=":authority" if name == "host" else name, text=_text(match))
+        for name, match in sorted(found.items())
+    )
+
+
+def _first(named: Iterable[tuple[str, NameMatch]]) -> dict[str, NameMatch]:
+    found: dict[str, NameMatch] = {}
+    for name, match in named:
+        found.setdefault(name, match)
+    return found
+
+
+def _text(match: NameMatch) -> Text:
+    return Text(value=match.value, regex=match.type == "RegularExpression")
+
+
+def _path(match: PathMatch) -> Path | None:
+    if match.type == "Exact":
+        return Path(kind="exact", value=match.value)
+    if match.type == "RegularExpression":
+        return Path(kind="regex", value=match.value)
+    prefix = match.value.rstrip("/")
+    return Path(kind="prefix", value=prefix) if prefix else None
+
+
+def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
+    return Timeouts(
+        request=milliseconds(written.request) if written.request else 0,
+        backend=milliseconds(written.backend_request) if written.backend_request else 0,
+    )
+
+
+def repeated_names(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield a warning for each header or query parameter that a list names again: the first one counts (2.4)."""
+    routes: list[tuple[Key, HTTPRoute | GRPCRoute]] = [*snapshot.of(HTTPRoute), *snapshot.of(GRPCRoute)]
+    for about, route in routes:
+        for where, names in _named(route):
+            for number, name in enumerate(names):
+                if (first := names.index(name)) != number:
+                    message = f"{name!r} is named in {where}[{first}] already, which counts; remove one of the two"
+                    yield Finding(about, Reason.NAME_REPEATED, f"{where}[{number}].name", message)
+
+
+def _named(route: HTTPRoute | GRPCRoute) -> Iterator[tuple[str, list[str]]]:
+    """Yield the path of each list of names, and the names as they are compared."""
+    rules: Sequence[HTTPRouteRule | GRPCRouteRule] = route.spec.rules
+    for number, rule in enumerate(rules):
+        yield from _named_in_rule(rule, f"spec.rules[{number}]")
+
+
+def _named_in_rule(rule: HTTPRouteRule | GRPCRouteRule, where: str) -> Iterator[tuple[str, list[str]]]:
+    matches: Sequence[HTTPRouteMatch | GRPCRouteMatch] = rule.matches
+    for index, match in enumerate(matches):
+        yield f"{where}.matches[{index}].headers", _ignoring_case(match.headers)
+        if isinstance(match, HTTPRouteMatch):
+            yield f"{where}.matches[{index}].queryParams", [item.name for item in match.query_params]
+    yield from _edited(rule.filters, f"{where}.filters")
+    for index, backend in enumerate(rule.backend_refs):
+        yield from _edited(backend.filters, f"{where}.backendRefs[{index}].filters")
+
+
+def _edited(filters: Sequence[RouteFilter], where: str) -> Iterator[tuple[str, list[str]]]:
+    for index, item in enumerate(filters):
+        edits = {
+            "requestHeaderModifier": item.request_header_modifier,
+            "responseHeaderModifier": item.response_header_modifier,
+        }
+        for field, edit in edits.items():
+            if edit:
+                yield f"{where}[{index}].{field}.set", _ignoring_case(edit.set)
+                yield f"{where}[{index}].{field}.add", _ignoring_case(edit.add)
+
+
+def _ignoring_case(items: Iterable[NameMatch | HTTPHeader]) -> list[str]:
+    return [item.name.lower() for item in items]
