@@ -45,32 +45,27 @@ class Simulated:
         self._rounds = 0
 
     def report(self) -> bytes:
-        """Return the next report: a counter and a histogram for each edge, cumulative."""
+        """Return the next report: a histogram for each edge, cumulative."""
         self._rounds += 1
         at = {
             "start_time_unix_nano": int(START * 1e6),
             "time_unix_nano": int((START + self._rounds * INTERVAL_S) * 1e9),
         }
-        sums, histograms = [], []
+        points = []
         for pod, buckets in self._edges:
             if self._rounds == 1 or self._random.random() < BUSY:
                 for _ in range(8):
                     buckets[min(max(int(self._random.gauss(60, 6)), 0), len(buckets) - 1)] += 1
             place = [("backend", "default/web"), ("cluster", "outbound/default/web/8080"), ("pod", pod)]
-            tags = _attributes(place)
-            sums.append(
-                pb.NumberDataPoint(
-                    attributes=[*tags, *_attributes([("code", "200-"), ("grpc", "")])], as_int=sum(buckets), **at
-                )
-            )
-            histograms.append(
+            tags = _attributes([*place, ("code", "200-"), ("grpc", "")])
+            points.append(
                 pb.HistogramDataPoint(
                     attributes=tags, count=sum(buckets), bucket_counts=buckets, explicit_bounds=BOUNDS, **at
                 )
             )
-        metrics = [pb.Metric(name="mesh.requests") for _ in sums] + [pb.Metric(name="mesh.latency") for _ in histograms]
-        for metric, point in zip(metrics, [*sums, *histograms], strict=True):
-            (metric.sum if metric.name == "mesh.requests" else metric.histogram).data_points.append(point)
+        metrics = [pb.Metric(name="mesh.latency") for _ in points]
+        for metric, point in zip(metrics, points, strict=True):
+            metric.histogram.data_points.append(point)
         part = pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=metrics)])
         part.resource.attributes.extend(_attributes([("node", self.node)]))
         return pb.ExportMetricsServiceRequest(resource_metrics=[part]).SerializeToString()

@@ -16,6 +16,7 @@ from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.server import XdsServer
 
 NODE = "bench"
+START_SECONDS = 120  # under valgrind, on a busy machine
 
 
 class Gateway(NamedTuple):
@@ -69,7 +70,7 @@ async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, bi
     envoy = EnvoyProcess(binary, content, directory=directory, admin=directory.with_suffix(".sock"))
     await envoy.start()
     stack.push_async_callback(envoy.stop)
-    await envoy.ready()
+    await envoy.ready(START_SECONDS)
     return envoy.state.get().pid
 
 

@@ -21,6 +21,7 @@ from benchmarks import (
     changes,
     fleet,
     ingest,
+    instructions,
     issuance,
     matches,
     metrics_api,
@@ -64,6 +65,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "fleet": ("100 proxies on streams: connecting, a weight, a restart, a storm; then how they grow", fleet.measure),
     "statuses": ("what statuses cost, by objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
+    "instructions": ("the same, in instructions of Envoy for a request", instructions.compare),
 }
 
 

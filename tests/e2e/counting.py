@@ -16,10 +16,13 @@ from tests.e2e.world import until
 from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
+from headgate.envoy.telemetry import parse_code
 from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.server import Prove, XdsServer
 
+REQUESTS = "requests"
+"""All requests, as the two series that count them say together (`envoy.telemetry`)."""
 FLUSH_S = 0.1  # instead of seconds, so that tests need not wait
 Series = tuple[str, frozenset[tuple[str, str]]]
 """A name, and the attributes that are not empty."""
@@ -44,8 +47,16 @@ def read(message: pb.ExportMetricsServiceRequest) -> Report:
                     (tag.key, tag.value.string_value) for tag in point.attributes if tag.value.string_value
                 )
                 values[metric.name, tags] = point.count if kind == "histogram" else point.as_int
+                if counts_requests(metric.name, dict(tags)):
+                    values[REQUESTS, tags] = values[metric.name, tags]
                 time = max(time, point.time_unix_nano)
     return Report(time, values, message)
+
+
+def counts_requests(series: str, attributes: Mapping[str, str]) -> bool:
+    """Return whether a series counts requests: of a latency, those without flags."""
+    flagged = parse_code(attributes.get("code", "")).is_flagged
+    return series == ("mesh.flagged" if flagged else "mesh.latency")
 
 
 class Reports:

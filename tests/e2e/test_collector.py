@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.e2e.counting import counts_requests
 from tests.e2e.test_metrics_exact import PLAN, shop_in
 from tests.e2e.world import until, world_in_a_new_directory
 
@@ -40,7 +41,7 @@ class Collector(grpc.GenericRpcHandler):
         """Return the requests that each proxy has counted."""
         with self._lock:
             return {
-                node: sum(value for series, value in found.items() if series[0] == "mesh.requests")
+                node: sum(value for series, value in found.items() if counts_requests(series.name, series.pairs()))
                 for node, found in self.values.items()
             }
 

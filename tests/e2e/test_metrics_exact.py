@@ -11,15 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from tests.e2e.manifests import service
 from tests.e2e.wire import Request, Where
 from tests.e2e.world import World, until, world_in_a_new_directory
 
 from headgate.standalone.proxies.admin import Admin
-from headgate.telemetry.checkpoint import FILE, read_checkpoint
-from headgate.telemetry.reports.cumulative_to_delta import ProcessCheckpoint
 
 HERE = Path(__file__).parent
 PORTS = {"http": 8080}
@@ -265,22 +262,6 @@ def test_counters_that_are_reset_do_not_matter(shop: Shop) -> None:
         shop.world.network.run(reset(socket))
     shop.send({"buyer": {"bank/200/0": 3}})
     shop.agrees()
-    until(lambda: values_on_disk(shop, "bank") == {0, 3}, "it is on disk")
-    until(lambda: values_on_disk(shop, "books") == {0}, "those of the others too, which nobody uses")
-
-
-def values_on_disk(shop: Shop, server: str) -> set[int]:
-    """Return the last values of counters of the clients' requests to a server that a headgate would go on from."""
-    nodes = {f"sidecar/default/{name_of(pod)}" for client in CLIENTS for pod in shop.pods(client)}
-    kept = read_checkpoint(shop.world.state / FILE)
-    runs = [msgspec.msgpack.decode(part, type=ProcessCheckpoint) for part in kept.growth.runs] if kept else []
-    newest = {run.node: run for run in sorted(runs, key=lambda run: run.start) if run.node in nodes}
-    return {
-        one.value
-        for run in newest.values()
-        for one in run.series
-        if one.series.name == "mesh.requests" and f"outbound/default/{server}/8080" in one.series.pairs().values()
-    }
 
 
 async def reset(socket: Path) -> None:

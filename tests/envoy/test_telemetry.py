@@ -53,6 +53,7 @@ def scope(logger):
         ("", Code(0)),
         ("-", Code(0)),
         ("403-t", Code(403, marked=True)),
+        ("403-a", Code(403)),
         ("403DCt", Code(403, frozenset({"DC"}), marked=True)),
     ],
 )

@@ -27,9 +27,12 @@ def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> d
 
 
 def counted(code: str, count: int, *, cluster: str = OUTBOUND, backend: str = "default/v1", grpc: str = "") -> str:
-    """Return a counter of requests as Envoy writes it for Prometheus."""
+    """Return how many requests ended in a way, as Envoy writes it for Prometheus."""
     labels = f'cluster="{cluster}",pod="default/v1-a:80 ",backend="{backend}",code="{code}",grpc="{grpc}"'
-    return f"# TYPE envoy_mesh_requests counter\nenvoy_mesh_requests{{{labels}}} {count}\n\n"
+    latency = f"envoy_mesh_latency_sum{{{labels}}} 1234\nenvoy_mesh_latency_count{{{labels}}} {count}\n"
+    if code.endswith("-"):
+        return f"# TYPE envoy_mesh_latency summary\n{latency}\n"
+    return f"{latency}# TYPE envoy_mesh_flagged counter\nenvoy_mesh_flagged{{{labels}}} {count}\n\n"
 
 
 def observed(backend: str, requests: int, failures: int = 0) -> BackendRequests:

@@ -7,7 +7,7 @@ import stat
 import grpc
 import grpc.aio
 import pytest
-from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, message, series_of
+from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, histogram, message, series_of
 
 from headgate.telemetry import checkpoint
 from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
@@ -61,7 +61,7 @@ async def send(receiver, tmp_path):
 
 
 async def test_a_proxy_reports_with_its_own_token(receiver, send):
-    report = message(counter("mesh.requests", 4, **PLACE, code="200-"))
+    report = message(histogram("mesh.latency", [90] * 4, **PLACE, code="200-"))
     assert await send(report, TOKENS.issue(NODE)) == b""
     ((flow, counts),) = (await receiver.windows.read(30)).flows.items()
     assert (flow.source.pod, flow.destination.pod, counts.success) == ("default/client", "default/web-0", 4)

@@ -1,11 +1,12 @@
 """What proxies count, by access loggers that write statistics: per series, not per request (R84 to R97, D22).
 
 Whoever calls counts, because it alone knows the pod that answered; the reporting proxy is the source. A server's proxy
-counts what comes in plaintext besides, by the caller's address. The series, and the attributes that tell them apart:
+counts what comes in plaintext besides, by the caller's address. The series, and their attributes:
 
-mesh.requests     cluster, pod, backend, code, grpc   requests, each once, when they end
-mesh.latency      cluster, pod, backend, denied       histogram of microseconds: from a request's first byte to the last
+mesh.latency      cluster, pod, backend, code, grpc   histogram of microseconds: from a request's first byte to the last
                                                       of its response, as the client's side has them
+mesh.flagged      cluster, pod, backend, code, grpc   requests that ended with one of Envoy's response flags, or with no
+                                                      response from 200 on
 mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
 mesh.failed       cluster, pod, backend               those that reached none
 mesh.sent         cluster, pod, backend               bytes from client to server, when a connection ends
@@ -22,7 +23,10 @@ port: the name of a cluster, or, where there was none, of the listener or the ro
 (`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
 where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
 not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
-`denied` is not empty where the server's access rules refused the request.
+
+So a request without flags is counted once, in its latency, and each other one in `mesh.flagged`; the latency of one that has
+flags and a whole response is in the histogram too (`Code.is_flagged` says which). A second series for each request would cost
+a proxy 6 % of its processor time (docs/performance.md).
 
 Copies of requests (D22) are counted for each endpoint of a mirror's cluster: those that succeed and those that are dropped
 by Envoy itself, those that fail by a logger of the router (`failed_copies`), which passes over all else by its filter.
@@ -47,7 +51,7 @@ from headgate.envoy.clusters import METADATA
 from headgate.envoy.peers import DENIED as DENIED_HEADER
 
 PREFIX = "mesh"
-REQUESTS, LATENCY = "requests", "latency"
+LATENCY, FLAGGED = "latency", "flagged"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
 DENIED = "denied"
 COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
@@ -56,7 +60,7 @@ COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
 MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
-MOST_HISTOGRAMS = 5_000
+MOST_HISTOGRAMS = 10_000
 LOGGER = "count"  # Envoy finds an extension by the type of its configuration; each listener repeats the name
 Place: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes that say between whom, with their values: text, and Envoy's commands."""
@@ -100,6 +104,11 @@ class Code(NamedTuple):
     flags: frozenset[str] = frozenset()
     marked: bool = False
 
+    @property
+    def is_flagged(self) -> bool:
+        """Whether `mesh.flagged` counts the request, not its latency."""
+        return bool(self.flags) or self.status < _FIRST_RESPONSE
+
     def is_denied(self, grpc: str = "") -> bool:
         """Return whether access rules refused the request: the mark counts only with the status of a refusal."""
         return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
@@ -118,13 +127,14 @@ class Code(NamedTuple):
 def parse_code(text: str) -> Code:
     """Read the attribute `code`: the status, and behind it Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
 
-    The mark of a refusal stands at the end, as in `403-t`.
+    The mark of a refusal stands at the end, as in `403-t`. A server without a sidecar may write any other character there.
     """
-    flags = text.lstrip("0123456789")
-    status = text.removesuffix(flags)
-    marked = flags.endswith(_MARK)
-    found = flags.removesuffix(_MARK).split(",")
-    return Code(int(status or 0), frozenset(flag for flag in found if flag.strip("-")), marked)
+    rest = text.lstrip("0123456789")
+    status = int(text.removesuffix(rest) or 0)
+    marked = rest.endswith(_MARK)
+    if not rest or rest.startswith("-"):
+        return Code(status, marked=marked)
+    return Code(status, frozenset(rest.removesuffix(_MARK).split(",")), marked)
 
 
 class PodPort(NamedTuple):
@@ -254,13 +264,19 @@ def anchor() -> pb.AccessLog:
 
 
 def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
+    attributes = (*place, _CODE, _GRPC)
     latency = pb.StatsAccessLog.Histogram(
-        stat=_stat(LATENCY, (*place, (DENIED, _DENIED))),
+        stat=_stat(LATENCY, attributes),
         unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,
         value_format=_WHOLE,
     )
-    with_response = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
-    return [_logger([_one(REQUESTS, (*place, _CODE, _GRPC))], *filters), _logger([latency], *filters, with_response)]
+    answered = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
+    others = (
+        _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
+        pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter()),
+    )
+    flagged = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=others))
+    return [_logger([latency], *filters, answered), _logger([_one(FLAGGED, attributes)], *filters, flagged)]
 
 
 def _connections(place: Place, failed: Place) -> list[pb.AccessLog]:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from headgate.envoy import names, telemetry
 from headgate.errors import ProxyError
@@ -17,9 +18,11 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
-SERIES = f"/stats/prometheus?filter=^{telemetry.PREFIX}.{telemetry.REQUESTS}"
+_MAY_FAIL = rf"^{telemetry.PREFIX}\.({telemetry.FLAGGED}|{telemetry.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
+"""The series that failures are in, by Envoy's names for them: a histogram is a page of text, so no others are asked for."""
+SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
-_SAMPLE = re.compile(r"^\w+\{(.*)\} (\d+)$", re.MULTILINE)
+_SAMPLE = re.compile(rf"^\w+_({telemetry.LATENCY}_count|{telemetry.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -110,11 +113,12 @@ def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
 
 def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
     """Yield the requests that were answered with a failure (docs/metrics.md), by endpoint and code."""
-    for labels, value in _SAMPLE.findall(series):
+    for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
         backend, code, grpc = (found.get(label, "") for label in ("backend", "code", "grpc"))
-        status = telemetry.parse_code(code).status
-        if backend and status and Counts.of({class_index(status, grpc): 1}).failure:
+        read = telemetry.parse_code(code)
+        is_counted = read.is_flagged == (name == telemetry.FLAGGED)
+        if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
             endpoint = Endpoint(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
             yield endpoint, Count(failures=int(value))
 

@@ -3,6 +3,7 @@
 import pytest
 from tests.telemetry.proxies import series_of
 
+from headgate.envoy.telemetry import parse_code
 from headgate.telemetry.counters.counts import RECEIVED, SENT
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import gathered
@@ -29,7 +30,7 @@ def told(
 
 def requests(**tags):
     return told(
-        "requests",
+        "flagged" if parse_code(tags.get("code", "200-")).is_flagged else "latency",
         **{"backend": "", "cluster": "outbound/default/web/8080", "code": "200-", "grpc": "", "pod": "", **tags},
     )
 
@@ -102,7 +103,7 @@ def test_where_the_cluster_comes_after_the_routes_they_tell_what_was_called():
 
 
 def test_what_is_no_services_and_what_is_counted_twice_is_left_out():
-    assert told("requests", cluster="", pod="", code="404NR") is None
+    assert told("flagged", cluster="", pod="", code="404NR") is None
     assert told("connections", cluster="tunnel", pod="") is None
 
 
@@ -121,14 +122,14 @@ def test_connections_and_bytes_are_told_and_are_no_requests():
 
 def test_plaintext_at_a_server_is_from_its_callers_address():
     """R96: who has no proxy is seen all the same."""
-    flow, _ = told("requests", node="sidecar/default/web-0", code="200-", grpc="", port="8080", source="10.1.2.3")
+    flow, _ = told("latency", node="sidecar/default/web-0", code="200-", grpc="", port="8080", source="10.1.2.3")
     assert flow == Flow(source=Peer(outside="10.1.2.3"), destination=WEB, target=8080)
 
 
 def test_a_caller_whose_own_proxy_has_counted_does_not_count_twice():
     tags = {"node": "sidecar/default/web-0", "code": "200-", "grpc": "", "port": "8080", "source": "10.1.2.3"}
-    assert told("requests", **tags, callers=lambda *_: None) is None
-    flow, _ = told("requests", **tags, callers=lambda *_: CLIENT)
+    assert told("latency", **tags, callers=lambda *_: None) is None
+    flow, _ = told("latency", **tags, callers=lambda *_: CLIENT)
     assert flow == Flow(source=CLIENT, destination=WEB, target=8080)
 
 
@@ -145,9 +146,9 @@ def test_the_port_of_the_pod_and_mutual_tls_are_told():
 @pytest.mark.parametrize(("code", "grpc"), [("403-t", ""), ("200-t", "7")])
 def test_what_access_rules_refused_is_no_success_no_failure_and_has_no_latency(code, grpc):
     """R68: a refusal is quick, and says nothing about the application."""
-    _, found = requests(code=code, grpc=grpc, pod="default/web-0:80 ")
+    _, found = requests(code=code, grpc=grpc, pod="default/web-0:80 ", buckets={17: 3})
     assert (found.denied, found.success, found.failure, found.classes) == (3, 0, 0, (("denied", 3),))
-    assert told("latency", cluster="outbound/default/web/80", pod="default/web-0:80 ", denied="t") is None
+    assert found.latency == 0
 
 
 def test_the_applications_own_403_is_an_answer():
@@ -169,11 +170,21 @@ def test_a_connection_in_plaintext_that_was_refused_is_counted_by_the_server_alo
     assert (found.denied_connections, found.connections) == (3, 3)
 
 
-def test_latencies_are_of_the_same_flow_as_their_requests():
-    tags = {"backend": "default/v2", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
+@pytest.mark.parametrize(("code", "success"), [("200-", 3), ("403-a", 3), ("200DC", 0), ("503UF,URX", 0)])
+def test_a_request_without_flags_counts_with_its_latency_and_another_one_apart(code, success):
+    """R89: of one with flags and a whole response, `mesh.latency` has the latency and `mesh.flagged` the request."""
+    tags = {"backend": "default/v2", "cluster": "outbound/default/web/8080", "pod": "default/web-0", "code": code}
     flow, found = told("latency", **tags, buckets={17: 3})
     assert flow == requests(**tags)[0]
-    assert (by_index(found.latency, NARROW), found.success) == ({17: 3}, 0)
+    assert (by_index(found.latency, NARROW), found.success) == ({17: 3}, success)
+    once = told("flagged", **tags)
+    assert (once is None) is bool(success)
+
+
+def test_a_refusal_with_flags_counts_once():
+    tags = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "code": "403DCt"}
+    assert told("latency", **tags, buckets={17: 3}) is None
+    assert told("flagged", **tags)[1].denied == 3
 
 
 @pytest.mark.parametrize("cluster", ["a/b/c/d", "outbound/default/web/x", "////"])

@@ -16,10 +16,10 @@ from headgate.envoy.telemetry import (
     COPY_POD,
     DENIED,
     FAILED,
+    FLAGGED,
     LATENCY,
     PREFIX,
     RECEIVED,
-    REQUESTS,
     SENT,
     parse_code,
     parse_pod,
@@ -49,18 +49,19 @@ _INDEXES = {
 }
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
-_REQUESTS, _LATENCY = f"{PREFIX}.{REQUESTS}", f"{PREFIX}.{LATENCY}"
+_FLAGGED, _LATENCY = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}"
 _REMEMBERED = 200_000  # meanings; without the cache each delta costs four times as much
 
 
 class _Meaning(NamedTuple):
-    """A flow, and the indexes of the counters in `Counts` that grow; none for a histogram.
+    """A flow, and the indexes of the counters in `Counts` that grow with a series.
 
-    `caller`: address and identity of a source that `FindCaller` names.
+    `timed`: its latencies count. `caller`: address and identity of a source that `FindCaller` names.
     """
 
     flow: Flow
-    indexes: tuple[int, ...] = ()
+    indexes: tuple[int, ...]
+    timed: bool
     caller: tuple[str, str] | None = None
 
 
@@ -69,13 +70,13 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
     meaning = _meaning(node, delta.series)
     if meaning is None:
         return None
-    flow, indexes, caller = meaning
+    flow, indexes, timed, caller = meaning
     if caller:
         source = find_caller(node, *caller)
         if source is None:
             return None
         flow = structs.replace(flow, source=source)
-    return flow, Counts.of(dict.fromkeys(indexes, delta.value)) if indexes else Counts(delta.buckets)
+    return flow, Counts.of(dict.fromkeys(indexes, delta.value), delta.buckets if timed else 0)
 
 
 def dropped_at(delta: Delta) -> str:
@@ -91,31 +92,32 @@ def peer(node: str) -> Peer:
 
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
-    name, found = series.name, series.pairs()
-    indexes = _indexes(name, found)
-    if indexes is None:
+    found = series.pairs()
+    indexes, timed = _grown(series.name, found)
+    if not indexes and not timed:
         return None
     if source := found.get("source", ""):
         port, identity = found.get("port", ""), found.get("identity", "")
         target = int(port) if port.isdecimal() else 0
         flow = Flow(source=NO_PEER, destination=peer(node), target=target, secured=bool(identity))
-        return _Meaning(flow, indexes, (source, identity))
+        return _Meaning(flow, indexes, timed, (source, identity))
     sent = _copy(node, found) if COPY_CLUSTER in found else _sent(node, found)
-    return _Meaning(sent, indexes) if sent else None
+    return _Meaning(sent, indexes, timed) if sent else None
 
 
-def _indexes(name: str, found: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Return the counters that a series grows; None for a series that is not counted."""
-    if name == _LATENCY:
-        return None if found.get(DENIED) else ()
-    if name == _REQUESTS:
-        code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
-        return (counts.DENIED_REQUESTS if code.is_denied(grpc) else class_index(code.whole, grpc),)
+def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
+    """Return the counters that a series grows, and whether its latencies count; neither for one that is not counted."""
     if name == _DENIED:
         # the connection of a client with an identity was counted by the client's proxy when it opened
         only = (counts.DENIED_CONNECTIONS,)
-        return only if found.get("identity") else (*only, counts.CONNECTIONS)
-    return _INDEXES.get(name)
+        return only if found.get("identity") else (*only, counts.CONNECTIONS), False
+    if name not in (_LATENCY, _FLAGGED):
+        return _INDEXES.get(name, ()), False
+    code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
+    denied = code.is_denied(grpc)
+    index = counts.DENIED_REQUESTS if denied else class_index(code.whole, grpc)
+    is_counted = code.is_flagged == (name == _FLAGGED)
+    return (index,) if is_counted else (), name == _LATENCY and not denied
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:

@@ -1,0 +1,100 @@
+"""What headgate's configuration costs in instructions of Envoy for each request, against the least one for the same split.
+
+Time can't tell 0.97 from 0.98 between two Envoys on a small machine. Counts of instructions can (callgrind, from Debian's
+package valgrind): they are the same within 0.3 % from run to run, whatever else the machine does. Counted is the thread that
+serves, with one connection and one request after the other. The kernel's part of a request, some 30 % of its processor time,
+is the same for both and is not counted.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from unittest import mock
+
+from benchmarks.contest import WEIGHTS
+from benchmarks.lab import free_port, start_envoy, start_gateway, website
+from benchmarks.load import Backend
+from benchmarks.proxy import minimal
+
+from headgate.standalone.proxies.envoy import find_envoy
+
+WARM, FEW, MANY, TRIES = 300, 100, 600, 3
+
+
+async def compare() -> None:
+    """Count and print both; nothing without valgrind."""
+    if not shutil.which("valgrind"):
+        print("left out: it needs valgrind (apt-get install valgrind)")
+        return
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
+        backends = [stack.enter_context(Backend()) for _ in WEIGHTS]
+        counted = _under_valgrind(directory, find_envoy(os.environ))
+        stack.enter_context(mock.patch.dict(os.environ, HEADGATE_ENVOY=str(counted)))
+        port = free_port()
+        by_hand = minimal(port, backends, f"{directory}/least.sock", localities=True)
+        least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port)
+        print(f"by hand, localities  {least:9,.0f} instructions for a request", flush=True)
+        gateway = await start_gateway(stack, directory, website(free_port(), backends, WEIGHTS))
+        ours = await _per_request(directory, gateway.pid, gateway.port)
+        print(f"generated            {ours:9,.0f} instructions for a request, {ours / least:.3f} of that")
+
+
+def _under_valgrind(directory: Path, envoy: Path) -> Path:
+    """Write a program that is Envoy, under callgrind, which counts nothing yet."""
+    program = directory / "envoy"
+    options = f"--tool=callgrind --separate-threads=yes --instr-atstart=no --callgrind-out-file={directory}/count.%p"
+    program.write_text(f'#!/bin/sh\nexec valgrind {options} {shlex.quote(str(envoy))} "$@"\n')
+    program.chmod(0o700)
+    return program
+
+
+async def _per_request(directory: Path, pid: int, port: int) -> float:
+    """Return what a request costs, the least of some tries."""
+    await _ask(port, WARM)
+    await _control("--instr=on", pid)
+    await _ask(port, WARM)
+    return min([await _try(directory, pid, port) for _ in range(TRIES)])
+
+
+async def _try(directory: Path, pid: int, port: int) -> float:
+    """Return the difference between many requests and few: what goes on without requests falls out."""
+    few, many = [await _counted(directory, pid, port, requests) for requests in (FEW, MANY)]
+    return max(many[thread] - few.get(thread, 0) for thread in many) / (MANY - FEW)
+
+
+async def _counted(directory: Path, pid: int, port: int, requests: int) -> dict[str, int]:
+    """Send requests and return the instructions of each thread."""
+    before = set(directory.glob(f"count.{pid}*"))
+    await _control("--zero", pid)
+    await _ask(port, requests)
+    await _control("--dump", pid)
+    written = set(directory.glob(f"count.{pid}*")) - before
+    return {file.name.rpartition("-")[2]: _total(file) for file in written}
+
+
+def _total(file: Path) -> int:
+    return int(re.findall(r"^(?:totals|summary): (\d+)", file.read_text(), re.MULTILINE)[-1])
+
+
+async def _control(what: str, pid: int) -> None:
+    await asyncio.to_thread(subprocess.run, ["callgrind_control", what, str(pid)], check=True, capture_output=True)
+
+
+async def _ask(port: int, requests: int) -> None:
+    """Send requests over one connection, one after the other."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(requests):
+        writer.write(f"GET / HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(f"a request failed: {head!r}")
+        found = re.search(rb"content-length: (\d+)", head)
+        await reader.readexactly(int(found[1]) if found else 0)
+    writer.close()
