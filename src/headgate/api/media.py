@@ -9,6 +9,8 @@ from starlette.responses import Response
 from headgate.api.status import ApiError
 
 JSON = "application/json"
+SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+_INCLUDES = ("Metadata", "Object", "None")
 _TABLE_VERSIONS = ("v1", "v1beta1")
 
 
@@ -50,3 +52,40 @@ def answer(value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnin
 def flag(query: Mapping[str, str], name: str) -> bool:
     """Read a boolean as the API does: absent, empty, 0 and false are no."""
     return query.get(name, "").lower() not in ("", "0", "false")
+
+
+def column(name: str, description: str, **fields: object) -> dict[str, object]:
+    """Return the definition of a Table's column; `fields` replace the defaults."""
+    return {"name": name, "type": "string", "format": "", "description": description, "priority": 0, **fields}
+
+
+def table(
+    columns: Sequence[Mapping[str, object]],
+    rows: Sequence[Mapping[str, Any]],
+    version: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what `kubectl get` shows (`meta.k8s.io` Table). A row has `cells`, and may have its `object`."""
+    found = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata or {}}
+    return found | {"columnDefinitions": columns, "rows": rows}
+
+
+def partial(metadata: object, version: str) -> dict[str, object]:
+    """Return an object's metadata alone (PartialObjectMetadata)."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+
+
+def partial_list(
+    several: Sequence[object], version: str, metadata: Mapping[str, Any] | None = None
+) -> dict[str, object]:
+    """Return the metadata of several objects."""
+    items = [partial(one, version) for one in several]
+    return {**partial(metadata or {}, version), "kind": "PartialObjectMetadataList", "items": items}
+
+
+def included(query: Mapping[str, str]) -> str:
+    """Return what each row of a Table carries: Metadata, Object or None. Raises ApiError 400."""
+    include = query.get("includeObject") or "Metadata"
+    if include not in _INCLUDES:
+        raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
+    return include

@@ -72,6 +72,11 @@ def no_such_path() -> ApiError:
     return ApiError(404, "the server could not find the requested resource")
 
 
+def not_found(plural: str, group: str, name: str) -> ApiError:
+    """Answer for an object that does not exist."""
+    return ApiError(404, f'{plural}.{group} "{name}" not found', details={"name": name, "group": group, "kind": plural})
+
+
 def invalid(served: Served, name: str, causes: Sequence[Cause]) -> ApiError:
     """Answer for an object that breaks rules: 422 with the path of each field."""
     who = f"{served.kind.kind}.{served.group}" if served.group else served.kind.kind

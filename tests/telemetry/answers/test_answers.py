@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
+from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.answers.answers import Answers, Edge, Security, Traffic
-from headgate.telemetry.answers.world import Backend, Members, Thing, World
+from headgate.telemetry.answers.answers import Answers, Edge, Traffic
+from headgate.telemetry.answers.world import Backend, Thing, World
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
@@ -318,7 +319,7 @@ def test_resources_say_how_many_of_their_pods_have_a_sidecar() -> None:
     for kind, name in (("Deployment", "web"), ("Service", "web")):
         row = found.one(Ref(kind, "default", name))
         assert row
-        assert row.members == Members(pods=3, meshed=1)
+        assert row.mesh == MetricsMesh(pods=3, meshed=1)
 
 
 def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> None:
@@ -337,8 +338,8 @@ def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> Non
     found = Answers(Traffic(flows), World(pods, gateway="spiffe://a/gateway"))
     edges = {str(row.edge.peer): row.security for row in found.edges(pods[1].ref)}
     assert edges == {
-        "default/shop-5d8f-aaaaa": Security(exchanged=12, secured=8, clients=(client,), servers=(server,)),
-        "gateway": Security(exchanged=1, secured=1, clients=("spiffe://a/gateway",), servers=(server,)),
+        "default/shop-5d8f-aaaaa": MetricsSecurity(exchanged=12, secured=8, clients=(client,), servers=(server,)),
+        "gateway": MetricsSecurity(exchanged=1, secured=1, clients=("spiffe://a/gateway",), servers=(server,)),
     }
 
 

@@ -18,7 +18,7 @@ from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import TAP, TAP_VALUES, Asked
 from headgate.api.inspect.tap import TapSource
-from headgate.api.status import ApiError
+from headgate.api.status import ApiError, not_found
 from headgate.compiler.explain import Explanation
 from headgate.compiler.requests import Asked as Sent
 from headgate.compiler.requests import BadRequest
@@ -119,7 +119,7 @@ def _proxies(questions: Questions, asked: Asked) -> _Found:
     if asked.name:
         named = questions.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
         if named is None:
-            raise missing(asked)
+            raise not_found(asked.resource.plural, GROUP, asked.name)
         return _Found(named, [named])
     found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
     return _Found(_list(asked, found), found)
@@ -133,7 +133,7 @@ async def _config(questions: Questions, asked: Asked, query: QueryParams) -> Pro
     proxy = ObjectName(namespace=asked.namespace, name=asked.name)
     found = await questions.config(ConfigAsked(proxy, type, query.get("name", ""), media.flag(query, "content")))
     if found is None:
-        raise missing(asked)
+        raise not_found(asked.resource.plural, GROUP, asked.name)
     return found
 
 
@@ -174,16 +174,9 @@ async def _findings(questions: Questions, asked: Asked) -> _Found:
 
 def _status(questions: Questions, asked: Asked) -> _Found:
     if asked.name not in ("", MESH):
-        raise missing(asked)
+        raise not_found(asked.resource.plural, GROUP, asked.name)
     found = questions.status()
     return _Found(found if asked.name else _list(asked, [found]), [found])
-
-
-def missing(asked: Asked) -> ApiError:
-    """Answer for an object that does not exist."""
-    plural = asked.resource.plural
-    details = {"name": asked.name, "group": GROUP, "kind": plural}
-    return ApiError(404, f'{plural}.{GROUP} "{asked.name}" not found', details=details)
 
 
 def _list(asked: Asked, items: Sequence[msgspec.Struct]) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from headgate.api import media
 from headgate.api.inspect.query import Resource
 from headgate.figures import NONE, age
 from headgate.resources import times
@@ -20,29 +21,15 @@ def columns(resource: Resource) -> Columns | None:
 
 def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
     """Return a Table with a line for each object."""
-    return {
-        "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{api}",
-        "metadata": {},
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "Name.", "priority": 0},
-            *(
-                {"name": title, "type": "string", "format": "", "description": text, "priority": 0}
-                for title, text, _ in columns
-            ),
-        ],
-        "rows": [
-            {
-                "cells": [item.metadata.name, *(content(item) for _, _, content in columns)],
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": f"meta.k8s.io/{api}",
-                    "metadata": item.metadata,
-                },
-            }
-            for item in items
-        ],
-    }
+    titles = [media.column("Name", "Name.", format="name"), *(media.column(*column[:2]) for column in columns)]
+    rows = [
+        {
+            "cells": [item.metadata.name, *(content(item) for _, _, content in columns)],
+            "object": media.partial(item.metadata, api),
+        }
+        for item in items
+    ]
+    return media.table(titles, rows, api)
 
 
 def _since(moment: str) -> str:

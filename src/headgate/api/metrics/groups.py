@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headgate import durations
 from headgate.kinds import METERED, names_of
@@ -12,17 +12,15 @@ from headgate.resources.metrics import (
     Metric,
     MetricsBackend,
     MetricsEdge,
-    MetricsMesh,
     MetricsMetadata,
-    MetricsSecurity,
     Reference,
     TrafficMetrics,
 )
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.resources.times import timestamp
-from headgate.telemetry.answers.answers import Row, Security, Statistics
-from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT, Members
+from headgate.telemetry.answers.answers import Row, Statistics
+from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT
 from headgate.telemetry.counters.flows import Reading
 
 KINDS: Mapping[str, str] = {names.plural: names.kind for names in METERED}
@@ -117,7 +115,7 @@ def written(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Read
             timestamp=time,
             window=window,
             metrics=_metrics(latencies, row),
-            mesh=_mesh(row.members) if row.members else None,
+            mesh=row.mesh,
         )
         for row in rows
     ]
@@ -142,14 +140,8 @@ def _edge(group: MetricsGroup, row: Row) -> MetricsEdge:
     if edge.peer is None:
         return _received(group, of_split=row.backend is not None)
     side = ("client" if edge.direction == "to" else "server") if group.sides else ""
-    resource, security = _reference(edge.peer), _security(row.security) if row.security else None
-    return MetricsEdge(direction=edge.direction, side=side, resource=resource, copy=edge.copy, security=security)
-
-
-def _security(found: Security) -> MetricsSecurity:
-    return MetricsSecurity(
-        exchanged=found.exchanged, secured=found.secured, clients=found.clients, servers=found.servers
-    )
+    resource = _reference(edge.peer)
+    return MetricsEdge(direction=edge.direction, side=side, resource=resource, copy=edge.copy, security=row.security)
 
 
 @functools.cache
@@ -173,29 +165,18 @@ def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
     )
 
 
-def _beyond(counts: Statistics, copies: Statistics) -> tuple[Metric, ...]:
-    """Write requests that access rules refused, connections of ports that are not HTTP, and copies of requests (D22)."""
-    found: tuple[Metric, ...] = ()
+def _beyond(counts: Statistics, copies: Statistics) -> Iterator[Metric]:
+    """Yield requests that access rules refused, connections of ports that are not HTTP, and copies of requests (D22)."""
     if counts.denied:
-        found += (_count(shapes.DENIED, counts.denied),)
+        yield _count(shapes.DENIED, counts.denied)
     if counts.denied_connections:
-        found += (_count(shapes.DENIED_CONNECTIONS, counts.denied_connections),)
+        yield _count(shapes.DENIED_CONNECTIONS, counts.denied_connections)
     if counts.connections or counts.unreached:
-        found += (
-            _count(shapes.CONNECTIONS, counts.connections),
-            _count(shapes.FAILED_CONNECTIONS, counts.unreached),
-        )
+        yield _count(shapes.CONNECTIONS, counts.connections)
+        yield _count(shapes.FAILED_CONNECTIONS, counts.unreached)
     if copies.success or copies.failure:
-        found += (
-            _count(shapes.COPIES, copies.success + copies.failure),
-            _count(shapes.FAILED_COPIES, copies.failure),
-        )
-    return found
-
-
-@functools.lru_cache(1_000)
-def _mesh(members: Members) -> MetricsMesh:
-    return MetricsMesh(pods=members.pods, meshed=members.meshed)
+        yield _count(shapes.COPIES, copies.success + copies.failure)
+        yield _count(shapes.FAILED_COPIES, copies.failure)
 
 
 @functools.lru_cache(10_000)

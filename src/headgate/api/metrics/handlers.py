@@ -13,9 +13,9 @@ from starlette.responses import Response
 from headgate.api import media
 from headgate.api.metrics.groups import SPLITS, self_link, written
 from headgate.api.metrics.query import Question, grouping, window
-from headgate.api.metrics.tables import partial, table
+from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, written_selector
-from headgate.api.status import ApiError
+from headgate.api.status import ApiError, not_found
 from headgate.errors import StoreError, TelemetryError
 from headgate.plane.census import Census, Objects
 from headgate.resources.meta import Value
@@ -31,8 +31,6 @@ from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, 
 from headgate.telemetry.answers.world import Thing
 from headgate.telemetry.counters.flows import Reading, Source
 
-_SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-_INCLUDES = ("Metadata", "Object", "None")
 _BREATH = 500  # rows that are added up before other tasks get their turn
 _WINDOWS = 4  # windows whose indexes are cached
 
@@ -63,7 +61,7 @@ class MetricsApi:
             raise ApiError(405, f"{request.method} is not possible on metrics: they can be read with get and list only")
         if media.flag(query, "watch"):
             raise ApiError(405, "metrics are counted anew for each request and can't be watched: get them again")
-        form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
+        form = media.wanted_form(request.headers.get("accept", ""), media.SHAPES)
         found = await self._found(query, asked)
         body = _shaped(found, query, form) if form.shape else _plain(found)
         return media.answer(body, warnings=found.reading.cut)
@@ -75,7 +73,7 @@ class MetricsApi:
         alone = bool(asked.ref.name) and not asked.edges and asked.plural != SPLITS
         rows = await _all(_rows(answers, asked, _selection(query), grouping(query)))
         if not rows and asked.ref.name and not asked.edges:
-            raise _missing(asked)
+            raise not_found(asked.plural, asked.group.name, asked.ref.name)
         labels = query.get("labelSelector")
         return _Found(
             question=asked,
@@ -122,7 +120,7 @@ def _rows(answers: Answers, asked: Question, selects: Selects, grouping: Groupin
         return answers.all(ref.kind, ref.namespace, selects)
     row = answers.one(ref)
     if row is None:
-        raise _missing(asked)
+        raise not_found(asked.plural, asked.group.name, asked.ref.name)
     return answers.edges(ref, grouping, selects) if asked.edges else [row]
 
 
@@ -134,11 +132,6 @@ async def _all(rows: Iterable[Row]) -> Sequence[Row]:
         if not len(found) % _BREATH:
             await asyncio.sleep(0)
     return found
-
-
-def _missing(asked: Question) -> ApiError:
-    details = {"name": asked.ref.name, "group": asked.group.name, "kind": asked.plural}
-    return ApiError(404, f'{asked.plural}.{asked.group.name} "{asked.ref.name}" not found', details=details)
 
 
 def _selection(query: Mapping[str, str]) -> Selects:
@@ -153,35 +146,27 @@ def _selection(query: Mapping[str, str]) -> Selects:
     return selects if tests else everything
 
 
-def _items(found: _Found) -> tuple[TrafficMetrics, ...]:
-    asked = found.question
-    return tuple(written(asked.group, asked.plural, found.rows, found.reading))
-
-
 def _plain(found: _Found) -> TrafficMetrics | TrafficMetricsList:
-    items = _items(found)
+    group, plural, ref, edges = found.question
+    items = written(group, plural, found.rows, found.reading)
     if not found.many:
         return items[0]
-    group, ref = found.question.group, found.question.ref
     return TrafficMetricsList(
         kind=TRAFFIC_METRICS_LIST,
         api_version=group.api_version,
-        metadata=MetricsMetadata(self_link=self_link(group, found.question.plural, ref, edges=found.question.edges)),
+        metadata=MetricsMetadata(self_link=self_link(group, plural, ref, edges=edges)),
         resource=Reference(kind=ref.kind, namespace=ref.namespace, name=ref.name),
-        items=items,
+        items=tuple(items),
         selector=found.selector,
     )
 
 
 def _shaped(found: _Found, query: Mapping[str, str], form: media.Form) -> dict[str, Any]:
     """Return a Table, or the metadata alone. Raises ApiError 406, 400."""
-    api, items = media.table_version(form), _items(found)
+    api = media.table_version(form)
+    items = written(found.question.group, found.question.plural, found.rows, found.reading)
     if form.shape == "Table":
-        include = query.get("includeObject") or "Metadata"
-        if include not in _INCLUDES:
-            raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
-        return table(found.rows, items, found.reading.window, include=include, api=api)
+        return table(found.rows, items, found.reading.window, include=media.included(query), api=api)
     if not found.many:
-        return partial(items[0], api)
-    many = [partial(item, api) for item in items]
-    return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{api}", "metadata": {}, "items": many}
+        return media.partial(items[0].metadata, api)
+    return media.partial_list([item.metadata for item in items], api)

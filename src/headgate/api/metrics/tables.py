@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headgate.api import media
+from headgate.api.media import column
 from headgate.figures import NONE, latency, percent, rate
 from headgate.resources.metrics import TrafficMetrics
 from headgate.telemetry.answers.answers import SHARES, Row
@@ -14,42 +16,32 @@ def table(
     """Return a Table with a line for each row. `include` says what each carries besides: Metadata, Object or None."""
     edges = any(row.edge.peer for row in rows)
     backends = any(row.backend for row in rows)
-    return {
-        "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{api}",
-        "metadata": {},
-        "columnDefinitions": list(_columns(edges=edges, backends=backends)),
-        "rows": [
-            {"cells": _cells(row, window, edges=edges, backends=backends), **_object(one, include, api)}
-            for row, one in zip(rows, written, strict=True)
-        ],
-    }
-
-
-def partial(one: TrafficMetrics, api: str) -> dict[str, Any]:
-    """Return an item's metadata alone (PartialObjectMetadata)."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{api}", "metadata": one.metadata}
+    lines = [
+        {"cells": _cells(row, window, edges=edges, backends=backends), **_object(one, include, api)}
+        for row, one in zip(rows, written, strict=True)
+    ]
+    return media.table(list(_columns(edges=edges, backends=backends)), lines, api)
 
 
 def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
     if include == "None":
         return {}
-    return {"object": one if include == "Object" else partial(one, api)}
+    return {"object": one if include == "Object" else media.partial(one.metadata, api)}
 
 
-def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, Any]]:
-    yield {**_column("Name", "Name of the resource."), "format": "name"}
+def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
+    yield column("Name", "Name of the resource.", format="name")
     if edges:
-        yield _column("Direction", "Whether traffic went to the peer or came from it.")
-        yield _column("Peer", "With whom traffic was exchanged.")
-        yield _column("Copies", "Whether these are copies of requests, as mirrors make them.")
+        yield column("Direction", "Whether traffic went to the peer or came from it.")
+        yield column("Peer", "With whom traffic was exchanged.")
+        yield column("Copies", "Whether these are copies of requests, as mirrors make them.")
     if backends:
-        yield _column("Backend", "The leg of the split.")
-        yield _column("Weight", "The leg's weight.")
-    yield _column("Success", "Share of the requests that succeeded.")
-    yield _column("RPS", "Requests per second.")
+        yield column("Backend", "The leg of the split.")
+        yield column("Weight", "The leg's weight.")
+    yield column("Success", "Share of the requests that succeeded.")
+    yield column("RPS", "Requests per second.")
     for share in ("P50", "P90", "P99"):
-        yield _column(f"Latency_{share}", "Time until the whole response was there.")
+        yield column(f"Latency_{share}", "Time until the whole response was there.")
     for name, description in (
         ("Requests", "Requests in the window, without those that access rules refused."),
         ("Failures", "Requests that failed."),
@@ -58,15 +50,11 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, Any]]:
         ("Denied", "Requests that access rules refused."),
         ("Conn_Denied", "Connections that access rules refused."),
     ):
-        yield {**_column(name, description), "priority": 1, "type": "integer"}
+        yield column(name, description, priority=1, type="integer")
     if edges:
-        yield {**_column("Secured", "Share of the requests and connections that went by mutual TLS."), "priority": 1}
+        yield column("Secured", "Share of the requests and connections that went by mutual TLS.", priority=1)
     else:
-        yield {**_column("Meshed", "Pods with a sidecar, of all pods."), "priority": 1}
-
-
-def _column(name: str, description: str) -> dict[str, Any]:
-    return {"name": name, "type": "string", "format": "", "description": description, "priority": 0}
+        yield column("Meshed", "Pods with a sidecar, of all pods.", priority=1)
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
@@ -100,4 +88,4 @@ def _secured(row: Row) -> str:
 
 
 def _meshed(row: Row) -> str:
-    return f"{row.members.meshed}/{row.members.pods}" if row.members else NONE
+    return f"{row.mesh.meshed}/{row.mesh.pods}" if row.mesh else NONE

@@ -5,14 +5,10 @@ from typing import Any
 
 from starlette.requests import Request
 
+from headgate.api import media
 from headgate.api.kinds import Served
-from headgate.api.media import table_version, wanted_form
-from headgate.api.status import ApiError
 from headgate.resources.meta import Object, Value
-from headgate.standalone.apiserver.tables import partial, table
-
-_SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-_INCLUDES = ("Metadata", "Object", "None")
+from headgate.standalone.apiserver.tables import table
 
 
 class Shape(Value, frozen=True, kw_only=True):
@@ -27,7 +23,7 @@ class Shape(Value, frozen=True, kw_only=True):
         """Return one object."""
         if self.shape == "Table":
             return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
-        return partial(obj, self.version) if self.shape else obj
+        return media.partial(obj["metadata"], self.version) if self.shape else obj
 
     def many(self, items: Sequence[Object], metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a list."""
@@ -36,12 +32,7 @@ class Shape(Value, frozen=True, kw_only=True):
             return table(self.served.kind, items, metadata=metadata, include=self.include, api=self.version)
         if not self.shape:
             return {"kind": f"{kind}List", "apiVersion": self.served.api_version, "metadata": metadata, "items": items}
-        return {
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": f"meta.k8s.io/{self.version}",
-            "metadata": metadata,
-            "items": [partial(obj, self.version) for obj in items],
-        }
+        return media.partial_list([obj["metadata"] for obj in items], self.version, metadata)
 
     def events(self) -> Callable[[Object], Mapping[str, Any]]:
         """Return what writes the objects of a watch: of tables, only the first one describes the columns."""
@@ -62,10 +53,8 @@ class Shape(Value, frozen=True, kw_only=True):
 
 def shape_of(request: Request, served: Served) -> Shape:
     """Read the form that a request wants. Raises ApiError 406, 400."""
-    form = wanted_form(request.headers.get("accept", ""), _SHAPES)
+    form = media.wanted_form(request.headers.get("accept", ""), media.SHAPES)
     if not form.shape:
         return Shape(served=served)
-    include = request.query_params.get("includeObject") or "Metadata"
-    if include not in _INCLUDES:
-        raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
-    return Shape(served=served, shape=form.shape, version=table_version(form), include=include)
+    include = media.included(request.query_params)
+    return Shape(served=served, shape=form.shape, version=media.table_version(form), include=include)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headgate.api import media
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
@@ -26,22 +27,11 @@ def table(
 ) -> dict[str, Any]:
     """Return the Table of objects of one kind. `include` says what each row carries: Metadata, Object or None."""
     columns = columns_of(kind)
-    return {
-        "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{api}",
-        "metadata": dict(metadata),
-        "columnDefinitions": [
-            {
-                "name": column.name,
-                "type": column.type,
-                "format": column.format,
-                "description": column.description or column.name,
-                "priority": int(column.wide),
-            }
-            for column in columns
-        ],
-        "rows": [_row(obj, columns, include, api) for obj in objects],
-    }
+    titles = [
+        media.column(one.name, one.description or one.name, type=one.type, format=one.format, priority=int(one.wide))
+        for one in columns
+    ]
+    return media.table(titles, [_row(obj, columns, include, api) for obj in objects], api, metadata)
 
 
 def columns_of(kind: Kind) -> Sequence[Column]:
@@ -49,15 +39,10 @@ def columns_of(kind: Kind) -> Sequence[Column]:
     return _COLUMNS.get((kind.group, kind.kind), (_NAME, _AGE))
 
 
-def partial(obj: Object, api: str = "v1") -> dict[str, Any]:
-    """Return an object's metadata alone (PartialObjectMetadata)."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{api}", "metadata": obj["metadata"]}
-
-
 def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict[str, Any]:
     row: dict[str, Any] = {"cells": [_cell(column, obj) for column in columns]}
     if include != "None":
-        row["object"] = obj if include == "Object" else partial(obj, api)
+        row["object"] = obj if include == "Object" else media.partial(obj["metadata"], api)
     return row
 
 

@@ -12,8 +12,9 @@ from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from headgate.resources.meta import Value
+from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.answers.world import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Members, Thing, World
+from headgate.telemetry.answers.world import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Thing, World
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import NO_PEER, Arrived, Flow, Peer
 from headgate.telemetry.counters.histogram import merged, percentiles
@@ -57,23 +58,11 @@ class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     copy: bool = False
 
 
-class Security(Value, frozen=True, kw_only=True, gc=False):
-    """How the requests and connections of an edge went: `secured` of `exchanged` by mutual TLS, between these identities.
-
-    An identity is a SPIFFE ID; that of a pod which is gone is not known.
-    """
-
-    exchanged: int
-    secured: int
-    clients: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-
-
 class Row(Value, frozen=True, kw_only=True, gc=False):
     """One answer: what `about` exchanged over an edge; of a split, what its `backend` did.
 
-    `members` are the pods of `about`. An edge has `security`; between Services, `called` is how many of its requests and
-    connections named the Service that received them.
+    `mesh` are the pods of `about`. An edge has `security`, in which the identity of a pod that is gone is missing; between
+    Services, `called` is how many of its requests and connections named the Service that received them.
     """
 
     about: Ref
@@ -82,8 +71,8 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     labels: Mapping[str, str] = {}
     apex: str = ""
     backend: Backend | None = None
-    members: Members | None = None
-    security: Security | None = None
+    mesh: MetricsMesh | None = None
+    security: MetricsSecurity | None = None
     called: int | None = None
 
 
@@ -259,11 +248,11 @@ class Answers:
             called=_exchanged(named) if ref.kind == SERVICE else None,
         )
 
-    def _security(self, flows: Sequence[CountedFlow]) -> Security:
+    def _security(self, flows: Sequence[CountedFlow]) -> MetricsSecurity:
         secured = [one for one in flows if one[0].secured]
         clients = {self._world.identity(flow.source) for flow, _ in secured}
         servers = {self._world.identity(flow.destination) for flow, _ in secured}
-        return Security(
+        return MetricsSecurity(
             exchanged=_exchanged(flows),
             secured=_exchanged(secured),
             clients=tuple(sorted(filter(None, clients))),
@@ -275,7 +264,7 @@ class Answers:
         if row is None:
             ref = thing.ref
             found = self._received(ref)
-            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, members=self._world.members(ref))
+            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, mesh=self._world.mesh(ref))
         return row
 
     def _received(self, ref: Ref) -> Sum:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from headgate.kinds import METERED
 from headgate.resources.meta import Value
+from headgate.resources.metrics import MetricsMesh
 from headgate.resources.pod_owners import POD, Ref, owners
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 
@@ -14,6 +15,7 @@ SPLIT = "TrafficSplit"
 OUTSIDE = "Outside"
 CLUSTER_SCOPED = frozenset(names.kind for names in METERED if not names.namespaced)
 _IDENTITY = "spiffe://"
+_NO_PODS = MetricsMesh(pods=0, meshed=0)
 
 
 class Backend(Value, frozen=True, kw_only=True, gc=False):
@@ -48,13 +50,6 @@ class Thing(Value, frozen=True, kw_only=True, gc=False):
     backends: tuple[Backend, ...] = ()
 
 
-class Members(Value, frozen=True, kw_only=True, gc=False):
-    """How many pods a resource has, and how many of them have a sidecar."""
-
-    pods: int = 0
-    meshed: int = 0
-
-
 class World:
     """The objects of one moment. Of kinds that were not given, it knows the objects that pods name as owners."""
 
@@ -64,9 +59,8 @@ class World:
         self._gateway = gateway
         self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
         self._sorted: dict[str, Sequence[Thing]] = {}
-        self._members: dict[str, Mapping[Ref, Members]] = {}
+        self._mesh: dict[str, Mapping[Ref, MetricsMesh]] = {}
         self._with_pod: dict[tuple[str, str], bool] = {}
-        self._pods: dict[str, Thing | None] = {}
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
     def find(self, ref: Ref) -> Thing | None:
@@ -95,7 +89,7 @@ class World:
         names, and so does what reached no pod.
         """
         called, answered = _service(flow.service), _service(flow.backend)
-        pod = self._pod(flow.destination.pod)
+        pod = self._pods.get(flow.destination.pod)
         if pod is None:
             is_selected = bool(flow.destination.pod) and self._has_selector(called)
             named = (answered, called if is_selected or not answered else None)
@@ -113,13 +107,13 @@ class World:
         found = self._with_pod.get(key)
         if found is None:
             answered = _service(flow.backend)
-            found = self._pod(key[0]) is not None and (answered is None or self._has_selector(answered))
+            found = self._pods.get(key[0]) is not None and (answered is None or self._has_selector(answered))
             self._with_pod[key] = found
         return found and flow.target != 0
 
     def leads_to(self, service: Ref, pod: str, ports: Iterable[int]) -> bool:
         """Return whether a Service selects a pod (`namespace/name`) and leads to all of these ports of it."""
-        thing = self._pod(pod)
+        thing = self._pods.get(pod)
         return thing is not None and all(service in self._leading_to(thing, port) for port in ports)
 
     def _leading_to(self, pod: Thing, port: int) -> tuple[Ref, ...]:
@@ -136,29 +130,29 @@ class World:
         thing = self._things.get(service) if service else None
         return bool(thing and thing.selector)
 
-    def members(self, ref: Ref) -> Members:
-        """Return how many pods a resource has now."""
-        if ref.kind not in self._members:
+    def mesh(self, ref: Ref) -> MetricsMesh:
+        """Return how many pods a resource has now, and how many of them have a sidecar."""
+        if ref.kind not in self._mesh:
             pods: Counter[Ref] = Counter()
             meshed: Counter[Ref] = Counter()
             for thing in (one for one in self.of(POD) if not one.ended):
                 for home in self.homes(thing.ref, ref.kind):
                     pods[home] += 1
                     meshed[home] += bool(thing.identity)
-            self._members[ref.kind] = {home: Members(pods=count, meshed=meshed[home]) for home, count in pods.items()}
-        return self._members[ref.kind].get(ref, Members())
+            self._mesh[ref.kind] = {home: MetricsMesh(pods=count, meshed=meshed[home]) for home, count in pods.items()}
+        return self._mesh[ref.kind].get(ref, _NO_PODS)
 
     def identity(self, peer: Peer) -> str:
         """Return the identity of one end of a flow; empty without a sidecar, and of a pod that is gone."""
         if peer.pod:
-            thing = self._pod(peer.pod)
+            thing = self._pods.get(peer.pod)
             return thing.identity if thing else ""
         return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(_IDENTITY) else ""
 
-    def _pod(self, name: str) -> Thing | None:
-        if name not in self._pods:
-            self._pods[name] = self._things.get(Ref(POD, *name.split("/", 1))) if name else None
-        return self._pods[name]
+    @cached_property
+    def _pods(self) -> Mapping[str, Thing]:
+        """Pods as flows name them, `namespace/name`."""
+        return {str(ref): thing for ref, thing in self._things.items() if ref.kind == POD}
 
     def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
         thing = self._things.get(pod) or Thing(ref=pod)
