@@ -25,31 +25,16 @@ from headgate.telemetry.counters.counts import (
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered, percentiles
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
+from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.samples import NEW, NO_PODS
 from headgate.telemetry.prometheus.text import traffic
-from headgate.telemetry.prometheus.totals import End, FlowKey, Totals
+from headgate.telemetry.prometheus.totals import Totals
 from headgate.telemetry.prometheus_source import Prometheus, parse_source
 from headgate.telemetry.windows import Windows
 
 OK, BAD = Counts.of({class_index(200): 1}), Counts.of({class_index(503): 1})
 NOBODYS = Flow(source=Peer(outside="gateway"), destination=NO_PEER, service="default/web", port=80)
 START = 1_000_000.0
-
-
-def end(peer):
-    namespace, _, pod = peer.pod.partition("/")
-    return End(namespace=namespace, workload=pod.rpartition("-")[0] or pod, pod=pod, outside=peer.outside)
-
-
-def described(flow):
-    return FlowKey(
-        source=end(flow.source),
-        destination=end(flow.destination),
-        service=flow.service,
-        port=flow.port,
-        backend=flow.backend,
-        copy=flow.copy,
-    )
 
 
 def flow(name):
@@ -70,7 +55,9 @@ class Scraped:
         self.start()
 
     def start(self):
-        self.totals = Totals(described, by_pod=self.by_pod, started=self.now, clock=lambda: self.now)
+        self.totals = Totals(
+            FlowLabels(lambda _: None, by_pod=True), by_pod=self.by_pod, started=self.now, clock=lambda: self.now
+        )
         self.windows.count_in(self.totals)
 
     def scrape(self):

@@ -14,7 +14,8 @@ from headgate.identity.certificates import dates, read_certificates
 from headgate.model.routing import PortRef, Split
 from headgate.plane.machine import Machine
 from headgate.plane.timings import Timings
-from headgate.telemetry.prometheus.text import Family, Labels, Line
+from headgate.telemetry.prometheus.text import Family, Line
+from headgate.telemetry.prometheus.totals import Labels
 
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")

@@ -5,7 +5,6 @@ import pytest
 from headgate.resources.pod_owners import Owners, Ref
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.prometheus.labels import FlowLabels
-from headgate.telemetry.prometheus.totals import End
 from headgate.telemetry.reports.series import ELSEWHERE
 
 
@@ -26,7 +25,13 @@ def objects():
 
 
 def labels(objects, **options):
-    return FlowLabels(objects.get, **options)
+    describe = FlowLabels(objects.get, **options)
+    return lambda flow: dict(describe(flow))
+
+
+def side(found, name):
+    """Return the labels of one end."""
+    return {key.removeprefix(name): value for key, value in found.items() if key.startswith(f"{name}_")}
 
 
 @pytest.mark.parametrize(
@@ -44,10 +49,10 @@ def labels(objects, **options):
 def test_a_pod_is_told_as_its_workload(objects, pod, workload):
     """One that is gone is told by its name."""
     found = labels(objects)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
-    assert found.source == End(namespace="default", workload=workload)
-    assert found.destination == End()
+    assert side(found, "source") == {"_workload": workload, "_workload_namespace": "default"}
+    assert side(found, "destination") == {}
     told = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
-    assert told.source == End(namespace="default", workload=workload, pod=pod)
+    assert side(told, "source") == {"_workload": workload, "_workload_namespace": "default", "_pod": pod}
 
 
 def test_a_pod_that_goes_stays_what_it_was(objects):
@@ -61,21 +66,22 @@ def test_a_pod_that_goes_stays_what_it_was(objects):
 def test_who_is_no_pod_is_one_series_unless_pods_are_told_apart(objects):
     """Addresses have no end."""
     stranger = Flow(source=Peer(outside="192.0.2.1"), destination=ELSEWHERE)
-    assert labels(objects)(stranger).source == End(workload="outside")
-    assert labels(objects)(stranger).destination == End(workload="elsewhere")
-    assert labels(objects, by_pod=True)(stranger).source == End(workload="outside", outside="192.0.2.1")
-    found = labels(objects)(Flow(source=GATEWAY, destination=NO_PEER)).source
-    assert found == End(namespace="headgate-system", workload="gateway")
+    assert side(labels(objects)(stranger), "source") == {"_workload": "outside"}
+    assert side(labels(objects)(stranger), "destination") == {"_workload": "elsewhere"}
+    told = labels(objects, by_pod=True)(stranger)
+    assert side(told, "source") == {"_workload": "outside", "_outside": "192.0.2.1"}
+    found = labels(objects)(Flow(source=GATEWAY, destination=NO_PEER))
+    assert side(found, "source") == {"_workload": "gateway", "_workload_namespace": "headgate-system"}
 
 
 @pytest.mark.parametrize("secured", [True, False])
 def test_traffic_is_secured_if_the_proxy_says_so(objects, secured):
     """R74."""
     flow = Flow(source=Peer(pod="default/db-0"), destination=Peer(pod="default/bare"), secured=secured)
-    assert labels(objects)(flow).secured is secured
+    assert labels(objects)(flow)["connection_security_policy"] == ("mutual_tls" if secured else "none")
 
 
 def test_the_port_of_a_pod_is_told_where_pods_are(objects):
     flow = Flow(source=NO_PEER, destination=Peer(pod="default/bare"), target=8080)
-    assert labels(objects)(flow).target == 0
-    assert labels(objects, by_pod=True)(flow).target == 8080
+    assert "destination_pod_port" not in labels(objects)(flow)
+    assert labels(objects, by_pod=True)(flow)["destination_pod_port"] == "8080"

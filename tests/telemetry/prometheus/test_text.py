@@ -21,8 +21,9 @@ from headgate.telemetry.counters.counts import (
 )
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import BOUNDS_US, bucket_of, gathered
+from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.text import LE_US, Family, Line, classification, histogram, traffic, written
-from headgate.telemetry.prometheus.totals import IDLE, OTHER, SWEEP, End, FlowKey, Totals
+from headgate.telemetry.prometheus.totals import IDLE, OTHER, SWEEP, Totals
 from headgate.telemetry.windows import Windows
 
 PROMTOOL = shutil.which("promtool")
@@ -30,19 +31,8 @@ WEB = Flow(source=Peer(pod="default/a"), destination=Peer(pod="default/b"), serv
 LINE = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 
 
-def described(flow):
-    return FlowKey(
-        source=End(namespace="default", workload=flow.source.pod.partition("/")[2]),
-        destination=End(namespace="default", workload=flow.destination.pod.partition("/")[2]),
-        service=flow.service,
-        port=flow.port,
-        backend=flow.backend,
-        copy=flow.copy,
-    )
-
-
 def totals(**options):
-    return Totals(described, **({"clock": lambda: 0.0, "started": 1234.5} | options))
+    return Totals(FlowLabels(lambda _: None), **({"clock": lambda: 0.0, "started": 1234.5} | options))
 
 
 def text_of(found):
@@ -151,7 +141,7 @@ def test_there_is_an_end_to_the_number_of_series_and_nothing_is_lost():
         found.add(
             Flow(source=Peer(pod=f"default/{number}"), destination=WEB.destination), Counts.of({class_index(200): 1})
         )
-    rows = {total.key: total.counts for total in found.rows()}
+    rows = {total.labels: total.counts for total in found.rows()}
     assert len(rows) == 6
     assert rows[OTHER] == Counts.of({class_index(200): 15})
 
@@ -163,7 +153,7 @@ def test_room_of_what_is_idle_is_used_again():
     now += IDLE + SWEEP
     found.add(Flow(source=Peer(pod="default/new"), destination=WEB.destination), Counts.of({class_index(200): 1}))
     (total,) = found.rows()
-    assert total.key.source.workload == "new"
+    assert dict(total.labels)["source_workload"] == "new"
 
 
 def test_what_windows_count_is_counted_in_totals_too_and_so_is_what_they_miss():

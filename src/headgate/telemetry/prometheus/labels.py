@@ -1,15 +1,16 @@
 """The labels of flows in `/metrics`: which workload, or which pod, is at each end."""
 
 from collections import OrderedDict
+from functools import lru_cache
 
 from headgate.resources.pod_owners import POD, Find, Ref, workload
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
-from headgate.telemetry.prometheus.totals import End, FlowKey
+from headgate.telemetry.prometheus.totals import Labels
 from headgate.telemetry.reports.series import ELSEWHERE
 
 OUTSIDE = "outside"
 _GATEWAYS = "headgate-system"  # as the gateway's identity has it
-_REMEMBERED = 20_000  # pods
+_REMEMBERED = 20_000  # pods, and flows
 
 
 class FlowLabels:
@@ -20,29 +21,10 @@ class FlowLabels:
         self._by_pod = by_pod
         self._workloads: OrderedDict[str, str] = OrderedDict()
 
-    def __call__(self, flow: Flow) -> FlowKey:
+    def __call__(self, flow: Flow) -> Labels:
         """Describe a flow."""
-        return FlowKey(
-            source=self._end(flow.source),
-            destination=self._end(flow.destination),
-            service=flow.service,
-            port=flow.port,
-            backend=flow.backend,
-            target=flow.target if self._by_pod else 0,
-            copy=flow.copy,
-            secured=flow.secured,
-        )
-
-    def _end(self, peer: Peer) -> End:
-        outside = peer.outside if self._by_pod else ""
-        if peer.pod:
-            namespace, _, name = peer.pod.partition("/")
-            return End(namespace=namespace, workload=self._workload(peer.pod), pod=name if self._by_pod else "")
-        if peer == GATEWAY:
-            return End(namespace=_GATEWAYS, workload=peer.outside, outside=outside)
-        if peer == ELSEWHERE:
-            return End(workload=peer.outside, outside=outside)
-        return End(workload=OUTSIDE if peer.outside else "", outside=outside)
+        ends = flow.source, flow.destination
+        return _labels(flow, *(self._workload(end.pod) if end.pod else "" for end in ends), by_pod=self._by_pod)
 
     def _workload(self, pod: str) -> str:
         if pod in self._workloads:
@@ -52,3 +34,37 @@ class FlowLabels:
         if len(self._workloads) > _REMEMBERED:
             self._workloads.popitem(last=False)
         return found
+
+
+@lru_cache(_REMEMBERED)
+def _labels(flow: Flow, source: str, destination: str, *, by_pod: bool) -> Labels:
+    """Return the labels of a flow between two workloads; those without a value are left out, as Prometheus does."""
+    found = (
+        *_end("source", flow.source, source, by_pod=by_pod),
+        *_end("destination", flow.destination, destination, by_pod=by_pod),
+        *_service("destination_service", flow.service),
+        ("destination_port", str(flow.port or "")),
+        *_service("backend", flow.backend),
+        ("destination_pod_port", str(flow.target or "") if by_pod else ""),
+        ("connection_security_policy", "mutual_tls" if flow.secured else "none"),
+    )
+    return tuple((name, value) for name, value in found if value)
+
+
+def _end(side: str, peer: Peer, workload: str, *, by_pod: bool) -> Labels:
+    namespace, _, pod = peer.pod.partition("/")
+    if peer == GATEWAY:
+        namespace, workload = _GATEWAYS, peer.outside
+    elif peer.outside:
+        workload = peer.outside if peer == ELSEWHERE else OUTSIDE
+    return (
+        (f"{side}_workload", workload),
+        (f"{side}_workload_namespace", namespace),
+        (f"{side}_pod", pod if by_pod else ""),
+        (f"{side}_outside", peer.outside if by_pod else ""),
+    )
+
+
+def _service(what: str, service: str) -> Labels:
+    namespace, _, name = service.partition("/")
+    return (f"{what}_name", name), (f"{what}_namespace", namespace)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from math import inf
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
 from headgate.telemetry.counters import counts, packed_counters
 from headgate.telemetry.counters.counts import NO_RESPONSE, Counts, class_index
 from headgate.telemetry.counters.histogram import BOUNDS_US
-from headgate.telemetry.prometheus.totals import End, FlowKey, Total, Totals
+from headgate.telemetry.prometheus.totals import Labels, Total, Totals
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Labels: TypeAlias = tuple[tuple[str, str], ...]
 LE_US: tuple[int, ...] = tuple(step * 10**zeros for zeros in range(1, 7) for step in (10, 20, 30, 50))[:-1]
 """Upper bounds of the exposed buckets in microseconds. They are a subset of `BOUNDS_US`, so counts are exact."""
 REQUESTS = "headgate_requests_total"
@@ -118,7 +117,7 @@ def classification(response_class: str) -> str:
 
 
 def _requests(total: Total) -> Iterator[Line]:
-    if total.key.copy:
+    if total.copy:
         return
     classes = dict(total.counts.classes)
     if classes:
@@ -127,63 +126,34 @@ def _requests(total: Total) -> Iterator[Line]:
         classes = dict.fromkeys(_USUAL_GRPC if is_grpc else _USUAL, 0) | classes
     for name, count in sorted(classes.items()):
         more = ("response_class", name), ("classification", classification(name))
-        yield Line(count, labels_of(total.key), more=more)
+        yield Line(count, total.labels, more=more)
 
 
 def _latency(total: Total) -> Iterator[Line]:
-    if total.key.copy or not total.latency:
+    if total.copy or not total.latency:
         return
     found = packed_counters.by_index(total.latency, packed_counters.WIDE)
     buckets = [0] * (len(LE_US) + 1)
     for bucket, count in found.items():
         buckets[bisect_left(_SHOWN, bucket)] += count
     seconds = sum(_MIDDLE_US[bucket] * count for bucket, count in found.items()) / 1e6
-    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(seconds, 6), labels_of(total.key))
+    yield from histogram((bound / 1e6 for bound in LE_US), buckets, round(seconds, 6), total.labels)
 
 
 def _copies(total: Total) -> Iterator[Line]:
     success, failure = total.counts.success, total.counts.failure
-    if total.key.copy and (success or failure):
+    if total.copy and (success or failure):
         for name, count in ((SUCCESS, success), (FAILURE, failure)):
-            yield Line(count, labels_of(total.key), more=(("classification", name),))
+            yield Line(count, total.labels, more=(("classification", name),))
 
 
 def _of_connections(index: int) -> Callable[[Total], Iterator[Line]]:
     def lines(total: Total) -> Iterator[Line]:
         count = total.counts.count(index)
-        if count and not total.key.copy:
-            yield Line(count, labels_of(total.key))
+        if count and not total.copy:
+            yield Line(count, total.labels)
 
     return lines
-
-
-@lru_cache(20_000)
-def labels_of(key: FlowKey) -> Labels:
-    """Return the labels of a total; those without a value are left out, as Prometheus does."""
-    found = (
-        *_end_labels("source", key.source),
-        *_end_labels("destination", key.destination),
-        *_service_labels("destination_service", key.service),
-        ("destination_port", str(key.port or "")),
-        *_service_labels("backend", key.backend),
-        ("destination_pod_port", str(key.target or "")),
-        ("connection_security_policy", "mutual_tls" if key.secured else "none"),
-    )
-    return tuple((name, value) for name, value in found if value)
-
-
-def _end_labels(side: str, end: End) -> Labels:
-    return (
-        (f"{side}_workload", end.workload),
-        (f"{side}_workload_namespace", end.namespace),
-        (f"{side}_pod", end.pod),
-        (f"{side}_outside", end.outside),
-    )
-
-
-def _service_labels(what: str, service: str) -> Labels:
-    namespace, _, name = service.partition("/")
-    return (f"{what}_name", name), (f"{what}_namespace", namespace)
 
 
 def _braces(line: Line) -> str:

@@ -6,9 +6,8 @@ limit counts as `OTHER`.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
@@ -18,37 +17,25 @@ IDLE = 3600.0  # seconds after which a total may be dropped at the limit; if it 
 SWEEP = 60.0  # seconds between two searches for idle totals
 
 
-class End(Value, frozen=True, kw_only=True, order=True):
-    """One end of traffic. `pod` and `outside` (as in `flows.Peer`) are set only if labels name pods."""
-
-    namespace: str = ""
-    workload: str = ""
-    pod: str = ""
-    outside: str = ""
-
-
-class FlowKey(Value, frozen=True, kw_only=True, order=True):
-    """The labels of a total; fields are as in `Flow`. `target` is set only if labels name pods."""
-
-    source: End
-    destination: End
-    service: str = ""
-    port: int = 0
-    backend: str = ""
-    target: int = 0
-    copy: bool = False
-    secured: bool = False
-
-
-Describe = Callable[[Flow], FlowKey]
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of labels, in the order in which they are written."""
+Describe = Callable[[Flow], Labels]
 """Returns the labels of a flow, by the objects of now."""
-OTHER = FlowKey(source=End(workload="other"), destination=End(workload="other"))
+OTHER: Labels = (
+    ("source_workload", "other"),
+    ("destination_workload", "other"),
+    ("connection_security_policy", "none"),
+)
 
 
 class Total(NamedTuple):
-    """The counts of all flows with the same labels. `latency` are wide packed counters, because totals grow without end."""
+    """The counts of all flows with the same labels, or of their copies (D22).
 
-    key: FlowKey
+    `latency` are wide packed counters, because totals grow without end.
+    """
+
+    labels: Labels
+    copy: bool
     counts: Counts
     latency: int
 
@@ -83,12 +70,12 @@ class Totals:
         self._describe = describe
         self._clock = clock
         self._most = most
-        self._rows: dict[FlowKey, _Row] = {}
+        self._rows: dict[tuple[Labels, bool], _Row] = {}
         self._swept = clock() - SWEEP
 
     def add(self, flow: Flow, counts: Counts) -> None:
         """Add growth."""
-        row = self._row(self._describe(flow))
+        row = self._row((self._describe(flow), flow.copy))
         row.grown = self._clock()
         row.latency += packed_counters.to_wide(counts.latency)
         row.others += counts.others
@@ -99,14 +86,14 @@ class Totals:
 
     def rows(self) -> Sequence[Total]:
         """Return all totals."""
-        return [Total(key, Counts(others=row.others), row.latency) for key, row in self._rows.items()]
+        return [Total(*key, Counts(others=row.others), row.latency) for key, row in self._rows.items()]
 
-    def _row(self, key: FlowKey) -> _Row:
+    def _row(self, key: tuple[Labels, bool]) -> _Row:
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= self._most:
                 self._sweep()
-            known = key if len(self._rows) < self._most else OTHER
+            known = key if len(self._rows) < self._most else (OTHER, False)
             row = self._rows.setdefault(known, _Row())
         return row
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
+from msgspec.structs import fields
 
 from headgate.envoy import pb
 from headgate.envoy.tap import parse_record
@@ -46,6 +47,9 @@ class Record(Value, frozen=True, kw_only=True):
     peer: str = ""
 
 
+_TEXTS = [field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster")]
+
+
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
     """Read a message: the proxy's node id, and its records. Raises TelemetryError if it is malformed, or does not name one proxy."""
     try:
@@ -53,14 +57,14 @@ def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
     except DecodeError as error:
         raise TelemetryError(f"a report that is not an ExportLogsServiceRequest: {error}") from error
     node = reporting_node(message.resource_logs, _NODE)
-    found = (
-        _record(node, record.time_unix_nano / 1e9, fields)
+    records = (
+        _record(node, record.time_unix_nano / 1e9, found)
         for part in message.resource_logs
         for scope in part.scope_logs
         for record in scope.log_records
-        if (fields := parse_record(record.body.string_value))
+        if (found := parse_record(record.body.string_value))
     )
-    return node, tuple(found)
+    return node, tuple(records)
 
 
 def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
@@ -77,23 +81,8 @@ def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
         denied=found.get("verdict") == "denied"
         or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
-        **{name: found.get(name, "") for name in _TEXTS},
+        **{name: found.get(name, "") for name in _TEXTS},  # the others have the name that the proxy sends
     )
-
-
-_TEXTS = (
-    "method",
-    "authority",
-    "path",
-    "details",
-    "grpc",
-    "source",
-    "backend",
-    "route",
-    "route_name",
-    "rule",
-    "peer",
-)
 
 
 def _number(found: Mapping[str, str], name: str) -> int | None:
