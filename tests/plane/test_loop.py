@@ -1,4 +1,4 @@
-"""What the loop gives to whom (R70): never one pod's to another, whatever their names are."""
+"""What the loop gives to which proxy (R70), and when: in a storm, changes join while the last one is on its way."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.compiler.pods import pod
 from tests.identity.world import Signs, Time
+from tests.xds.client import Client, outdate
 
 from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.config import CLUSTER, Encoded
 from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
+from headgate.plane import loop
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Known, Loop
+from headgate.plane.loop import Distribution, Known, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.xds.fleet import Ending, Fleet, Proxy
@@ -85,3 +88,60 @@ async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) ->
     while before.config.get() is told:
         await before.config.change().wait()
     assert world.fleet.proxies[SIDECAR] is before
+
+
+async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LONGEST_S", 60.0)
+    world.place("1", account="web")
+    proxy = await world.proxy()
+    client = Client(proxy)
+    client.take()
+    before = proxy.config.get()
+    world.place("1", account="web", address="10.1.0.2")
+    while (on_its_way := proxy.config.get()) is before:
+        await proxy.config.change().wait()
+    world.place("1", account="web", address="10.1.0.3")
+    snapshot = world.snapshot.get()
+    assert snapshot
+    for _ in range(3):  # longer than a build takes
+        await asyncio.to_thread(world.loop.compile, snapshot)
+    assert proxy.config.get() is on_its_way
+    client.take()
+    world.fleet.bump()
+    while proxy.config.get() is on_its_way:
+        await proxy.config.change().wait()
+
+
+def test_a_change_is_distributed_when_half_of_the_proxies_hold_it() -> None:
+    fleet = Fleet()
+    clients = [_client(fleet, f"sidecar/{number}") for number in range(4)]
+    proxies = [client.proxy for client in clients]
+    distribution = Distribution()
+    for _ in range(2):  # proxies that have not answered the last change count for the next one too
+        distribution.begin(proxies)
+        for proxy in proxies:
+            outdate(proxy, CLUSTER, "one")
+        assert not distribution.is_mostly_done()
+    clients[0].take()
+    assert not distribution.is_mostly_done()
+    clients[1].take()
+    assert distribution.is_mostly_done()
+
+
+def test_no_change_waits_for_proxies_that_are_away_or_connect_for_the_first_time() -> None:
+    fleet = Fleet()
+    away, new = _client(fleet, "away"), _client(fleet, "new", is_served=False)
+    away.leave()
+    distribution = Distribution()
+    distribution.begin([away.proxy, new.proxy])
+    assert distribution.is_mostly_done()
+
+
+def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> Client:
+    """Connect a proxy that is to hold one cluster, and if it `is_served` does."""
+    proxy = fleet.expect(name)
+    proxy.config.set({CLUSTER: {"one": Encoded(b"", "1")}})
+    client = Client(proxy)
+    if is_served:
+        client.take()
+    return client

@@ -1,6 +1,7 @@
 """Snapshot to mesh to each proxy's configuration: the one writer of what is current (ARCHITECTURE.md, rule 2)."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +25,20 @@ from headgate.model.routing import Mesh, Stage, Workload
 from headgate.plane.staging import Staging
 from headgate.plane.timings import Timings
 from headgate.settings import Settings
-from headgate.xds.fleet import Fleet
+from headgate.xds.fleet import Fleet, Proxy
 
 log = logging.getLogger(__name__)
 
 
 SLICE_S = 0.004
 """How long encoding may hold up the streams and the API at a time."""
+CHEAP_S = 0.05
+"""A change that reaches most proxies in this time costs little. After another one the loop rests for `REST` times the excess."""
+REST = 4
+LONGEST_S = 1.5
+"""From one build to the next in a storm of changes, unless a build takes more than half of that."""
+SAMPLED = 16
+"""How many proxies tell how far a change is on its way to all."""
 
 
 class Known(NamedTuple):
@@ -81,6 +89,7 @@ class Loop:
         self._wanted = Proxies(None, known)
         self._given: dict[str, Given] = {}
         self._taps = self.taps.get()
+        self._distribution = Distribution()
 
     def proven(self, node_id: str) -> Credential | None:
         """Return the credential that a proxy's current configuration was made with."""
@@ -88,14 +97,26 @@ class Loop:
         return given.credential if given else None
 
     async def run(self) -> None:
-        """Build for ever: at once when idle; in a storm of changes, at most half of the time."""
+        """Build for ever: at once when idle; in a storm of changes, after a rest, so that several share a build."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news, self.taps)
             began = time.monotonic()
             await self._attempt()
-            took = time.monotonic() - began
-            self.builds.add(took)
-            await asyncio.sleep(took)
+            self.builds.add(time.monotonic() - began)
+            await self._rest(began)
+
+    async def _rest(self, began: float) -> None:
+        """Rest for as long as the build took, and by what it costs to distribute it.
+
+        That is measured by when most proxies hold it: while responses are on their way, another build only adds to them.
+        """
+        built = time.monotonic()
+        took = built - began
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_S - took):
+                await until(self._distribution.is_mostly_done, self._fleet.news)
+        spent = time.monotonic() - began
+        await asyncio.sleep(max(built + took - time.monotonic(), min(REST * (spent - CHEAP_S), LONGEST_S - spent)))
 
     def compile(self, snapshot: Snapshot) -> Compiled:
         """Compile any snapshot as the current one would be, and publish nothing; this may run in a thread."""
@@ -136,12 +157,16 @@ class Loop:
             self.memo.turn()
         configs = await self._encode(compiled.mesh)
         before, self._given = self._given, {}
+        news = []
         for node_id, config in configs.items():
             given = Given(self._proven[node_id], config, self._taps.get(node_id, 0))
             self._given[node_id] = given
             last = before.get(node_id)
             if last is None or last.config is not config or last.share != given.share:
-                self._fleet.expect(node_id).config.set(with_tap(config, given.share))
+                news.append((self._fleet.expect(node_id), with_tap(config, given.share)))
+        self._distribution.begin([proxy for proxy, _ in news])
+        for proxy, wanted in news:
+            proxy.config.set(wanted)
         self.compiled.set(compiled)
 
     async def _encode(self, mesh: Mesh) -> Mapping[str, Configuration]:
@@ -180,6 +205,26 @@ class Loop:
         for node_id in wanted.certificates:
             self._fleet.expect(node_id)
         self._wanted = wanted
+
+
+class Distribution:
+    """How far a change is on its way to the proxies, by a sample of them."""
+
+    def __init__(self) -> None:
+        self._sample: Sequence[Proxy] = ()
+
+    def begin(self, proxies: Sequence[Proxy]) -> None:
+        """Note which proxies are about to be given another configuration.
+
+        A proxy counts when it held all before, or was counted the last time. One that connects for the first time takes
+        longer, and no change waits for it.
+        """
+        some = proxies[:: max(1, len(proxies) // SAMPLED)]
+        self._sample = [one for one in some if one.settled() or (one.session and one in self._sample)]
+
+    def is_mostly_done(self) -> bool:
+        """Say whether half of the proxies hold, or have refused, what they were given."""
+        return 2 * sum(proxy.settled() for proxy in self._sample) >= len(self._sample)
 
 
 class Given(NamedTuple):
