@@ -1,6 +1,14 @@
 """How much of the time the status may take, by a clock that only the test advances."""
 
-from headgate.plane.status.pace import PATIENCE_SECONDS, REST, ROUND_REST, SETTLE_SECONDS, SLICE_SECONDS, Pace
+from headgate.plane.status.pace import (
+    LONGEST_SECONDS,
+    PATIENCE_SECONDS,
+    REST,
+    ROUND_REST,
+    SETTLE_SECONDS,
+    SLICE_SECONDS,
+    Pace,
+)
 
 
 class Clock:
@@ -49,15 +57,27 @@ def test_a_round_waits_by_what_all_slices_of_the_last_one_took() -> None:
     assert pace.until_round() == ROUND_REST * 0.25
 
 
-def test_answers_are_waited_for_from_the_first_thing_that_happened_on() -> None:
+def test_a_look_waits_while_answers_come_and_not_for_a_proxy_that_does_not_answer() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.notice()
+    pace.notice(answers=0)
     clock.now += PATIENCE_SECONDS / 2
-    pace.notice()
+    pace.notice(answers=0)
     assert pace.patience() == PATIENCE_SECONDS / 2
-    clock.now += PATIENCE_SECONDS
+    pace.notice(answers=1)
+    assert pace.patience() == PATIENCE_SECONDS
+    clock.now += 2 * PATIENCE_SECONDS
     assert pace.patience() < 0
     pace.looked()
-    pace.notice()
+    pace.notice(answers=1)
     assert pace.patience() == PATIENCE_SECONDS
+
+
+def test_a_look_does_not_wait_for_ever_while_answers_come() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    for answers in range(10):
+        pace.notice(answers)
+        clock.now += PATIENCE_SECONDS / 2
+    assert clock.now - 100.0 > LONGEST_SECONDS
+    assert pace.patience() < 0

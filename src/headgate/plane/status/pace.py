@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
-PATIENCE_SECONDS = 0.25  # at most, if they take longer
+PATIENCE_SECONDS = 0.25  # at most between two answers, if they take longer
+LONGEST_SECONDS = 1.0  # at most for all answers
 SLICE_SECONDS = 0.02  # of work; then the streams have their turn
 REST = 3  # times as long as the work took
 ROUND_REST = 9  # the same after a round
@@ -20,11 +21,16 @@ class Pace:
         self._next_round = self._began
         self._round = 0.0
         self._noticed: float | None = None  # when something happened that was not looked at yet
+        self._answers = 0
+        self._answered = self._began
 
-    def notice(self) -> None:
-        """Note that something happened."""
+    def notice(self, answers: int) -> None:
+        """Note that something happened, and how many answers have come since the start."""
+        now = self._clock()
         if self._noticed is None:
-            self._noticed = self._clock()
+            self._noticed = self._answered = now
+        if self._answers != answers:
+            self._answers, self._answered = answers, now
 
     def looked(self) -> None:
         """Note that all that happened was looked at."""
@@ -32,7 +38,9 @@ class Pace:
 
     def patience(self) -> float:
         """Return how long proxies may still take to answer until what happened is looked at all the same."""
-        return PATIENCE_SECONDS - (self._clock() - self._noticed) if self._noticed is not None else 0.0
+        if self._noticed is None:
+            return 0.0
+        return min(self._answered + PATIENCE_SECONDS, self._noticed + LONGEST_SECONDS) - self._clock()
 
     def pause(self) -> float:
         """Return how long to wait before the next slice."""

@@ -143,21 +143,22 @@ class Groups:
     """The groups of proxies. One stays the same object while it has the same listeners and routes."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[ProxyConfig, Group]] = {}
+        self._of: dict[str, tuple[_Resources, _Resources, Group]] = {}
         self._alike: WeakValueDictionary[tuple[int, int, bool], Group] = WeakValueDictionary()
 
     def of(self, node_id: str, config: ProxyConfig) -> Group:
         """Return the group of a proxy that is to hold a configuration."""
+        all_listeners, all_routes = config.get(LISTENER, NOTHING), config.get(ROUTES, NOTHING)
         last = self._of.get(node_id)
-        if last and last[0] is config:
-            return last[1]
+        if last and last[0] is all_listeners and last[1] is all_routes:
+            return last[2]
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
-        is_http_proxy = names.PROXY in config.get(LISTENER, NOTHING)
+        is_http_proxy = names.PROXY in all_listeners
         key = id(listeners), id(routes), is_http_proxy  # a group that lives has both, so no other object has their ids
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = Group(listeners, routes, is_http_proxy=is_http_proxy)
-        self._of[node_id] = config, found
+        self._of[node_id] = all_listeners, all_routes, found
         return found
 
     def keep(self, node_ids: Container[str]) -> None:
@@ -239,7 +240,6 @@ class Receipts:
         self._others: Counter[Group] = Counter()
         self._lagging: dict[Resource, list[str]] = defaultdict(list)
         self._wide: list[str] = []
-        self._lost: set[str] = set()
         for proxy in proxies:
             self._order[proxy.id] = len(self._order)
             self._add(proxy)
@@ -249,15 +249,12 @@ class Receipts:
         config = proxy.config.get()
         if config is None:
             self._wide.append(proxy.id)
-            self._lost.add(proxy.id)
             self.unsynced[proxy.id] = Standing(proxy, None, None)
             return
         group = self.groups[proxy.id] = self._known.of(proxy.id, config)
         lacking = proxy.lacking(MOST)
         if lacking is None:
             self._wide.append(proxy.id)
-            if proxy.session is None or proxy.session.config is config:  # else it is about to be offered the new one
-                self._lost.add(proxy.id)
         else:
             counts = self._sidecars if is_sidecar(proxy.id) else self._others
             counts[group] += 1
@@ -273,18 +270,19 @@ class Receipts:
         """Say whether a proxy serves."""
         return node_id in self._order
 
-    @property
+    @cached_property
     def census(self) -> tuple[frozenset[str], frozenset[str]]:
         """Which proxies serve, and which of them lag with more than can be named."""
-        return frozenset(self._order), frozenset(self._lost)
+        return frozenset(self._order), frozenset(self._wide)
 
     def lagging(self) -> Iterator[tuple[Standing, Resource]]:
         """Yield what proxies lag with, as far as it is known by name; what groups share once for each group."""
         seen: set[tuple[Group | None, Resource]] = set()
         for standing in self.unsynced.values():
             for resource in standing.lacking or ():
-                if place_of(resource[1]) is None or (standing.group, resource) not in seen:
-                    seen.add((standing.group, resource))
+                if (one := (standing.group, resource)) not in seen:
+                    if place_of(resource[1]):
+                        seen.add(one)
                     yield standing, resource
 
     def progress(self, places: Sequence[Place]) -> Progress:

@@ -103,7 +103,7 @@ class StatusWriter:
                 self._pace.begin()
                 if self._wake.is_set():
                     self._wake.clear()
-                    self._pace.notice()
+                    self._pace.notice(self._fleet.counts["acks"] + self._fleet.counts["nacks"])
                     if not self._is_answer_due():
                         self._pace.looked()
                         await self._take_look()
