@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.compiler.compile import compile_mesh
-from headgate.compiler.protocols import KNOWN, NAMED, is_declared, protocol_of
+from headgate.compiler.protocols import KNOWN, NAMED, protocol_of
 from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import PortRef, Protocol, Target
@@ -110,10 +110,10 @@ def test_the_list_is_the_registry_s_and_no_dozen_words():
 
 
 def test_only_a_known_word_is_a_declaration():
-    assert is_declared(ServicePort(port=80, app_protocol="http"))
-    assert is_declared(ServicePort(port=80, name="http"))
-    assert not is_declared(ServicePort(port=80, name="web"))
-    assert not is_declared(ServicePort(port=80, name="http", app_protocol="own"))
+    assert protocol_of(ServicePort(port=80, app_protocol="http")).declared
+    assert protocol_of(ServicePort(port=80, name="http")).declared
+    assert not protocol_of(ServicePort(port=80, name="web")).declared
+    assert not protocol_of(ServicePort(port=80, name="http", app_protocol="own")).declared
 
 
 def service(app):

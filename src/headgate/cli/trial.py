@@ -235,7 +235,7 @@ def resolve(place: Place, services: Sequence[Object], home: str = DEFAULT_NAMESP
     port = place.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
     if port not in ports:
         raise HeadgateError(f"the Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
-    protocol, why = protocol_of(by_number[port])
+    protocol, why, _ = protocol_of(by_number[port])
     if not protocol.is_http:
         raise HeadgateError(
             f"port {port} of the Service {name} is {protocol.value}, {why}; try sends HTTP requests. Connect to "

@@ -5,15 +5,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from headgate.compiler import protocols, services, witness
-from headgate.compiler.endpoints import endpoints, external_hosts, identified, with_hosts
+from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import GatewayApi
 from headgate.compiler.gateway_api.routes import repeated_names
+from headgate.compiler.protocols import Choice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
 from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import Claims, plain_table
-from headgate.compiler.workloads import has_sidecar, workloads
+from headgate.compiler.workloads import PodPort, has_sidecar, pod_ports, workloads
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
     Endpoint,
@@ -21,12 +22,12 @@ from headgate.model.routing import (
     Frontend,
     Mesh,
     PortRef,
-    Protocol,
     RouteTable,
     Stage,
+    Workload,
     roots,
 )
-from headgate.resources.core import EndpointSlice, Service, ServicePort
+from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
@@ -55,50 +56,49 @@ class Served(NamedTuple):
     """What Services say by themselves, by Service port where nothing else is said."""
 
     frontends: tuple[Frontend, ...]
-    ports: Mapping[PortRef, ServicePort]
-    declared: Mapping[PortRef, Protocol]
+    choices: Mapping[PortRef, Choice]
     plain: Mapping[PortRef, RouteTable]
     findings: tuple[Finding, ...]
 
 
 class Places(NamedTuple):
-    """The ready endpoints of Services, and what they say about each other by having the same ones."""
+    """What Services lead to: their ready endpoints, and for each Service the ports of pods, ready or not."""
 
     endpoints: tuple[Endpoints, ...]
     ready: Mapping[PortRef, tuple[Endpoint, ...]]
-    findings: tuple[Finding, ...]
+    led: tuple[tuple[PodPort, ...], ...]
 
 
 class Compiler:
     """Compiles one snapshot after the other. A stage whose input is what it was is not computed again.
 
-    A stage is a function of immutable values, and its last result is kept with the values that it was computed from. The
-    objects of a stage are only those of the kinds that it reads. Values that come out equal are the very objects of the
-    last compilation, so that a later comparison is by identity.
+    A stage is a function of immutable values, and its last result is kept with the values that it was computed from: one
+    result, or one for each Service. The objects of a stage are only those of the kinds that it reads. Values that come out
+    equal are the very objects of the last compilation, so that a later comparison is by identity.
     """
 
     def __init__(self) -> None:
         self._last = Snapshot()
         self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
-        self._results: dict[object, tuple[tuple[Any, ...], Any]] = {}
+        self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
         self._tables: dict[PortRef, RouteTable] = {}
-        self._endpoints: dict[str, tuple[tuple[Any, ...], tuple[Endpoints, ...]]] = {}
 
     def compile(self, snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         self._last = snapshot.following(self._last)
-        served = self._once(_served, self._part(snapshot, Service), settings)
-        places = self._once(self._places, self._part(snapshot, Service, EndpointSlice), served, settings.domain)
-        claims = Claims(snapshot, places.ready, served.ports, settings)
+        written = self._part(snapshot, Service)
+        served = self._once(_served, written, settings)
+        places = self._once(self._places, snapshot.services, snapshot.slices, settings.domain)
+        claims = Claims(snapshot, places.ready, served.choices, settings)
         for key, split in snapshot.splits:
             claims.add(key, split)
         tables = tuple(claims.tables(served.plain))
         api = GatewayApi(snapshot, claims.ready, tables, settings)
-        placed = self._part(snapshot, Service, EndpointSlice, Pod)
-        running = self._once(workloads, placed, settings, roots(tables))
-        guarded = self._part(snapshot, Service, EndpointSlice, Pod, *SECURING)
-        secured = self._once(secure, guarded, settings, running, dict(stages))
-        known = self._once(identified, places.endpoints, secured.workloads)
+        placed = self._part(snapshot, Service, Pod)
+        running = self._once(workloads, placed, places.led, settings, roots(tables))
+        guarded = self._part(snapshot, Service, Pod, *SECURING)
+        secured = self._once(secure, guarded, places.led, settings, running, dict(stages))
+        known = self._once(self._identified, places.endpoints, secured.workloads)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -116,8 +116,8 @@ class Compiler:
         )
         findings = [
             *served.findings,
-            *places.findings,
-            *self._once(_of_ports, self._part(snapshot, Service, Pod)),
+            *self._once(protocols.conflicts, written, served.choices, places.endpoints),
+            *self._once(_of_ports, placed),
             *repeated_names(snapshot),
             *_undecodable(snapshot),
             *claims.findings,
@@ -144,25 +144,30 @@ class Compiler:
             self._parts[shapes] = last
         return last[1]
 
-    def _once(self, stage: Callable[[*A], R], *values: *A, slot: object = None) -> R:
+    def _once(self, stage: Callable[[*A], R], *values: *A) -> R:
         """Return what a stage makes of some values."""
-        last = self._results.get((stage, slot))
-        if last is None or last[0] != values:
-            last = self._results[stage, slot] = values, stage(*values)
-        result: R = last[1]
-        return result
+        return self._each(stage, {None: values})[0]
 
-    def _places(self, snapshot: Snapshot, served: Served, domain: str) -> Places:
-        """Return the endpoints of all Services, of each as they were where its own objects are the same."""
-        last, self._endpoints = self._endpoints, {}
-        for name, (_, item) in snapshot.services.items():
-            source = (snapshot.slices.get(name, ()), name, item, domain)
-            known = last.get(name)
-            same = known is not None and known[0] == source
-            self._endpoints[name] = known if known and same else (source, endpoints(*source))
-        found = tuple(entry for _, entries in self._endpoints.values() for entry in entries)
-        ready = {entry.ref: entry.ready for entry in found}
-        return Places(found, ready, tuple(protocols.conflicts(snapshot, served.declared, found)))
+    def _each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
+        """Return what a stage makes of the values of each key."""
+        last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
+        for key, values in wanted.items():
+            before = last.get(key)
+            known[key] = before if before and before[0] == values else (values, stage(*values))
+        self._results[stage] = known
+        return [result for _, result in known.values()]
+
+    def _places(
+        self, listed: Mapping[str, tuple[Key, Service]], slices: Mapping[str, tuple[EndpointSlice, ...]], domain: str
+    ) -> Places:
+        sources = {name: (name, item, slices.get(name, ())) for name, (_, item) in listed.items()}
+        found = self._each(endpoints, {name: (*source, domain) for name, source in sources.items()})
+        flat = tuple(entry for entries in found for entry in entries)
+        return Places(flat, {entry.ref: entry.ready for entry in flat}, tuple(self._each(pod_ports, sources)))
+
+    def _identified(self, places: Iterable[Endpoints], workloads: tuple[Workload, ...]) -> tuple[Endpoints, ...]:
+        known = self._once(identities, workloads)
+        return tuple(self._each(identified, {entry.ref: (entry, known) for entry in places}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
         """Return tables as the very objects of the last compilation where they are equal."""
@@ -175,15 +180,15 @@ class Compiler:
 
     def _seen(self, snapshot: Snapshot) -> dict[Key, int]:
         found = dict.fromkeys(snapshot.undecodable, 0)
-        for shape, listed in snapshot.by_shape.items():
-            found |= self._once(_generations, listed, slot=shape)
+        for part in self._each(_generations, {shape: (listed,) for shape, listed in snapshot.by_shape.items()}):
+            found |= part
         return found
 
 
 def _served(snapshot: Snapshot, settings: Settings) -> Served:
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
-    ports = protocols.ports(snapshot)
+    choices = protocols.choices(snapshot)
     refs = [PortRef(front.service, port) for front in frontends.values() for port in front.ports]
     findings = [
         found
@@ -192,9 +197,8 @@ def _served(snapshot: Snapshot, settings: Settings) -> Served:
     ]
     return Served(
         frontends=tuple(front for front in frontends.values() if front.ports),
-        ports=ports,
-        declared=protocols.declared_ports(ports),
-        plain={ref: plain_table(ref, ports[ref]) for ref in refs},
+        choices=choices,
+        plain={ref: plain_table(ref, choices[ref].protocol) for ref in refs},
         findings=(*findings, *protocols.unknown(snapshot)),
     )
 
@@ -209,13 +213,13 @@ def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
 
 def _undecodable(snapshot: Snapshot) -> list[Finding]:
     return [
-        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_kept(snapshot, key)}")
+        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_left(snapshot, key)}")
         for key, causes in snapshot.undecodable.items()
         for cause in causes
     ]
 
 
-def _kept(snapshot: Snapshot, key: Key) -> str:
+def _left(snapshot: Snapshot, key: Key) -> str:
     """Say what an object with mistakes does all the same."""
     left = snapshot.remains.get(key)
     if isinstance(left, TrafficTarget):

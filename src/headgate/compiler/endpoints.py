@@ -13,7 +13,7 @@ _DEFAULT_PORT = 80
 
 
 def endpoints(
-    slices: tuple[core.EndpointSlice, ...], name: str, service: core.Service, domain: str
+    name: str, service: core.Service, slices: tuple[core.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
     """Return one entry for each routed port of a Service, with or without endpoints; `domain` is the mesh's."""
     ports = routed_ports(service)
@@ -24,24 +24,23 @@ def endpoints(
     return tuple(Endpoints(ref=PortRef(name, port.port), ready=ready) for port, ready in found.items())
 
 
-def identified(places: Iterable[Endpoints], workloads: Iterable[Workload]) -> tuple[Endpoints, ...]:
-    """Return the endpoints with the identity of those whose sidecar is called with mutual TLS.
+def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
+    """Return who must answer at each place (pod or address, and port) whose sidecar is called with mutual TLS.
 
-    A slice that names no pod is for whoever has the address.
+    An address is for a slice that names no pod.
     """
-    known = {
+    return {
         (place, port.port): item.identity
         for item in workloads
         if item.stage.is_sent_tls
         for port in item.ports
         for place in (item.address, item.name)
     }
-    if not known:
-        return tuple(places)
-    return tuple(
-        structs.replace(entry, ready=tuple(_identified(endpoint, known) for endpoint in entry.ready))
-        for entry in places
-    )
+
+
+def identified(entry: Endpoints, known: Mapping[tuple[str, int], str]) -> Endpoints:
+    """Return endpoints with their identities."""
+    return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready)) if known else entry
 
 
 def _identified(endpoint: Endpoint, known: Mapping[tuple[str, int], str]) -> Endpoint:

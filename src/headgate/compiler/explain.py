@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from msgspec import structs
 
-from headgate.compiler import protocols
 from headgate.compiler.arrivals import Arrival, Arrivals, Caller
+from headgate.compiler.protocols import choice_at
 from headgate.compiler.references import service_key, service_name
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
@@ -174,7 +174,7 @@ def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: Ga
         return "because the Gateway's listener says so"
     if at_service is None:
         return ""
-    return protocols.protocol_of(protocols.ports(snapshot)[at_service]).why
+    return choice_at(snapshot, at_service).why
 
 
 def _object(route: Route | None) -> str:

@@ -63,38 +63,45 @@ speak HTTP/2 anyway, so calling the backend as the client calls is right for bot
 
 
 class Choice(NamedTuple):
-    """A port's protocol, and why in words that follow it: `tcp, because ...`."""
+    """A port's protocol, and why in words that follow it: `tcp, because ...`.
+
+    `declared` says whether the Service says it; a backend that says nothing takes what its root has.
+    """
 
     protocol: Protocol
     why: str
+    declared: bool
 
 
 def protocol_of(port: ServicePort) -> Choice:
     """Decide what is spoken on a Service port."""
     written = port.app_protocol
     if protocol := _app_protocol(port):
-        return Choice(protocol, f"because the port's appProtocol is {written}")
+        return Choice(protocol, f"because the port's appProtocol is {written}", declared=True)
     if written:
-        return Choice(Protocol.HTTP, f"because headgate does not know the appProtocol {written}")
+        return Choice(Protocol.HTTP, f"because headgate does not know the appProtocol {written}", declared=False)
     if port.name.lower() == GRPC:
-        return Choice(Protocol.HTTP_ANY, "because the port's name is grpc; backends are called as clients call")
+        why = "because the port's name is grpc; backends are called as clients call"
+        return Choice(Protocol.HTTP_ANY, why, declared=True)
     if word := _name_word(port.name):
-        return Choice(NAMED[word], f"because the port's name is {port.name}")
-    return Choice(Protocol.HTTP, "because neither appProtocol nor the port's name says what it is")
+        return Choice(NAMED[word], f"because the port's name is {port.name}", declared=True)
+    why = "because neither appProtocol nor the port's name says what it is"
+    return Choice(Protocol.HTTP, why, declared=False)
 
 
-def is_declared(port: ServicePort) -> bool:
-    """Say whether the Service says what is spoken on the port; a backend that says nothing takes what its root has."""
-    return bool(_app_protocol(port) or (not port.app_protocol and _name_word(port.name)))
-
-
-def ports(snapshot: Snapshot) -> Mapping[PortRef, ServicePort]:
-    """Return every port that is routed."""
+def choices(snapshot: Snapshot) -> Mapping[PortRef, Choice]:
+    """Decide what is spoken on every port that is routed."""
     return {
-        PortRef(name, port.port): port
+        PortRef(name, port.port): protocol_of(port)
         for name, (_, service) in snapshot.services.items()
         for port in routed_ports(service)
     }
+
+
+def choice_at(snapshot: Snapshot, ref: PortRef) -> Choice:
+    """Decide what is spoken on one port that is routed."""
+    _, service = snapshot.services[ref.service]
+    return protocol_of(next(port for port in routed_ports(service) if port.port == ref.port))
 
 
 def unknown(snapshot: Snapshot) -> Iterator[Finding]:
@@ -121,29 +128,23 @@ def _name_word(name: str) -> str:
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
 
-def declared_ports(known: Mapping[PortRef, ServicePort]) -> Mapping[PortRef, Protocol]:
-    """Return the protocols that Services declare."""
-    return {ref: protocol_of(port).protocol for ref, port in known.items() if is_declared(port)}
-
-
-def conflicts(
-    snapshot: Snapshot, declared: Mapping[PortRef, Protocol], places: Iterable[Endpoints]
-) -> Iterator[Finding]:
-    """Yield each Service that contradicts an older one about a port of a pod (R67)."""
+def conflicts(snapshot: Snapshot, known: Mapping[PortRef, Choice], places: Iterable[Endpoints]) -> tuple[Finding, ...]:
+    """Return each Service that contradicts an older one about a port of a pod (R67)."""
+    declared = {ref: choice.protocol for ref, choice in known.items() if choice.declared}
     if len(set(declared.values())) < 2:
-        return
+        return ()
     by_place: dict[tuple[str, int], list[PortRef]] = defaultdict(list)
     for entry in places:
         for place in entry.ready if entry.ref in declared else ():
             if not place.resolved:
                 by_place[place.address, place.port].append(entry.ref)
-    told: set[PortRef] = set()
+    found: dict[PortRef, Finding] = {}
     for refs in by_place.values():
         oldest = min(refs, key=lambda ref: _age(snapshot, ref))
         for ref in refs:
-            if declared[ref] is not declared[oldest] and ref not in told:
-                told.add(ref)
-                yield _conflict(snapshot, ref, oldest, declared)
+            if declared[ref] is not declared[oldest] and ref not in found:
+                found[ref] = _conflict(snapshot, ref, oldest, declared)
+    return tuple(found.values())
 
 
 def _age(snapshot: Snapshot, ref: PortRef) -> tuple[str, Key, int]:

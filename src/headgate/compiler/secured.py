@@ -12,6 +12,7 @@ from headgate.compiler.report import Finding, Selected, listed
 from headgate.compiler.snapshot import Snapshot, account_of
 from headgate.compiler.targets import DESTINATION, Targets
 from headgate.compiler.unenforced import Words
+from headgate.compiler.workloads import PodPort
 from headgate.model.routing import Stage, Workload
 from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key
@@ -86,9 +87,16 @@ class Secured(NamedTuple):
 
 
 def secure(
-    snapshot: Snapshot, settings: Settings, workloads: tuple[Workload, ...], stages: Mapping[str, Stage]
+    snapshot: Snapshot,
+    led: Iterable[Iterable[PodPort]],
+    settings: Settings,
+    workloads: tuple[Workload, ...],
+    stages: Mapping[str, Stage],
 ) -> Secured:
-    """Return the workloads with their stage and access; `stages` has those that are not what is wanted yet."""
+    """Return the workloads with their stage and access; `stages` has those that are not what is wanted yet.
+
+    `led` is what each Service leads to.
+    """
     configs, targets = TlsConfigs(snapshot), Targets(snapshot, settings)
     done = {}
     for item in workloads:
@@ -106,7 +114,7 @@ def secure(
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
     found = {key: [done[name] for name in names if name in done] for key, names in pods.items()}
     selecting = {name for item in (*about_targets, *about_configs) for name in item.workloads}
-    past = unenforced.bypasses(snapshot, [item for name, item in done.items() if name in selecting], settings)
+    past = unenforced.bypasses(snapshot, led, [item for name, item in done.items() if name in selecting], settings)
     findings = [*targets.findings, *targets.not_applicable(found), *configs.merged(done)]
     for chosen in about_targets:
         findings += unenforced.findings(chosen, DESTINATION, past, _of_target(targets.accounts[chosen.about]))

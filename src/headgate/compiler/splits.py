@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
-from headgate.compiler import protocols
+from headgate.compiler.protocols import Choice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import (
     grant_hint,
@@ -35,7 +35,6 @@ from headgate.model.evaluate import total_weight
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
-from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key, Value
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
 from headgate.settings import Settings
@@ -59,13 +58,11 @@ class Candidate(Value, frozen=True, kw_only=True):
 class Claims:
     """Compiles splits in their order of precedence; the first on a root has it (D8)."""
 
-    def __init__(
-        self, snapshot: Snapshot, ready: Ready, ports: Mapping[PortRef, ServicePort], settings: Settings
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, Choice], settings: Settings) -> None:
         self.snapshot = snapshot
         self.ready = ready
         self.settings = settings
-        self.ports = ports
+        self.choices = choices
         self.winners: dict[str, Key] = {}
         self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
@@ -96,7 +93,7 @@ class Claims:
     def _applicable(self, key: Key, split: TrafficSplit, refs: Iterable[PortRef]) -> Iterator[PortRef]:
         """Yield the ports that the split can be for: requests have something to match, connections have not (D7)."""
         for ref in refs:
-            protocol, why = protocols.protocol_of(self.ports[ref])
+            protocol, why, _ = self.choices[ref]
             if not split.spec.matches or protocol.is_http:
                 yield ref
                 continue
@@ -195,7 +192,7 @@ class Claims:
         sticky = sticky_of(split.metadata.annotations)
         if sticky is None:
             return decided
-        protocol, why = protocols.protocol_of(self.ports[root])
+        protocol, why, _ = self.choices[root]
         failing = bool(decided.broken)
         seats = [
             Seat(PortRef(item.service, root.port), failing and item.reason is Reason.NO_READY_ENDPOINTS)
@@ -222,9 +219,8 @@ class Claims:
                 f"give the Service {item.written} a port {root.port} (its targetPort may be any other)"
             )
             return _marked(item, Reason.PORT_MISMATCH, message)
-        protocol, why = protocols.protocol_of(self.ports[ref])
-        wanted, because = protocols.protocol_of(self.ports[root])
-        declared = protocols.is_declared(self.ports[ref])
+        protocol, why, declared = self.choices[ref]
+        wanted, because, _ = self.choices[root]
         if declared and protocol.is_http is not wanted.is_http:
             message = (
                 f"traffic will not be split for {item.written} on port {root.port}: it is {protocol.value}, {why}; the "
@@ -241,7 +237,7 @@ class Claims:
 
     def _effect(self, root: PortRef, words: tuple[str, str]) -> str:
         """Choose the words for requests or for connections."""
-        return words[0 if protocols.protocol_of(self.ports[root]).protocol.is_http else 1]
+        return words[0 if self.choices[root].protocol.is_http else 1]
 
 
 SELF_REFERENCE = (
@@ -291,9 +287,9 @@ def plain(ref: PortRef) -> Split:
     return Split(targets=(Target(ref=ref, weight=1),))
 
 
-def plain_table(ref: PortRef, port: ServicePort) -> RouteTable:
+def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
     """Return what happens on a Service port that no object says anything about."""
-    return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocols.protocol_of(port).protocol)
+    return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocol)
 
 
 def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:

@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, Selected, listed
-from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.workloads import behind, excluded_ports, has_sidecar
+from headgate.compiler.workloads import PodPort, excluded_ports, has_sidecar
 from headgate.model.routing import PROBE_PORT, PortRef, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
@@ -65,11 +64,13 @@ _EXPLAINED = {
 }
 
 
-def bypasses(snapshot: Snapshot, workloads: Iterable[Workload], settings: Settings) -> Bypasses:
-    """Return the ports of pods with a sidecar that Services lead to past it, ready or not."""
+def bypasses(
+    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], workloads: Iterable[Workload], settings: Settings
+) -> Bypasses:
+    """Return the ports of pods with a sidecar that Services lead to past it, whatever their namespace."""
     exposed = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
     found: dict[str, list[Bypass]] = defaultdict(list)
-    for address, port, ref in _led(snapshot) if exposed else ():
+    for ref, _, address, port in (place for places in led for place in places) if exposed else ():
         if (item := exposed.get(address)) and port >= settings.lowest_port:
             if port in excluded_ports(snapshot.pods[item.name]):
                 found[item.name].append(Bypass(port, ref, "excluded"))
@@ -116,13 +117,3 @@ def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
     if item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations:
         return True
     return not item.probes and any(port.port == PROBE_PORT for port in item.ports)
-
-
-def _led(snapshot: Snapshot) -> Iterator[tuple[str, int, PortRef]]:
-    """Yield address, port and Service port of every endpoint, whatever the namespace of its Service."""
-    for name, (_, service) in snapshot.services.items():
-        slices = snapshot.slices.get(name, ())
-        for port in routed_ports(service) if slices else ():
-            for endpoint, number in behind(slices, port.name):
-                if endpoint.addresses:
-                    yield endpoint.addresses[0], number, PortRef(name, port.port)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headgate.compiler.protocols import is_declared, protocol_of
+from headgate.compiler.protocols import choice_at, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.routing import InboundPort, PortRef, Probe, Protocol, Spoken, Workload
 from headgate.resources import pods
-from headgate.resources.core import Endpoint, EndpointSlice, ServicePort
+from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
 from headgate.resources.names import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
 from headgate.settings import Settings
@@ -27,6 +27,19 @@ Roots = Mapping[PortRef, Protocol]
 NO_ROOTS: Roots = MappingProxyType({})
 LARGEST_PORT = 65535
 _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
+
+
+class PodPort(NamedTuple):
+    """A port of a pod that a Service port leads to, whether the pod is ready or not; `address` is empty without one.
+
+    `pod` is `namespace/name`, or `namespace@address` where a slice names no pod. It is empty for a pod of another namespace
+    than the Service's, which must not decide what is spoken there, and so which rules hold.
+    """
+
+    ref: PortRef
+    pod: str
+    address: str
+    port: int
 
 
 class Lead(NamedTuple):
@@ -40,14 +53,42 @@ class Lead(NamedTuple):
 
 
 Leads = Mapping[str, Mapping[int, list[Lead]]]
-"""By pod (`namespace/name`, or `namespace@address` where a slice names no pod), then by the pod's port."""
+"""By `PodPort.pod`, then by the pod's port."""
 
 
-def workloads(snapshot: Snapshot, settings: Settings, taken: Roots = NO_ROOTS) -> tuple[Workload, ...]:
-    """Return every pod that has a sidecar and an address, sorted by name."""
-    placed = {name: snapshot.pods[name] for name in _owners(snapshot).values()}
-    known = leads(snapshot, taken) if placed else {}
-    return tuple(_workload(name, pod, known, settings) for name, pod in sorted(placed.items()))
+def pod_ports(name: str, service: Service, slices: tuple[EndpointSlice, ...]) -> tuple[PodPort, ...]:
+    """Return what a Service leads to: each endpoint, with each TCP port that its slice has for the name of a Service port."""
+    own = name.partition("/")[0]
+    return tuple(
+        PodPort(PortRef(name, port.port), _pod(own, endpoint), (*endpoint.addresses, "")[0], target.port)
+        for port in routed_ports(service)
+        for item in slices
+        for target in item.ports or ()
+        if target.port and (target.name or "") == port.name and target.protocol == "TCP"
+        for endpoint in item.endpoints or ()
+    )
+
+
+def _pod(own: str, endpoint: Endpoint) -> str:
+    named = endpoint.target_ref
+    if named and named.kind == "Pod":
+        return f"{own}/{named.name}" if named.namespace in {"", own} else ""
+    return f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
+
+
+def workloads(
+    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], settings: Settings, taken: Roots = NO_ROOTS
+) -> tuple[Workload, ...]:
+    """Return every pod that has a sidecar and an address, sorted by name; `led` is what each Service leads to."""
+    placed = sorted(_owners(snapshot).values())
+    wanted = {place for name in placed for place in (name, _unnamed(name, snapshot.pods[name]))}
+    known = _leads(snapshot, (item for items in led for item in items if item.pod in wanted), taken)
+    return tuple(_workload(name, snapshot.pods[name], known, settings) for name in placed)
+
+
+def _unnamed(name: str, pod: Pod) -> str:
+    """Return the `PodPort.pod` of a pod that a slice does not name."""
+    return f"{name.partition('/')[0]}@{pod.status.pod_ip}"
 
 
 def has_sidecar(pod: Pod) -> bool:
@@ -68,19 +109,14 @@ def _is_placed(pod: Pod) -> bool:
     return bool(pod.status.pod_ip) and is_dns_subdomain(account) and not is_gateway(pod.metadata.namespace, account)
 
 
-def leads(snapshot: Snapshot, taken: Roots = NO_ROOTS) -> Leads:
-    """Return which Service ports lead to which ports of pods of their own namespace, and with which protocol.
-
-    A slice may name a pod of another namespace; nobody there shall decide what is spoken here, and so which rules hold.
-    """
+def _leads(snapshot: Snapshot, led: Iterable[PodPort], taken: Roots) -> Leads:
+    """Return which Service ports lead to which ports of pods, and with which protocol."""
     found: dict[str, dict[int, list[Lead]]] = defaultdict(lambda: defaultdict(list))
-    for name, (_, service) in snapshot.services.items():
-        slices = snapshot.slices.get(name, ())
-        for port in routed_ports(service) if slices else ():
-            lead = _lead(PortRef(name, port.port), port, service.metadata.creation_timestamp, taken)
-            for endpoint, number in behind(slices, port.name):
-                if lead not in (known := found[_place(name.partition("/")[0], endpoint)][number]):
-                    known.append(lead)
+    made: dict[PortRef, Lead] = {}
+    for item in led:
+        lead = made.get(item.ref) or made.setdefault(item.ref, _lead(snapshot, item.ref, taken))
+        if lead not in (known := found[item.pod][item.port]):
+            known.append(lead)
     return found
 
 
@@ -93,28 +129,12 @@ def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
             yield InboundPort(port=number, application=number, spoken=(spoken,))
 
 
-def _lead(ref: PortRef, port: ServicePort, created: str, taken: Roots) -> Lead:
-    declared, taking = is_declared(port), ref in taken
-    protocol = taken[ref] if taking and not declared else protocol_of(port).protocol
+def _lead(snapshot: Snapshot, ref: PortRef, taken: Roots) -> Lead:
+    protocol, _, declared = choice_at(snapshot, ref)
+    taking, created = ref in taken, snapshot.services[ref.service][1].metadata.creation_timestamp
+    protocol = taken[ref] if taking and not declared else protocol
     rank = (not declared, not taking, created, *ref.service.split("/"), ref.port)
     return Lead(rank, ref, protocol)
-
-
-def behind(slices: Iterable[EndpointSlice], port_name: str) -> Iterator[tuple[Endpoint, int]]:
-    """Yield the endpoints of a Service port, ready or not, with each TCP port that a slice has for the port's name."""
-    for item in slices:
-        ports = [port for port in item.ports or () if (port.name or "") == port_name and port.protocol == "TCP"]
-        numbers = [port.port for port in ports if port.port]
-        for endpoint in item.endpoints or () if numbers else ():
-            yield from ((endpoint, number) for number in numbers)
-
-
-def _place(own: str, endpoint: Endpoint) -> str:
-    """Return the pod that an endpoint stands for, as in `Leads`; empty for one of another namespace."""
-    named = endpoint.target_ref
-    if named and named.kind == "Pod":
-        return f"{own}/{named.name}" if named.namespace in {"", own} else ""
-    return f"{own}@{endpoint.addresses[0]}" if endpoint.addresses else ""
 
 
 def excluded_ports(pod: Pod) -> frozenset[int]:
@@ -125,12 +145,11 @@ def excluded_ports(pod: Pod) -> frozenset[int]:
 
 
 def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
-    namespace = name.partition("/")[0]
-    found = _merged(known.get(name, {}), known.get(f"{namespace}@{pod.status.pod_ip}", {}))
+    found = _merged(known.get(name, {}), known.get(_unnamed(name, pod), {}))
     return Workload(
         name=name,
         address=pod.status.pod_ip,
-        identity=spiffe_id(settings.trust_domain, namespace, account_name(pod)),
+        identity=spiffe_id(settings.trust_domain, name.partition("/")[0], account_name(pod)),
         uid=pod.metadata.uid,
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
         ports=tuple(_ports(pod, found)),
@@ -189,8 +208,8 @@ def _spoken(found: Sequence[Lead]) -> tuple[Spoken, ...]:
 
 def _by_name(name: str) -> Protocol:
     """Return what is spoken on a port that no Service names: what its own name says, else nobody knows."""
-    port = ServicePort(port=1, name=name)
-    return protocol_of(port).protocol if is_declared(port) else Protocol.TCP
+    protocol, _, declared = protocol_of(ServicePort(port=1, name=name))
+    return protocol if declared else Protocol.TCP
 
 
 def _probes(pod: Pod) -> Iterator[Probe]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from headgate.compiler.protocols import is_declared, ports
+from headgate.compiler.protocols import choice_at
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
@@ -74,7 +74,7 @@ class Destinations:
 
     def taken_for_http(self, about: Key, place: PortRef, field: str) -> Finding | None:
         """Return what to tell when connections go to a port that declares nothing and whose pods have sidecars."""
-        if self.choices(place)[-1].split or is_declared(ports(self._snapshot)[place]):
+        if self.choices(place)[-1].split or choice_at(self._snapshot, place).declared:
             return None
         pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[place])
         if not any(pod and has_sidecar(pod) for pod in pods):
