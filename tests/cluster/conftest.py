@@ -18,8 +18,7 @@ from tests.api.front_authority import Authority
 from tests.ports import free_port
 
 from headgate.api.certificate import self_signed
-from headgate.kubernetes.api import ApiServer
-from headgate.kubernetes.client import Client
+from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.credentials import InCluster
 
 READY_S = 90

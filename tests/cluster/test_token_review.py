@@ -16,8 +16,7 @@ from tests.xds.proxies import Authority, Proxy
 
 from headgate.envoy.config import CLUSTER, Encoded
 from headgate.errors import ProxyError
-from headgate.kubernetes.api import ApiServer
-from headgate.kubernetes.client import Client
+from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.latest import Latest

@@ -1,8 +1,8 @@
 """Label and field selectors, as they come in a query: text in, a predicate over objects out."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from headgate.api.status import ApiError
 from headgate.resources.meta import Object
@@ -46,41 +46,25 @@ def everything(_: Object) -> bool:
     return True
 
 
+class _Requirement(NamedTuple):
+    """A part of a label selector. The operator is a key of `_OPERATORS`."""
+
+    key: str
+    operator: str
+    values: Sequence[str] = ()
+
+
 def label_selector(text: str) -> Predicate:
     """Read `app=web,tier in (a, b),!old`. Raises ApiError 400."""
-    tests = [_label_test(part.strip()) for part in _split_outside_parentheses(text)]
+    tests = [_label_test(one) for one in _requirements(text)]
     return lambda obj: all(test((obj["metadata"].get("labels")) or {}) for test in tests)
 
 
-def _label_test(part: str) -> Callable[[dict[str, str]], bool]:
-    if found := _SET.fullmatch(part):
-        key, operator, listed = found.groups()
-        values = {value.strip() for value in listed.split(",")}
-        if operator == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
-    if found := _EQUALITY.fullmatch(part):
-        key, operator, value = found.groups()
-        return (
-            (lambda labels: labels.get(key) != value) if operator == "!=" else (lambda labels: labels.get(key) == value)
-        )
-    if found := _ORDER.fullmatch(part):
-        key, operator, number = found.groups()
-        return lambda labels: _in_order(labels.get(key), operator, int(number))
-    if found := _EXISTS.fullmatch(part):
-        absent, key = found.groups()
-        return (lambda labels: key not in labels) if absent else (lambda labels: key in labels)
-    raise ApiError(
-        400, f"unable to parse requirement {part!r}: write key=value, key!=value, key in (a, b), key or !key"
-    )
-
-
 def written_selector(text: str) -> dict[str, Any]:
-    """Return a label selector as an object has it (LabelSelector). Only for text that `label_selector` takes."""
+    """Return a label selector as an object has it (LabelSelector). Raises ApiError 400."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
-    for part in map(str.strip, _split_outside_parentheses(text)):
-        key, operator, values = _requirement(part)
+    for key, operator, values in _requirements(text):
         if operator == "=" and key not in labels:
             labels[key] = values[0]
         else:
@@ -90,12 +74,33 @@ def written_selector(text: str) -> dict[str, Any]:
     return found | ({"matchExpressions": expressions} if expressions else {})
 
 
-def _requirement(part: str) -> tuple[str, str, list[str]]:
-    if found := _SET.fullmatch(part):
-        return found[1], found[2], [value.strip() for value in found[3].split(",")]
-    if found := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
-        return found[1], found[2].replace("==", "="), [found[3]]
-    return part.removeprefix("!").strip(), "!" if part.startswith("!") else "", []
+def _requirements(text: str) -> Iterator[_Requirement]:
+    for part in map(str.strip, _split_outside_parentheses(text)):
+        if found := _SET.fullmatch(part):
+            yield _Requirement(found[1], found[2], [value.strip() for value in found[3].split(",")])
+        elif found := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
+            yield _Requirement(found[1], found[2].replace("==", "="), [found[3]])
+        elif found := _EXISTS.fullmatch(part):
+            yield _Requirement(found[2], found[1])
+        else:
+            raise ApiError(
+                400, f"unable to parse requirement {part!r}: write key=value, key!=value, key in (a, b), key or !key"
+            )
+
+
+def _label_test(requirement: _Requirement) -> Callable[[Mapping[str, str]], bool]:
+    key, operator, values = requirement
+    match _OPERATORS[operator]:
+        case "In":
+            return lambda labels: labels.get(key) in values
+        case "NotIn":
+            return lambda labels: labels.get(key) not in values
+        case "Exists":
+            return lambda labels: key in labels
+        case "DoesNotExist":
+            return lambda labels: key not in labels
+        case _:
+            return lambda labels: _in_order(labels.get(key), operator, int(values[0]))
 
 
 def _in_order(value: str | None, operator: str, number: int) -> bool:

@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from headgate.errors import Gone, HeadgateError, NotFound, Unavailable
+from headgate.errors import Gone, HeadgateError, NotFound, ProxyError, Unavailable
 from headgate.kubernetes.login import Access, Login
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
+
+
+_CREATES = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator"
+_READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system"
 
 
 class Refused(HeadgateError):
@@ -138,6 +142,28 @@ class Client:
             return Refused(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
         kinds = {404: NotFound, 410: Gone, 503: Unavailable}
         return kinds.get(status, HeadgateError)(message)
+
+
+class ApiServer:
+    """The API server of the cluster that headgate runs in, asked as its own ServiceAccount: what reviews need."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def create(self, path: str, body: Object) -> Object:
+        """Create an object and return what became of it. Raises ProxyError."""
+        return await _as_proxy_error(self._client.post(path, body), _CREATES)
+
+    async def read(self, path: str) -> Object:
+        """Return an object. Raises ProxyError."""
+        return await _as_proxy_error(self._client.get(path), _READS)
+
+
+async def _as_proxy_error(answer: Awaitable[Object], need: str) -> Object:
+    try:
+        return await answer
+    except HeadgateError as error:
+        raise ProxyError(f"{error} ({error.status}): {need}" if isinstance(error, Refused) else str(error)) from error
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:

@@ -1,7 +1,9 @@
 """Reads requests to the metrics API: path, window and selectors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from headgate.api.attributes import Attributes
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
@@ -36,39 +38,23 @@ class Question(NamedTuple):
         )
 
 
-def question(group: MetricsGroup, parts: list[str]) -> Question:
-    """Read what follows the version. There is no path of a single edge (R92). Raises ApiError 404."""
-    if not all(parts):
+def question(group: MetricsGroup, parts: Sequence[str]) -> Question:
+    """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/edges]]`. Raises ApiError 404.
+
+    There is no path of a single edge (R92).
+    """
+    inside = len(parts) > 2 and parts[0] == "namespaces" and parts[2] != EDGES
+    namespace, (plural, *rest) = (parts[1], parts[2:]) if inside else ("", parts)
+    cluster_scoped = is_cluster_scoped(plural)
+    if not all(parts) or (cluster_scoped if inside else rest and not cluster_scoped):
         raise no_such_path()
-    match parts:
-        case ["namespaces", name, "edges"]:
-            return _asked(group, "namespaces", Ref("", "", name), edges=True)
-        case ["namespaces", namespace, plural, *rest] if not is_cluster_scoped(plural):
-            return _named(group, plural, namespace, rest)
-        case [plural, *rest] if is_cluster_scoped(plural) or not rest:
-            return _named(group, plural, "", rest)
-        case _:
-            raise no_such_path()
-
-
-def _named(group: MetricsGroup, plural: str, namespace: str, rest: list[str]) -> Question:
-    match rest:
-        case []:
-            return _asked(group, plural, Ref("", namespace))
-        case [name]:
-            return _asked(group, plural, Ref("", namespace, name))
-        case [name, "edges"] if plural != SPLITS:
-            return _asked(group, plural, Ref("", namespace, name), edges=True)
-        case _:
-            raise no_such_path()
-
-
-def _asked(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -> Question:
+    if len(rest) > 2 or (len(rest) == 2 and (rest[1] != EDGES or plural == SPLITS)):
+        raise no_such_path()
     kind = group.kinds.get(plural)
     if kind is None:
         served = ", ".join(sorted(group.kinds))
         raise ApiError(404, f"{group.api_version} has no metrics of {plural!r}; it has those of {served}")
-    return Question(group, plural, Ref(kind, ref.namespace, ref.name), edges)
+    return Question(group, plural, Ref(kind, namespace, rest[0] if rest else ""), edges=len(rest) == 2)
 
 
 def window(query: Mapping[str, str]) -> float:
@@ -82,14 +68,11 @@ def window(query: Mapping[str, str]) -> float:
 
 def grouping(query: Mapping[str, str]) -> Grouping:
     """Read `?by=namespace` and `?by=kind`: edges whose other end has only that (R88). Raises ApiError 400."""
-    match query.get("by", ""):
-        case "":
-            return ""
-        case "namespace":
-            return "namespace"
-        case "kind":
-            return "kind"
-        case other:
-            raise ApiError(
-                400, f"edges are grouped by=namespace or by=kind, not by={other}; leave it out for each edge"
-            )
+    by = query.get("by", "")
+    try:
+        found: Grouping = msgspec.convert(by, Grouping)
+    except msgspec.ValidationError:
+        raise ApiError(
+            400, f"edges are grouped by=namespace or by=kind, not by={by}; leave it out for each edge"
+        ) from None
+    return found

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
@@ -40,13 +42,10 @@ class Total(NamedTuple):
     latency: int
 
 
-class _Row:
-    __slots__ = ("grown", "latency", "others")
-
-    def __init__(self) -> None:
-        self.latency = 0
-        self.others = 0
-        self.grown = 0.0
+class _Row(msgspec.Struct, gc=False):
+    latency: int = 0
+    others: int = 0
+    grown: float = 0.0
 
 
 class Totals:

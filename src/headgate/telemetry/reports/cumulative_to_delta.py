@@ -206,16 +206,13 @@ class _Proxy:
             process.set_back(self.heard)
 
 
-class _Last:
+class _Last(msgspec.Struct, gc=False):
     """The last value of a series, and when it was reported."""
 
-    __slots__ = ("buckets", "number", "time", "value")
-
-    def __init__(self, time: float, number: int, value: int, buckets: int) -> None:
-        self.time = time
-        self.number = number
-        self.value = value
-        self.buckets = buckets
+    time: float
+    number: int
+    value: int
+    buckets: int
 
 
 class _Process:
