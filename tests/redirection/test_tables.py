@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from headgate.redirection import tables
-from headgate.redirection.errors import RedirectionError
 from headgate.redirection.options import Redirect
 from headgate.redirection.rules import rules
-from headgate.redirection.tables import has_ipv6, is_host
+from headgate.redirection.tables import RedirectionError, has_ipv6, is_host
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 

@@ -1,6 +1,6 @@
-"""What the redirection leaves alone, read from text as users write it: in options, and in an annotation of the pod."""
+"""What the redirection leaves alone, read from the text of options."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import ip_network
 from typing import TypeVar
 
@@ -34,11 +34,13 @@ def read(*, inbound_ports: str = "", outbound_ports: str = "", addresses: str = 
     causes: list[Cause] = []
 
     def take(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        try:
-            return _read_list(field, text, parse)
-        except DecodeError as error:
-            causes.extend(error.causes)
-            return ()
+        found: dict[T, None] = {}  # each once, in the order of the text
+        for item in filter(None, map(str.strip, text.split(","))):
+            try:
+                found[parse(item)] = None
+            except ValueError as error:
+                causes.append(Cause(field, str(error)))
+        return tuple(found)
 
     found = Redirect(
         excluded_inbound_ports=take(INBOUND_PORTS, inbound_ports, _inbound_port),
@@ -49,32 +51,6 @@ def read(*, inbound_ports: str = "", outbound_ports: str = "", addresses: str = 
     if causes:
         raise DecodeError(*causes)
     return found
-
-
-def read_inbound_ports(text: str, field: str) -> tuple[int, ...]:
-    """Read the ports of the pod's annotation `headgate.dev/excluded-inbound-ports`; `field` is named in errors.
-
-    Raises DecodeError with every mistake.
-    """
-    return _read_list(field, text, _inbound_port)
-
-
-def _read_list(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-    """Return what a text lists, each once, in the order of the text."""
-    causes: list[Cause] = []
-    found: dict[T, None] = {}
-    for item in _items(text):
-        try:
-            found[parse(item)] = None
-        except ValueError as error:
-            causes.append(Cause(field, str(error)))
-    if causes:
-        raise DecodeError(*causes)
-    return tuple(found)
-
-
-def _items(text: str) -> Iterator[str]:
-    return (item.strip() for item in text.split(",") if item.strip())
 
 
 def _port(text: str) -> int:

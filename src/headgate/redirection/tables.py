@@ -4,22 +4,31 @@ Each family is one transaction, so a pod never has half of its rules. A namespac
 with IPv6 gets them or the command fails, for what is not redirected would go past mutual TLS.
 """
 
+import errno
+import fcntl
 import os
 import shutil
+import socket
+import struct
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.redirection import addresses
-from headgate.redirection.errors import RedirectionError
-from headgate.redirection.rules import CHAINS, Rules, lines, missing, own, removal
+from headgate.errors import HeadgateError
+from headgate.redirection.rules import CHAINS, INBOUND_SOURCE, Rules, lines, missing, own, removal
 
 VARIANTS = ("", "-nft", "-legacy")  # first what the system is set up for
 PATIENCE_S = 20
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
+_ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR
+_REQUEST = "=16sIi"  # struct in6_ifreq: address, length of the prefix, number of the device
+
+
+class RedirectionError(HeadgateError):
+    """The rules can't be read or changed; the message says why, and what to do."""
 
 
 class Table(NamedTuple):
@@ -43,7 +52,7 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
     _refuse_host()
     tables = _tables()
     if len(tables) > 1:
-        addresses.add()
+        _change_loopback(_ADD, but=errno.EEXIST)
     return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in tables)
 
 
@@ -53,8 +62,29 @@ def clean() -> tuple[Outcome, ...]:
     bases = _bases()
     outcomes = tuple(_clean(table) for base in bases for table in _usable(base))
     if len(bases) > 1:
-        addresses.remove()
+        _change_loopback(_REMOVE, but=errno.EADDRNOTAVAIL)
     return outcomes
+
+
+def _change_loopback(request: int, *, but: int) -> None:
+    """Give `lo` the address from which the proxy's inbound side calls the application over IPv6, or take it away.
+
+    IPv4's loopback has 16 million addresses (127.0.0.6 is used). IPv6's has a single one, which says nothing about who
+    calls; no other machine can reach an address that is added to `lo`. `but` is the error that means: so already.
+    """
+    address, _, length = INBOUND_SOURCE[6].partition("/")
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asked:
+            number = socket.if_nametoindex("lo")
+            fcntl.ioctl(
+                asked, request, struct.pack(_REQUEST, socket.inet_pton(socket.AF_INET6, address), int(length), number)
+            )
+    except OSError as error:
+        if error.errno != but:
+            raise RedirectionError(
+                f"the address {address} of the device lo can't be changed: {error.strerror}. It is where the sidecar calls"
+                " the application from, and takes the capability NET_ADMIN"
+            ) from error
 
 
 def _apply(table: Table, text: str) -> Outcome:
