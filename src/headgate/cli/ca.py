@@ -2,28 +2,25 @@
 
 import asyncio
 import contextlib
-import enum
-import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
 from rich.status import Status
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout
-from headgate.cli.wait import PAUSE_S, read_duration
-from headgate.errors import Gone, HeadgateError, NotFound
+from headgate.cli.connection import find_api
+from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
+from headgate.cli.wait import read_duration, states
+from headgate.errors import HeadgateError, NotFound
 from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
 from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
+from headgate.resources import registry
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind, find
 from headgate.resources.times import timestamp
 
 STEPS = {
@@ -36,14 +33,6 @@ STEPS = {
 BEGIN_S = 20.0
 
 
-class Action(enum.StrEnum):
-    """What to do."""
-
-    STATUS = "status"
-    ROTATE = "rotate"
-    ROOTS = "roots"
-
-
 class Shown(NamedTuple):
     """The ConfigMap that tells of the authority."""
 
@@ -52,7 +41,7 @@ class Shown(NamedTuple):
 
 
 What = Annotated[
-    Action,
+    Literal["status", "rotate", "roots"],
     typer.Argument(
         metavar="status|rotate|roots",
         help="Show the roots and who waits for whom; begin to replace the root; or print the roots as PEM.",
@@ -63,7 +52,7 @@ Timeout = Annotated[str, typer.Option("--timeout", help="Of rotate --wait: how l
 
 
 def ca(
-    action: What = Action.STATUS,
+    action: What = "status",
     *,
     wait: Wait = False,
     timeout: Timeout = "5m",
@@ -73,22 +62,18 @@ def ca(
 ) -> None:
     """Show the mesh's certificate authority, or replace its root without a lost call."""
     seconds = read_duration(timeout)
-    client = find_api(kubeconfig, state, os.environ)
-    if action is Action.ROTATE:
-        shown = asyncio.run(_rotate(client, seconds if wait else 0.0))
-    else:
-        shown = asyncio.run(_get(client))
-    if action is Action.ROOTS:
+    client = find_api(kubeconfig, state)
+    asked = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _get(client)
+    shown = asyncio.run(asked)
+    if action == "roots":
         sys.stdout.write(shown.roots)
-    elif output is Format.TABLE:
-        _print(shown.notice)
     else:
-        print_document(shown.notice, output)
+        answer(shown.notice, output, lambda: _print(shown.notice))
 
 
 async def _get(client: Client) -> Shown:
     try:
-        return read(await client.get(path_of(_kind(), CONFIG_MAP.namespace, CONFIG_MAP.name)))
+        return read(await client.get(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)))
     except NotFound as error:
         raise HeadgateError(
             f"{CONFIG_MAP} does not exist: this headgate has no certificate authority, or is only just starting"
@@ -115,54 +100,31 @@ async def _rotate(client: Client, seconds: float) -> Shown:
         )
     asked = f"{timestamp(time.time())} {secrets.token_hex(4)}"
     patch = {"metadata": {"annotations": {ROTATE: asked}}}
-    await client.merge(path_of(_kind(), CONFIG_MAP.namespace, CONFIG_MAP.name), patch)
-
-    return await _until(client, _Asked(before.notice.answered, to_the_end=seconds > 0), seconds or BEGIN_S)
-
-
-class _Asked:
-    """Says when a request is answered: when another rotation begins than was there before it, or when that ends."""
-
-    def __init__(self, before: str, *, to_the_end: bool) -> None:
-        self._before = before
-        self._to_the_end = to_the_end
-        self._mine = ""
-
-    def __call__(self, notice: Notice) -> bool:
-        if notice.answered == self._before:
-            return False
-        self._mine = self._mine or notice.answered
-        over = notice.phase == Phase.STABLE or notice.answered != self._mine  # the next one may have begun already
-        return over or not self._to_the_end
+    await client.merge(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name), patch)
+    return await _answered(client, before.notice.answered, seconds)
 
 
-async def _until(client: Client, test: Callable[[Notice], bool], seconds: float) -> Shown:
-    """Watch until the notice says something. Raises TimedOut that says how far it was."""
-    words = "the authority has not said anything"
+async def _answered(client: Client, before: str, seconds: float) -> Shown:
+    """Watch until another rotation than `before` has begun; with `seconds`, until it ends.
+
+    Raises TimedOut that says how far it was.
+    """
+    words, mine, limit = "the authority has not said anything", "", seconds or BEGIN_S
+    following = states(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
     with contextlib.suppress(TimeoutError), Status("rotating", console=stderr()) as status:
-        async with asyncio.timeout(seconds), contextlib.aclosing(_states(client)) as states:
-            async for shown in states:
-                if test(shown.notice):
-                    return shown
+        async with asyncio.timeout(limit), contextlib.aclosing(following):
+            async for obj in following:
+                if obj is None:
+                    continue
+                shown = read(obj)
+                if shown.notice.answered != before:
+                    mine = mine or shown.notice.answered
+                    over = shown.notice.phase == Phase.STABLE or shown.notice.answered != mine  # the next one has begun
+                    if over or not seconds:
+                        return shown
                 words = "; ".join(_words(shown.notice))
                 status.update(words)
-    raise TimedOut(f"the rotation is asked for, and goes on; after {seconds:g} s: {words}")
-
-
-async def _states(client: Client) -> AsyncGenerator[Shown]:
-    """Yield the ConfigMap as it is, then as it becomes. Never ends."""
-    only = {"fieldSelector": f"metadata.name={CONFIG_MAP.name}"}
-    while True:
-        items, revision = await client.items(_kind(), CONFIG_MAP.namespace, **only)
-        for item in items:
-            yield read(item)
-        with contextlib.suppress(Gone):
-            watch = client.watch(_kind(), CONFIG_MAP.namespace, resourceVersion=revision, **only)
-            async with contextlib.aclosing(watch) as steps:
-                async for step in steps:
-                    if step.type in {"ADDED", "MODIFIED"}:
-                        yield read(step.object)
-        await asyncio.sleep(PAUSE_S)
+    raise TimedOut(f"the rotation is asked for, and goes on; after {limit:g} s: {words}")
 
 
 def _print(notice: Notice) -> None:
@@ -194,10 +156,3 @@ def _words(notice: Notice) -> list[str]:
 def _names(notice: Notice) -> str:
     more = notice.waits - len(notice.waiting)
     return ", ".join(notice.waiting) + (f" and {more} more" if more else "")
-
-
-def _kind() -> Kind:
-    kind = find(CONFIG_MAP.group, CONFIG_MAP.kind)
-    if kind is None:
-        raise AssertionError("the registry has no ConfigMap")
-    return kind

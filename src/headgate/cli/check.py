@@ -3,25 +3,31 @@
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, Output, State, existing
+from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_api
 from headgate.cli.offline import Offline, compile_files
-from headgate.cli.output import FINDING_STYLES, NO, Format, note, print_document, stdout
-from headgate.cli.workload_findings import WorkloadFinding, workload_findings
+from headgate.cli.output import FINDING_STYLES, NO, Format, answer, note, stdout
+from headgate.cli.stand_ins import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.report import Finding
+from headgate.errors import DecodeError
 from headgate.figures import counted
 from headgate.manifests.files import Manifest
-from headgate.resources.meta import Key, Value
+from headgate.resources.decode import read
+from headgate.resources.meta import Key, Object, Value
+from headgate.resources.registry import SERVICE
+from headgate.resources.workloads import Container, Pod
+from headgate.standalone.processes import Launch, missing_program
 
 API_VERSION_MISSING = "ApiVersionMissing"
+NO_COMMAND = "NoCommand"  # as the Events of a pod that runs here
+COMMAND_NOT_FOUND = "CommandNotFound"
+SELECTS_NO_PODS = "SelectsNoPods"
 
 SomeManifests = Annotated[
     list[Path] | None,
@@ -76,18 +82,15 @@ def check(
     Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say whether pods are ready,
     so a Service with a selector counts as served. The running mesh has no files and lines, but knows its pods and proxies.
     """
-    verdict = judge(compile_files(existing(paths))) if paths else live(kubeconfig, state)
-    if output is Format.TABLE:
-        _print(verdict)
-    else:
-        print_document(verdict, output)
+    verdict = judge(compile_files(paths)) if paths else live(kubeconfig, state)
+    answer(verdict, output, lambda: _print(verdict))
     if verdict.errors or (strict and verdict.warnings):
         raise typer.Exit(NO)
 
 
 def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
     """Return all findings on the running mesh, by object."""
-    found = asyncio.run(Inspection(find_api(kubeconfig, state, os.environ)).findings())
+    found = asyncio.run(Inspection.of(kubeconfig, state).findings())
     rows = [
         Row(
             file="",
@@ -106,9 +109,7 @@ def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
 
 def judge(offline: Offline) -> Verdict:
     """Return all findings on a reading, in the order of files and lines."""
-    rows = sorted(
-        {*_mistakes(offline), *_unversioned(offline), *_findings(offline), *_workload_findings(offline)}, key=_place
-    )
+    rows = sorted({*_mistakes(offline), *_unversioned(offline), *_findings(offline)}, key=_place)
     return _verdict(len(offline.manifests.objects), rows)
 
 
@@ -130,59 +131,81 @@ def _place(row: Row) -> tuple[str, int, int, str, str]:
 def _mistakes(offline: Offline) -> Iterator[Row]:
     """Yield what keeps files, or parts of them, from being objects."""
     for problem in offline.manifests.problems:
-        yield Row(
-            file=problem.file,
-            line=problem.line,
-            column=problem.column,
-            severity=Severity.ERROR,
-            reason=Reason.INVALID.value,
-            object="",
-            field=problem.field,
-            message=problem.message,
-        )
+        yield Row(severity=Severity.ERROR, reason=Reason.INVALID.value, object="", **problem._asdict())
 
 
 def _unversioned(offline: Offline) -> Iterator[Row]:
     keys = {(item.file, *item.document.locate("kind")): str(item.key) for item in offline.manifests.objects}
     for warning in offline.manifests.warnings:
-        yield Row(
-            file=warning.file,
-            line=warning.line,
-            column=warning.column,
-            severity=Severity.WARNING,
-            reason=API_VERSION_MISSING,
-            object=keys[warning.file, warning.line, warning.column],
-            field=warning.field,
-            message=warning.message,
-        )
+        about = keys[warning.file, warning.line, warning.column]
+        yield Row(severity=Severity.WARNING, reason=API_VERSION_MISSING, object=about, **warning._asdict())
 
 
 def _findings(offline: Offline) -> Iterator[Row]:
+    """Yield what the compiler finds, and what keeps workloads from serving on this machine."""
     manifests = {manifest.key: manifest for manifest in offline.manifests.objects}
     for finding in offline.compiled.report.findings:
         if manifest := manifests.get(finding.about):
-            yield _row(manifest, finding, severity=finding.reason.severity, reason=finding.reason.value)
+            yield _row(manifest, finding.reason.value, finding.field, finding.message, severity=finding.reason.severity)
+    pods = written_pods({key: manifest.object for key, manifest in manifests.items()})
+    for key, manifest in manifests.items():
+        if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
+            yield from _unselected(manifest, pods)
+        elif key.kind == "Pod" or key.kind in TEMPLATED:
+            yield from _containers(manifest)
 
 
-def _workload_findings(offline: Offline) -> Iterator[Row]:
-    manifests = {manifest.key: manifest for manifest in offline.manifests.objects}
-    objects = {key: manifest.object for key, manifest in manifests.items()}
-    for finding in workload_findings(objects, os.environ):
-        yield _row(manifests[finding.about], finding, severity=Severity.WARNING, reason=finding.reason)
+def _unselected(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[Row]:
+    """Yield a finding when the files have pods in the Service's namespace, and none with the labels that it wants."""
+    wanted, namespace = selector(service.object), service.key.namespace
+    labels = [pod["metadata"].get("labels") or {} for key, pod in pods.items() if key.namespace == namespace]
+    if not wanted or not labels or any(wanted.items() <= found.items() for found in labels):
+        return
+    written = ",".join(f"{name}={value}" for name, value in wanted.items())
+    seen = sorted({f"{name}={found[name]}" for found in labels for name in wanted if name in found})
+    hint = f"; pods there have {', '.join(seen)}" if seen else ""
+    message = f"no pod of these files in namespace {namespace} has the labels {written}{hint}"
+    yield _row(service, SELECTS_NO_PODS, "spec.selector", message)
 
 
-def _row(manifest: Manifest, finding: Finding | WorkloadFinding, *, severity: Severity, reason: str) -> Row:
-    place = manifest.problem(finding.field, finding.message)
-    return Row(
-        file=place.file,
-        line=place.line,
-        column=place.column,
-        severity=severity,
-        reason=reason,
-        object=str(finding.about),
-        field=finding.field,
-        message=finding.message,
-    )
+def _containers(manifest: Manifest) -> Iterator[Row]:
+    """Yield a finding for each container that this machine can't start."""
+    spec, where = manifest.object.get("spec"), "spec"
+    if manifest.key.kind in TEMPLATED:
+        template = (spec or {}).get("template")
+        spec, where = template.get("spec") if isinstance(template, Mapping) else {}, "spec.template.spec"
+    try:
+        pod = read({"metadata": {}, "spec": spec or {}}, Pod)
+    except DecodeError:  # the pod's runtime refuses it, with the field
+        return
+    for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for index, container in enumerate(containers):
+            field = f"{where}.{kind}[{index}]"
+            if not container.command:
+                message = (
+                    f"container {container.name} has no command, and a pod on one machine runs its command, not its image; "
+                    "write command, or run the manifest on a cluster"
+                )
+                yield _row(manifest, NO_COMMAND, field, message)
+            elif message := _missing_program(container):
+                yield _row(manifest, COMMAND_NOT_FOUND, f"{field}.command", message)
+
+
+def _missing_program(container: Container) -> str:
+    """Say that a program is not on this machine; empty when it is, or when only the running pod knows.
+
+    A variable, a volume, or a PATH of the container's own decides then.
+    """
+    command = container.command or ("",)
+    mounted = any(command[0].startswith(f"{mount.mount_path.rstrip('/')}/") for mount in container.volume_mounts or ())
+    if mounted or "$(" in command[0] or any(item.name == "PATH" for item in container.env or ()):
+        return ""
+    return missing_program(Launch(command=command, env=dict(os.environ), cwd=container.working_dir))
+
+
+def _row(manifest: Manifest, reason: str, field: str, message: str, *, severity: Severity = Severity.WARNING) -> Row:
+    place = manifest.problem(field, message)
+    return Row(severity=severity, reason=reason, object=str(manifest.key), **place._asdict())
 
 
 def _print(verdict: Verdict) -> None:

@@ -2,15 +2,15 @@
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
 
-from headgate.cli.arguments import Manifests, existing
+from headgate.cli.arguments import Manifests
 from headgate.cli.check import judge
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import NO, Format, note, print_json, usage_error, yaml_text
+from headgate.cli.output import NO, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
 from headgate.envoy.encode import Memo, encode
@@ -31,20 +31,13 @@ class Stage(enum.StrEnum):
     XDS = "xds"
 
 
-class Dump(enum.StrEnum):
-    """How a stage is printed."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
 StageOption = Annotated[
     Stage, typer.Option("--stage", help="The routing model, the findings on objects, or Envoy's resources.")
 ]
 NodeOption = Annotated[
     str, typer.Option("--node", help="The proxy whose configuration is printed: gateway, or sidecar/NAMESPACE/POD.")
 ]
-DumpOption = Annotated[Dump, typer.Option("-o", "--output", help="Format of the answer.")]
+Dump = Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="Format of the answer.")]
 
 
 def compile_(
@@ -54,15 +47,15 @@ def compile_(
     node: NodeOption = GATEWAY.id,
     mtls: Mtls = "permissive",
     access: Access = "selected",
-    output: DumpOption = Dump.YAML,
+    output: Dump = "yaml",
 ) -> None:
     """Print what manifests become: the mesh, the report, Envoy's configuration.
 
     Addresses are assigned as on a fresh machine, and a Deployment counts as one pod of its name, with a sidecar.
     Mistakes are told on stderr, with exit code 1; what is sound is printed all the same.
     """
-    offline = compile_files(existing(paths), Settings(mtls=mtls, access=access))
-    _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), Format(output.value))
+    offline = compile_files(paths, Settings(mtls=mtls, access=access))
+    _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), as_json=output == "json")
     for warning in offline.manifests.warnings:
         note(str(warning))
     errors = [row for row in judge(offline).findings if row.severity is Severity.ERROR]
@@ -168,8 +161,8 @@ def _placeholder(mesh: Mesh, node: Node) -> Credential:
     )
 
 
-def _print(found: list[Any], output: Format) -> None:
-    if output is Format.JSON:
-        print_json(found if len(found) != 1 else found[0])
+def _print(found: list[Any], *, as_json: bool) -> None:
+    if as_json:
+        answer(found if len(found) != 1 else found[0], Format.JSON)
     else:
         typer.echo("---\n".join(map(yaml_text, found)), nl=False)

@@ -4,32 +4,20 @@ An answer that takes more than a second comes too late for the key that was pres
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
 import typer
 
+from headgate.cli.connection import find_api
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_api
 from headgate.errors import HeadgateError
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
+from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
-from headgate.resources.registry import Kind, find
+from headgate.resources.registry import find
 
 PATIENCE_S = 1.0
-WAITABLE = (
-    (SPLIT, "TrafficSplit"),
-    (GATEWAY, "Gateway"),
-    (GATEWAY, "HTTPRoute"),
-    (GATEWAY, "GRPCRoute"),
-    (GATEWAY, "TCPRoute"),
-    (MESH, "TLSConfig"),
-    (ACCESS, "TrafficTarget"),
-    ("apps", "Deployment"),
-)
-"""The kinds that `headgate wait` waits for."""
 _PRINTING = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
 _CALLING = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
 
@@ -51,15 +39,10 @@ def types(incomplete: str) -> list[str]:
     return [name for name in TYPES if name.startswith(incomplete)]
 
 
-def waitable(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete KIND/NAME of an object that can be waited for."""
-    return _objects(ctx, incomplete, WAITABLE)
-
-
 def printing(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a pod, or KIND/NAME of an object with pods."""
     if "/" in incomplete:
-        return _objects(ctx, incomplete, _PRINTING)
+        return objects(ctx, incomplete, _PRINTING)
 
     async def ask(client: Client, namespace: str) -> Iterable[str]:
         return [*(f"{word}/" for word in _words(_PRINTING)), *await _names(client, "", "Pod", namespace)]
@@ -69,15 +52,15 @@ def printing(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def callers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete KIND/NAME of a workload that calls."""
-    return _objects(ctx, incomplete, _CALLING)
+    return objects(ctx, incomplete, _CALLING)
 
 
 def gateways(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete gateway/NAME."""
-    return _objects(ctx, incomplete, ((GATEWAY, "Gateway"),))
+    return objects(ctx, incomplete, ((GATEWAY, "Gateway"),))
 
 
-def _objects(ctx: typer.Context, incomplete: str, kinds: Sequence[tuple[str, str]]) -> list[str]:
+def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, str]]) -> list[str]:
     """Complete the kind first, then the names of that kind."""
     word, slash, _ = incomplete.partition("/")
     if not slash:
@@ -90,19 +73,19 @@ def _objects(ctx: typer.Context, incomplete: str, kinds: Sequence[tuple[str, str
     return _offered(ctx, incomplete, ask)
 
 
-def _words(kinds: Sequence[tuple[str, str]]) -> list[str]:
+def _words(kinds: Iterable[tuple[str, str]]) -> list[str]:
     return [kind.lower() for _, kind in kinds]
 
 
 async def _names(client: Client, group: str, kind: str, namespace: str) -> list[str]:
-    known: Kind | None = find(group, kind)
-    items, _ = await client.items(known, namespace) if known else ([], "")
+    found = find(group, kind)
+    items, _ = await client.items(found, namespace) if found else ([], "")
     return [item["metadata"]["name"] for item in items]
 
 
 def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
     try:
-        client = find_api(ctx.params.get("kubeconfig"), ctx.params.get("state"), os.environ)
+        client = find_api(ctx.params.get("kubeconfig"), ctx.params.get("state"))
         words = asyncio.run(_in_time(ask(client, ctx.params.get("namespace") or client.namespace)))
     except (HeadgateError, TimeoutError):
         return []

@@ -1,7 +1,6 @@
 """`headgate config`: what a proxy of the running mesh was sent, and what it acknowledged."""
 
 import asyncio
-import os
 from typing import Annotated
 
 import typer
@@ -10,8 +9,7 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import Format, print_document, stdout, usage_error
+from headgate.cli.output import Format, answer, stdout, usage_error
 from headgate.resources.inspect import TYPES, ProxyConfig
 
 _STYLES = {"Pending": "yellow", "Refused": "bold red"}
@@ -50,13 +48,10 @@ def config(
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
-    inspection = Inspection(find_api(kubeconfig, state, os.environ))
+    inspection = Inspection.of(kubeconfig, state)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspection.config(proxy, namespace, query))
-    if output is Format.TABLE:
-        _show(found)
-    else:
-        print_document(found, output)
+    answer(found, output, lambda: _show(found))
 
 
 def _show(found: ProxyConfig) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from headgate.cli.arguments import State
-from headgate.cli.instance import default_state
+from headgate.cli.connection import default_state
 from headgate.cli.output import NO, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY

@@ -1,7 +1,6 @@
 """`headgate explain`: where a request would go, who lets it in, and why; from files, or from what a running headgate has."""
 
 import asyncio
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +11,13 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.completion import callers, gateways
 from headgate.cli.inspection import Inspection, path_of
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.offline import Access, Mtls, offline
-from headgate.cli.output import NO, Format, print_document, stdout, usage_error
+from headgate.cli.offline import Access, Mtls, compile_files
+from headgate.cli.output import NO, Format, answer, note, stdout, usage_error
 from headgate.cli.trial import CONNECTION, FIXED, read_headers, read_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
 from headgate.compiler.requests import Asked, BadRequest, check, explain_request
+from headgate.errors import HeadgateError
 from headgate.settings import Settings
 
 ERROR_STATUSES = 400
@@ -88,14 +87,16 @@ def explain_(
     except BadRequest as error:
         raise usage_error(str(error), option=OPTIONS[error.part]) from None
     if filename:
-        world = offline(filename, Settings(mtls=mtls, access=access))
+        world = compile_files(filename, Settings(mtls=mtls, access=access))
+        if not world.manifests.objects:
+            mistake = world.manifests.problems[0]
+            raise HeadgateError(f"{mistake.file}:{mistake.line}: {mistake.message}")
+        for warning in world.manifests.warnings:
+            note(str(warning))
         found = explain_request(world.compiled, world.snapshot, asked)
     else:
-        found = asyncio.run(_answer(Inspection(find_api(kubeconfig, state, os.environ)), asked))
-    if output is Format.TABLE:
-        show(found)
-    else:
-        print_document(found, output)
+        found = asyncio.run(_answer(Inspection.of(kubeconfig, state), asked))
+    answer(found, output, lambda: show(found))
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(NO)
 
@@ -180,9 +181,9 @@ def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for item in at.arrivals:
         groups.setdefault(tuple(_told(item)), []).append(item.workload or item.address)
-    for (answer, hop, *lines), pods in groups.items():
+    for (verdict, hop, *lines), pods in groups.items():
         where = f"pod {', '.join(pods)}" if len(groups) > 1 else f"{at.service}:{at.port}"
-        yield f"{answer:<10} {what}{where}, {hop}"
+        yield f"{verdict:<10} {what}{where}, {hop}"
         yield from (f"{'':<10} {line}" for line in lines)
 
 

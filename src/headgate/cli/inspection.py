@@ -1,12 +1,14 @@
 """The inspect API as a client: what the commands ask a running mesh (D29)."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from headgate.cli.connection import find_api
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
@@ -28,6 +30,11 @@ class Inspection:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+
+    @classmethod
+    def of(cls, kubeconfig: Path | None, state: Path | None) -> "Inspection":
+        """Return the inspection of the mesh that a command's options name. Raises as `find_api`."""
+        return cls(find_api(kubeconfig, state))
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 from typing import Annotated, Any
 
@@ -10,12 +9,12 @@ import typer
 
 from headgate.cli.arguments import Kubeconfig, Namespace, State, kind_and_name
 from headgate.cli.completion import printing
-from headgate.cli.kubeconfig import find_api
+from headgate.cli.connection import find_api
 from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind, find
+from headgate.resources.registry import POD, Kind
 
 What = Annotated[
     str,
@@ -50,7 +49,7 @@ def logs(
         "tailLines": str(tail) if tail >= 0 else "",
         "previous": "true" if previous else "",
     }
-    client = find_api(kubeconfig, state, os.environ)
+    client = find_api(kubeconfig, state)
     asyncio.run(
         _logs(client, kind, (namespace or client.namespace, name), {key: text for key, text in query.items() if text})
     )
@@ -58,9 +57,8 @@ def logs(
 
 async def _logs(client: Client, kind: Kind, place: tuple[str, str], query: dict[str, str]) -> None:
     namespace, name = place
-    pods = _kind("", "Pod")
-    pod = name if kind is pods else await _pod_of(client, kind, namespace, name)
-    async with contextlib.aclosing(client.stream(path_of(pods, namespace, pod, "log"), **query)) as parts:
+    pod = name if kind is POD else await _pod_of(client, kind, namespace, name)
+    async with contextlib.aclosing(client.stream(path_of(POD, namespace, pod, "log"), **query)) as parts:
         async for part in parts:
             sys.stdout.buffer.write(part)
             sys.stdout.buffer.flush()
@@ -71,7 +69,7 @@ async def _pod_of(client: Client, kind: Kind, namespace: str, name: str) -> str:
     owner = await client.get(path_of(kind, namespace, name))
     labels = ((owner.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    pods, _ = await client.items(_kind("", "Pod"), namespace, labelSelector=selector)
+    pods, _ = await client.items(POD, namespace, labelSelector=selector)
     if not pods:
         raise NotFound(
             f"{kind.kind} {namespace}/{name} has no pod now; `kubectl describe {kind.kind.lower()} {name}` may say why"
@@ -86,10 +84,3 @@ def _rank(pod: Object) -> tuple[bool, str]:
     conditions: list[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or []
     ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
     return not ready, str(pod["metadata"]["name"])
-
-
-def _kind(group: str, name: str) -> Kind:
-    kind = find(group, name)
-    if kind is None:
-        raise AssertionError(f"the registry has no {name}")
-    return kind

@@ -11,7 +11,6 @@ import typer
 
 from headgate.cli import stand_ins
 from headgate.cli.arguments import existing
-from headgate.cli.output import note
 from headgate.cli.stand_ins import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
@@ -34,40 +33,22 @@ Mtls = Annotated[
 Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: as `headgate up` is to be given it.")]
 
 
-class World(NamedTuple):
-    """Objects of files, and what they compile to."""
-
-    snapshot: Snapshot
-    compiled: Compiled
-
-
 class Offline(NamedTuple):
-    """A reading of files, and what became of it."""
+    """A reading of files, its objects as the compiler sees them, and what they compile to."""
 
     manifests: Manifests
+    snapshot: Snapshot
     compiled: Compiled
 
 
 def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Offline:
     """Read and compile files. Raises HeadgateError when there is no object and no mistake in them."""
-    manifests = read(paths)
+    manifests = read(existing(paths))
     if not manifests.objects and not manifests.problems:
         named = ", ".join(map(str, paths))
         raise HeadgateError(f"there are no objects in {named}; manifests are files that end in .yaml, .yml or .json")
-    objects = {manifest.key: manifest.object for manifest in manifests.objects}
-    return Offline(manifests, compile_mesh(snapshot_of(completed(objects)), settings))
-
-
-def offline(paths: Sequence[Path], settings: Settings) -> World:
-    """Compile files for a question. Raises HeadgateError that names the first mistake which keeps a file from being read."""
-    manifests = read(existing(paths))
-    if not manifests.objects:
-        first = "; ".join(f"{item.file}:{item.line}: {item.message}" for item in manifests.problems[:1])
-        raise HeadgateError(first or f"there are no objects in {', '.join(map(str, paths))}")
-    for warning in manifests.warnings:
-        note(str(warning))
     snapshot = snapshot_of(completed({manifest.key: manifest.object for manifest in manifests.objects}))
-    return World(snapshot, compile_mesh(snapshot, settings))
+    return Offline(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
 def completed(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:

@@ -3,6 +3,7 @@
 import enum
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -91,19 +92,8 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(text.decode() + "\n")
-
-
-def print_yaml(value: Any) -> None:
-    """Print a value as a YAML document, fields in their own order."""
-    sys.stdout.write(yaml_text(value))
-
-
 def yaml_text(value: Any) -> str:
-    """Return a value as YAML."""
+    """Return a value as a YAML document, fields in their own order."""
     import yaml  # noqa: PLC0415 - most commands print none, and it costs start-up time
 
     return str(
@@ -111,12 +101,14 @@ def yaml_text(value: Any) -> str:
     )
 
 
-def print_document(value: Any, output: Format) -> None:
-    """Print a value as JSON or YAML, as asked."""
-    if output is Format.YAML:
-        print_yaml(value)
+def answer(value: Any, output: Format, show: Callable[[], object] = lambda: None) -> None:
+    """Answer as asked: with a table, which `show` prints, or with the value as indented JSON or as YAML."""
+    if output is Format.TABLE:
+        show()
+    elif output is Format.YAML:
+        sys.stdout.write(yaml_text(value))
     else:
-        print_json(value)
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def usage_error(message: str, *, option: str) -> typer.BadParameter:

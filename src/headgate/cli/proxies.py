@@ -1,9 +1,8 @@
 """`headgate proxies`: what each proxy holds, what it acknowledged last, and what it refused."""
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -12,8 +11,7 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspection import Inspection, shown
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import Format, print_document, stdout
+from headgate.cli.output import Format, answer, stdout
 from headgate.figures import NONE, age
 from headgate.resources import times
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
@@ -52,20 +50,13 @@ def proxies(
     CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
     has not acknowledged the current version of one of them.
     """
-    inspection = Inspection(find_api(kubeconfig, state, os.environ))
+    inspection = Inspection.of(kubeconfig, state)
     if proxy:
         found = asyncio.run(inspection.proxy(proxy, namespace))
-        _answer(found, output, lambda: _details(found))
+        answer(found, output, lambda: _details(found))
     else:
         every = asyncio.run(inspection.proxies(namespace))
-        _answer({"items": every}, output, lambda: _list(every))
-
-
-def _answer(value: object, output: Format, show: Callable[[], None]) -> None:
-    if output is Format.TABLE:
-        show()
-    else:
-        print_document(value, output)
+        answer({"items": every}, output, lambda: _list(every))
 
 
 def _list(every: Sequence[Proxy]) -> None:

@@ -1,8 +1,7 @@
 """`headgate redirect`: the rules that bring a pod's TCP connections to its sidecar; its init container runs `apply`."""
 
-import enum
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,13 +10,7 @@ from headgate.errors import DecodeError
 from headgate.redirection import options, tables
 from headgate.redirection.rules import Rules, rules
 
-
-class Action(enum.StrEnum):
-    """What to do with the rules."""
-
-    APPLY = "apply"
-    PRINT = "print"
-    CLEAN = "clean"
+Action = Literal["apply", "print", "clean"]
 
 
 def redirect(
@@ -53,10 +46,10 @@ def redirect(
         )
     except DecodeError as error:
         raise usage_error("; ".join(cause.message for cause in error.causes), option=_named(error)) from None
-    if action is Action.PRINT:
+    if action == "print":
         _print(rules(read))
     else:
-        _tell(action, tables.apply(rules(read)) if action is Action.APPLY else tables.clean())
+        _tell(action, tables.apply(rules(read)) if action == "apply" else tables.clean())
 
 
 def _named(error: DecodeError) -> str:
@@ -70,10 +63,10 @@ def _print(wanted: Rules) -> None:
 
 def _tell(action: Action, outcomes: tuple[tables.Outcome, ...]) -> None:
     done = {
-        (Action.APPLY, True): "redirected",
-        (Action.APPLY, False): "redirected already, by the same rules",
-        (Action.CLEAN, True): "no longer redirected",
-        (Action.CLEAN, False): "not redirected",
+        ("apply", True): "redirected",
+        ("apply", False): "redirected already, by the same rules",
+        ("clean", True): "no longer redirected",
+        ("clean", False): "not redirected",
     }
     for outcome in outcomes:
         stdout().print(f"{outcome.family}: {done[action, outcome.changed]} ({outcome.program})")

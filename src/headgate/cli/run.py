@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from headgate.cli.arguments import State
-from headgate.cli.kubeconfig import api_of
+from headgate.cli.connection import find_api, instance
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import states
 from headgate.errors import HeadgateError, NotFound
@@ -19,7 +20,7 @@ from headgate.kubernetes.client import Client, path_of
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, write_identity
-from headgate.resources.registry import Kind, find
+from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.environment import given
@@ -69,7 +70,7 @@ def run(
     reach it, and its exit code is the command's. The pod goes with it.
     """
     wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
-    client = api_of(state)
+    client = find_api(Path(instance(state).kubeconfig), state)
     raise typer.Exit(asyncio.run(_run(client, wanted, command)))
 
 
@@ -154,7 +155,7 @@ class _Placed(NamedTuple):
 async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     signals = _Signals()
     signals.listen()
-    created = await client.create(_kind("Pod"), wanted)
+    created = await client.create(POD, wanted)
     try:
         await _check_account(client, wanted)  # by now its name is one, and nothing else is wrong with the pod
         pod = await signals.unless(_until_ready(client, created))
@@ -169,7 +170,7 @@ async def _check_account(client: Client, wanted: Object) -> None:
     """Say when there is no such ServiceAccount: pods of this machine may have one that does not exist."""
     namespace, name = wanted["metadata"]["namespace"], wanted["spec"]["serviceAccountName"]
     try:
-        await client.get(path_of(_kind("ServiceAccount"), namespace, name))
+        await client.get(path_of(SERVICE_ACCOUNT, namespace, name))
     except NotFound:
         note(f"there is no ServiceAccount {namespace}/{name}; the program has its identity all the same")
 
@@ -179,7 +180,7 @@ async def _until_ready(client: Client, created: Object) -> Object:
     metadata, why = created["metadata"], "headgate has not placed it"
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
-            following = states(client, _kind("Pod"), metadata["namespace"], metadata["name"])
+            following = states(client, POD, metadata["namespace"], metadata["name"])
             async with contextlib.aclosing(following):
                 async for pod in following:
                     if pod is None or _is_leaving(pod):
@@ -238,7 +239,7 @@ async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Pro
     metadata = pod["metadata"]
     while True:
         with contextlib.suppress(HeadgateError):
-            following = states(client, _kind("Pod"), metadata["namespace"], metadata["name"])
+            following = states(client, POD, metadata["namespace"], metadata["name"])
             async with contextlib.aclosing(following):
                 async for now in following:
                     if now is None or _is_leaving(now) or now["metadata"]["uid"] != metadata["uid"]:
@@ -251,7 +252,7 @@ async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Pro
 
 async def _remove(client: Client, created: Object) -> None:
     try:
-        await client.delete(_kind("Pod"), created)
+        await client.delete(POD, created)
     except NotFound:
         return
     except HeadgateError as error:
@@ -267,10 +268,3 @@ def _owns_terminal() -> bool:
     with contextlib.suppress(OSError, ValueError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False
-
-
-def _kind(name: str) -> Kind:
-    kind = find("", name)
-    if kind is None:
-        raise AssertionError(f"the registry has no {name}")
-    return kind

@@ -26,7 +26,7 @@ SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
 FIRST_NUMBER, NUMBERS = 20_000, 10_000  # where processes behind sidecars would listen
-_TEMPLATED = ("Deployment", "ReplicaSet")
+TEMPLATED = ("Deployment", "ReplicaSet")
 _SIDECARS: Mode = "all"
 
 
@@ -65,7 +65,7 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     """Return the pods of the files, and one for each Deployment or ReplicaSet that has replicas, with its name."""
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
-        template = (obj.get("spec") or {}).get("template") if key.kind in _TEMPLATED else None
+        template = (obj.get("spec") or {}).get("template") if key.kind in TEMPLATED else None
         if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
             owner = {"apiVersion": "apps/v1", "kind": key.kind, "name": key.name, "uid": "", "controller": True}
             written = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}

@@ -1,7 +1,6 @@
 """`headgate status`: the running mesh on one screen."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import typer
@@ -9,8 +8,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import FINDING_STYLES, NO, Format, print_document, stdout
+from headgate.cli.output import FINDING_STYLES, NO, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
@@ -23,11 +21,8 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
     Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
     """
-    found = asyncio.run(Inspection(find_api(kubeconfig, state, os.environ)).status())
-    if output is Format.TABLE:
-        _show(found.status)
-    else:
-        print_document(found, output)
+    found = asyncio.run(Inspection.of(kubeconfig, state).status())
+    answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:
         raise typer.Exit(NO)
 

@@ -1,7 +1,6 @@
 """`headgate try`: requests through the mesh, and whether they went where the split wants them."""
 
 import asyncio
-import os
 import re
 import time
 from collections import Counter
@@ -17,11 +16,10 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
+from headgate.cli.connection import instance
 from headgate.cli.inspection import Inspection
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import NO, Format, note, print_document, stderr, stdout, usage_error
+from headgate.cli.output import NO, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
-from headgate.cli.senders import Sender, gateway, sidecar
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, concerned, fits, wanted
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
@@ -32,6 +30,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.model import requests as model
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
+from headgate.resources.inspect import Proxy
 from headgate.resources.meta import Object
 from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
 
@@ -69,6 +68,15 @@ class Place(NamedTuple):
     host: str
     port: int | None
     sent: str
+
+
+class Sender(NamedTuple):
+    """A proxy's socket for requests, and who sends by it: in words, and the namespace in which short names are looked up."""
+
+    socket: Path
+    name: str = "the gateway"
+    identity: str = ""
+    home: str = DEFAULT_NAMESPACE
 
 
 class Result(NamedTuple):
@@ -122,9 +130,9 @@ def trial(
         raise usage_error(str(error), option="--from") from None
     if caller is None:
         gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
-    inspection = Inspection(find_api(kubeconfig, state, os.environ))
+    inspection = Inspection.of(kubeconfig, state)
     result = asyncio.run(_run(inspection, place, sent, caller or state, amount=(number, concurrency)))
-    _print(result, output)
+    answer(document(result), output, lambda: _print(result))
     if not result.fits:
         raise typer.Exit(NO)
 
@@ -173,7 +181,10 @@ async def _run(
 ) -> Result:
     """Send requests as a workload, or as the gateway of a state directory."""
     client = inspection.client
-    sender = await sidecar(inspection, caller) if isinstance(caller, Caller) else gateway(caller)
+    if isinstance(caller, Caller):
+        sender = sidecar(await inspection.proxies(caller.namespace), caller)
+    else:
+        sender = gateway(caller)
     probe = Probe(sender.socket, sent)
     services, _ = await client.items(SERVICE)
     service, port = resolve(place, services, sender.home)
@@ -189,6 +200,39 @@ async def _run(
         probe.told = lambda: progress.advance(task)
         tally = await probe.run(*amount)
     return judge(want, tally, time.monotonic() - begun)._replace(sender=sender)
+
+
+def gateway(state: Path | None) -> Sender:
+    """Return the gateway of this machine. Raises Unavailable when no headgate runs here."""
+    return Sender(Path(instance(state).probe))
+
+
+def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
+    """Return the sidecar of a pod that a caller stands for. Raises NotFound, HeadgateError."""
+    every = [item for item in proxies if _name(item, caller.kind) == caller.name]
+    about = f"{caller.kind} {caller.namespace}/{caller.name}"
+    if not every:
+        raise NotFound(
+            f"no pod of {about} has a sidecar, so nothing can be sent as it; name its namespace with --namespace, or leave"
+            " out --from to send by the gateway"
+        )
+    for item in every:
+        process, certificate = item.status.process, item.status.certificate
+        if process and process.pid and Path(process.probe).exists():
+            return Sender(
+                socket=Path(process.probe),
+                name=f"Pod {item.metadata.namespace}/{item.metadata.name}",
+                identity=certificate.identity if certificate else "",
+                home=item.metadata.namespace,
+            )
+    told = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
+    raise HeadgateError(f"no sidecar of {about} can send from this machine: {told}")
+
+
+def _name(item: Proxy, kind: str) -> str:
+    """Return the name of a sidecar's workload of a kind."""
+    names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
+    return names[kind]
 
 
 def asked_of(request: Request) -> model.Request:
@@ -259,10 +303,7 @@ def _warn(split: Object) -> None:
             note(f"TrafficSplit {split['metadata']['name']} is not in force: {condition['message']}")
 
 
-def _print(result: Result, output: Format) -> None:
-    if output is not Format.TABLE:
-        print_document(document(result), output)
-        return
+def _print(result: Result) -> None:
     console = stdout()
     console.print(table(result))
     failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])

@@ -3,50 +3,72 @@
 import asyncio
 import errno
 import logging
+import re
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from headgate.admission.injection import Mode
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.following import Following
 from headgate.cli.live import watch_table
-from headgate.cli.mesh_options import (
-    Access,
-    CaCert,
-    CaKey,
-    CertificateLifetime,
-    Mtls,
-    Sidecars,
-    TrustDomain,
-    authority,
-    checked,
-    lifetime,
-)
 from headgate.cli.messages import Messages
-from headgate.cli.metrics_options import (
-    MetricsAddress,
-    MetricsBy,
-    MetricsSource,
-    OtlpCollector,
-    chosen,
-    collector,
-    source,
-)
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
-from headgate.errors import HeadgateError, Unavailable
+from headgate.durations import milliseconds
+from headgate.envoy.exporting import Collector
+from headgate.errors import HeadgateError, TelemetryError, Unavailable
+from headgate.identity.pem import Files
+from headgate.model.identities import parse_id, spiffe_id
 from headgate.settings import Settings
 from headgate.standalone.app import Running, running
 from headgate.standalone.instance import LOOPBACK
-from headgate.standalone.options import Options
+from headgate.standalone.options import By, Options
 from headgate.standalone.request_counters import RequestCounters
+from headgate.telemetry.counters.flows import Source
+from headgate.telemetry.prometheus_source import parse_source
 
 NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
+LAST_PORT = 65535
+# A name or an address, and no URL: that has a scheme, and may want TLS.
+_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
+
+Sidecars = Annotated[Mode, typer.Option(help="Which pods get an Envoy of their own; labelled: those that ask for it.")]
+Mtls = Annotated[
+    Literal["off", "permissive", "strict"],
+    typer.Option(help="What pods with a sidecar take that no TLSConfig selects; permissive: also plaintext."),
+]
+Access = Annotated[
+    Literal["selected", "deny"],
+    typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
+]
+TrustDomain = Annotated[str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")]
+CertificateLifetime = Annotated[
+    str, typer.Option(help="How long a workload's certificate lives; it is renewed at half of that: 10s to 720h.")
+]
+CaCert = Annotated[
+    Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
+]
+CaKey = Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")]
+MetricsAddress = Annotated[
+    str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
+]
+MetricsBy = Annotated[By, typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")]
+MetricsSource = Annotated[
+    str,
+    typer.Option(help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."),
+]
+OtlpCollector = Annotated[
+    str,
+    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
+]
 
 
 def up(
@@ -81,7 +103,7 @@ def up(
     --ephemeral is given.
     """
     if not directory.is_dir():
-        raise typer.BadParameter(f"{directory} is not a directory", param_hint="'DIR'")
+        raise usage_error(f"{directory} is not a directory", option="DIR")
     handler = logging.StreamHandler(sys.stderr)
     if not verbose:
         handler.addFilter(OncePerReason())
@@ -108,6 +130,67 @@ def up(
     messages = Messages(note)
     voice = _voice(output, messages, table=table)
     _run(_up(directory, options, voice, table=messages if table else None))
+
+
+def authority(certificate: Path | None, key: Path | None) -> Files | None:
+    """Return the user's own authority, if there is one."""
+    if (certificate is None) != (key is None):
+        raise usage_error("--ca-cert and --ca-key belong together; give both, or none", option="--ca-cert")
+    return Files(certificate, key) if certificate and key else None
+
+
+def checked(trust_domain: str) -> str:
+    """Return a trust domain that identities can begin with."""
+    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
+        raise usage_error(
+            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in small letters",
+            option="--trust-domain",
+        )
+    return trust_domain
+
+
+def lifetime(text: str) -> int:
+    """Return seconds. Shorter ones could not be renewed in time, and longer ones are no protection against theft."""
+    try:
+        seconds = milliseconds(text) // 1000
+    except ValueError as error:
+        raise usage_error(str(error), option="--certificate-lifetime") from None
+    if not SHORTEST_LIFETIME_S <= seconds <= LONGEST_LIFETIME_S:
+        raise usage_error(
+            f"{text} is not between {SHORTEST_LIFETIME_S} s and {LONGEST_LIFETIME_S // 3600} h",
+            option="--certificate-lifetime",
+        )
+    return seconds
+
+
+def chosen(by: By, address: str) -> By:
+    """Return what /metrics tells traffic apart by; to say so without an address would have no effect."""
+    if by == "pod" and not address:
+        raise usage_error(
+            "it is for /metrics, which has no address; give --metrics-address too, such as 127.0.0.1:9900",
+            option="--metrics-by",
+        )
+    return by
+
+
+def source(text: str) -> Source | None:
+    """Return where the metrics API answers from, when it is not headgate's own counts."""
+    try:
+        return parse_source(text) if text else None
+    except TelemetryError as error:
+        raise usage_error(str(error), option="--metrics-source") from error
+
+
+def collector(text: str) -> Collector | None:
+    """Return the collector that proxies report to besides."""
+    place, _, port = text.rpartition(":")
+    host = place.strip("[]")
+    if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= LAST_PORT):
+        raise usage_error(
+            f"{text!r} is no place of a collector; write HOST:PORT without http://, such as 127.0.0.1:4317",
+            option="--otlp-collector",
+        )
+    return Collector(host=host, port=int(port)) if text else None
 
 
 def _voice(output: Format, messages: Messages, *, table: bool) -> Voice:

@@ -5,8 +5,8 @@ import subprocess
 from importlib.metadata import version as version_of
 
 from headgate.cli.arguments import Output, State
-from headgate.cli.instance import find_instance
-from headgate.cli.output import Format, print_document, stdout
+from headgate.cli.connection import find_instance
+from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.envoy import find_envoy
 
@@ -16,21 +16,10 @@ PATIENCE_S = 10
 def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate, its Envoy, and the instance that runs."""
     running = find_instance(state)
-    found = {
-        "headgate": version_of("headgate"),
-        "envoy": envoy_version(),
-        "instance": None if running is None else running,
-    }
-    if output is not Format.TABLE:
-        print_document(found, output)
-        return
-    console = stdout()
-    console.print(f"headgate  {found['headgate']}")
-    console.print(f"envoy     {found['envoy']}", soft_wrap=True)
-    if running:
-        console.print(f"running   API {running.api}, proxy {running.proxy}, process {running.pid}", soft_wrap=True)
-    else:
-        console.print("running   nothing")
+    found = {"headgate": version_of("headgate"), "envoy": envoy_version(), "instance": running}
+    runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing"
+    text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {runs}"
+    answer(found, output, lambda: stdout().print(text, soft_wrap=True))
 
 
 def envoy_version() -> str:

@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from rich.text import Text
@@ -27,43 +27,6 @@ Gone: TypeAlias = tuple[Finding, str]
 """A finding that no longer holds, and what is said about that; empty when another finding says it."""
 
 
-class Voice(Protocol):
-    """One form of what `up` says."""
-
-    def starting(self) -> None:
-        """Say that a start begins."""
-
-    def stopping(self) -> None:
-        """Say that the end begins."""
-
-    def problems(self, problems: Sequence[Problem]) -> None:
-        """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
-
-    def warnings(self, warnings: Sequence[Problem]) -> None:
-        """Name what users should change in files that are read all the same."""
-
-    def trouble(self, message: str) -> None:
-        """Tell what went wrong with headgate's own parts."""
-
-    def drift(self, differences: Sequence[str]) -> None:
-        """Say where files and the API differ at the start, and which wins."""
-
-    def applied(self, applied: Applied) -> None:
-        """Tell which objects an edit of the files changed."""
-
-    def waiting(self, names: Sequence[str]) -> None:
-        """Name what a start or an end waits for."""
-
-    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
-        """Say which pods can't serve: those that are new, and all of which that is true now."""
-
-    def ready(self, current: Running, missing: Sequence[str]) -> None:
-        """Say that everything applied is in force, where it is, and which Deployments are not available yet."""
-
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:
-        """Say that a change of the objects is in force, and which findings came and went with it."""
-
-
 class TextVoice:
     """Speaks to a person, by `messages`: on the terminal, or beneath the live table while that has the screen."""
 
@@ -79,7 +42,7 @@ class TextVoice:
         note("\nStopping: workloads first, then Envoy (Ctrl-C again ends the workloads at once) ...")
 
     def problems(self, problems: Sequence[Problem]) -> None:
-        """Print each problem with its place."""
+        """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
         self._messages.problems = [*map(str, problems), *([STAYS] if problems else [])]
         for text in () if self._messages.is_shown else self._messages.problems:
             self._messages.say(text)
@@ -87,38 +50,38 @@ class TextVoice:
             self._messages.say("Every file is sound again.")
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
-        """Print each with its place."""
+        """Name what users should change in files that are read all the same."""
         for warning in warnings:
             note(f"{warning}")
 
     def trouble(self, message: str) -> None:
-        """Print it."""
+        """Say what went wrong with headgate's own parts."""
         self._messages.say(message)
 
     def waiting(self, names: Sequence[str]) -> None:
-        """Print the names."""
+        """Name what a start or an end waits for."""
         if names:
             note(f"Waiting for {few(names)} ...")
 
     def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
-        """Print each new one with the last lines of its output; the table shows all that hold."""
+        """Print each new trouble with the last lines of its output; the table shows all that hold."""
         self._messages.pods = [described(trouble) for trouble in holding]
         for trouble in () if self._messages.is_shown else new:
             self._messages.say(described(trouble))
 
     def drift(self, differences: Sequence[str]) -> None:
-        """Print each."""
+        """Say where files and the API differ at the start, and which wins."""
         for text in differences:
             note(text)
 
     def applied(self, applied: Applied) -> None:
-        """Print a line for each object."""
+        """Print a line for each object that an edit of the files changed."""
         for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
             for key in keys:
                 self._messages.say(f"{key} {word}")
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
-        """Print how to use what runs."""
+        """Say that everything applied is in force, how to use it, and which Deployments are not available yet."""
         console = stdout()
         console.print(Text("headgate is up.", style="bold green"))
         if missing:
@@ -141,7 +104,7 @@ class TextVoice:
             _print(finding)
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:  # noqa: ARG002  # a person does not count revisions
-        """Print findings that came and went."""
+        """Print findings that came and went with a change of the objects."""
         for finding in () if self._messages.is_shown else new:  # the table shows those that hold
             _print(finding)
         for finding, message in gone:
@@ -216,6 +179,9 @@ class JsonVoice:
         """Print the revision that is in force, and the findings that came and went."""
         resolved = [_told(finding) for finding, _ in gone]
         _line({"revision": revision, "findings": [*map(_told, new)], "resolved": resolved})
+
+
+Voice: TypeAlias = TextVoice | JsonVoice
 
 
 def sourced(current: Running) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import enum
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Annotated, Any, NamedTuple
@@ -11,10 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.status import Status
 
+from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, kind_and_name
-from headgate.cli.completion import waitable
-from headgate.cli.kubeconfig import find_api
-from headgate.cli.output import Format, TimedOut, print_document, stderr, stdout, usage_error
+from headgate.cli.connection import find_api
+from headgate.cli.output import Format, TimedOut, answer, stderr, stdout, usage_error
 from headgate.errors import Gone, HeadgateError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
@@ -27,13 +26,18 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 LOOK_S = 10.0  # for the first answer, however short the wait is: what is told at its end has been seen
 PAUSE_S = 0.2  # before a watch that the server ended is begun anew
 
+
+def _offered(ctx: typer.Context, incomplete: str) -> list[str]:
+    return completion.objects(ctx, incomplete, JUDGES)
+
+
 What = Annotated[
     str,
     typer.Argument(
         metavar="KIND/NAME",
         help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
         "traffictarget/NAME or deployment/NAME.",
-        autocompletion=waitable,
+        autocompletion=_offered,
     ),
 ]
 Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
@@ -81,15 +85,13 @@ def wait(
             option="KIND/NAME",
         )
     seconds = read_duration(timeout)
-    client = find_api(kubeconfig, state, os.environ)
+    client = find_api(kubeconfig, state)
     place = namespace or client.namespace
     obj, progress = asyncio.run(_wait(client, kind, (place, name), judge, seconds))
     if progress.step is Step.FAILED:
         raise HeadgateError(f"{kind.kind} {place}/{name} will not come into force: {progress.message}")
-    if output is Format.TABLE:
-        stdout().print(f"{kind.kind.lower()}/{name}: {progress.message}", soft_wrap=True)
-    else:
-        print_document(document(obj, progress), output)
+    text = f"{kind.kind.lower()}/{name}: {progress.message}"
+    answer(document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
 
 
 def read_duration(text: str) -> float:
@@ -114,23 +116,20 @@ def document(obj: Object, progress: Progress) -> Mapping[str, Any]:
 
 
 def _observed(obj: Object) -> Progress:
-    generation = obj["metadata"].get("generation", 0)
-    if _status(obj).get("observedGeneration", 0) < generation:
-        return _unseen(generation)
-    return _programmed(_status(obj), generation)
+    unseen = _status(obj).get("observedGeneration", 0) < _generation(obj)
+    return _unseen(obj) if unseen else _gateway(obj)
 
 
 def _gateway(obj: Object) -> Progress:
-    return _programmed(_status(obj), obj["metadata"].get("generation", 0))
+    return _programmed(_status(obj), _generation(obj))
 
 
 def _route(obj: Object) -> Progress:
     """Return the state of the parent that is worst off; entries of other controllers don't count."""
-    generation = obj["metadata"].get("generation", 0)
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
-        return _unseen(generation)
-    found = [(item["parentRef"], _programmed(item, generation)) for item in parents]
+        return _unseen(obj)
+    found = [(item["parentRef"], _programmed(item, _generation(obj))) for item in parents]
     reference, worst = min(found, key=lambda pair: _WORST_FIRST.index(pair[1].step))
     at = f"at {reference.get('kind')} {reference.get('name')}: " if len(found) > 1 else ""
     return Progress(worst.step, at + worst.message)
@@ -150,20 +149,20 @@ def _programmed(holder: Mapping[str, Any], generation: int) -> Progress:
     )
 
 
-def _unseen(generation: int) -> Progress:
-    return Progress(Step.PENDING, f"generation {generation} is not looked at yet")
+def _unseen(obj: Object) -> Progress:
+    return Progress(Step.PENDING, f"generation {_generation(obj)} is not looked at yet")
 
 
 def _deployment(obj: Object) -> Progress:
     wanted = (obj.get("spec") or {}).get("replicas", 1)
-    status = obj.get("status") or {}
+    status = _status(obj)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     message = f"{available} of {wanted} pods are available, {updated} of them up to date"
-    if status.get("observedGeneration", 0) < obj["metadata"].get("generation", 0):
+    if status.get("observedGeneration", 0) < _generation(obj):
         return Progress(Step.PENDING, "the new generation is not looked at yet")
     old = status.get("replicas", 0) - updated
     done = updated >= wanted and available >= wanted and old <= 0
-    trouble = _conditions(_status(obj)).get("Progressing", {})
+    trouble = _conditions(status).get("Progressing", {})
     if not done and trouble.get("reason") == "ProgressDeadlineExceeded":
         return Progress(Step.FAILED, str(trouble.get("message", message)))
     return Progress(Step.DONE if done else Step.PENDING, message)
@@ -171,6 +170,10 @@ def _deployment(obj: Object) -> Progress:
 
 def _status(obj: Object) -> Mapping[str, Any]:
     return obj.get("status") or {}
+
+
+def _generation(obj: Object) -> int:
+    return int(obj["metadata"].get("generation", 0))
 
 
 def _conditions(holder: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -184,9 +187,9 @@ JUDGES: Mapping[tuple[str, str], Judge] = {
     (GATEWAY, "HTTPRoute"): _route,
     (GATEWAY, "GRPCRoute"): _route,
     (GATEWAY, "TCPRoute"): _route,
-    ("apps", "Deployment"): _deployment,
     (MESH, "TLSConfig"): _observed,
     (ACCESS, "TrafficTarget"): _observed,
+    ("apps", "Deployment"): _deployment,
 }
 _WORST_FIRST = (Step.FAILED, Step.PENDING, Step.DONE)
 
