@@ -1,15 +1,21 @@
 """The wiring of one host: a machine with everything embedded, as `headgate up` runs it."""
 
+import asyncio
 import gc
 import logging
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from headgate.api.certificate import certificate_in
+from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import reporting
 from headgate.envoy.view import Node
 from headgate.latest import Latest
@@ -17,28 +23,31 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane import staging
 from headgate.plane.advice import Advice
+from headgate.plane.census import pods_in
 from headgate.plane.control_plane import ControlPlane, Proxies
+from headgate.plane.health import Health
 from headgate.plane.loop import Known
 from headgate.plane.machine import Machine
 from headgate.plane.questions import Questions
 from headgate.plane.trust import Trust
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
-from headgate.standalone.background import Background, background
 from headgate.standalone.controllers.gateways import GatewayAddresses
-from headgate.standalone.exposed import Exposed, expose
-from headgate.standalone.gateway import GATEWAY, gateway_process, keep_token, report_deaths, serving
+from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
 from headgate.standalone.ground import Ground, lay_ground
 from headgate.standalone.host import LocalHost
 from headgate.standalone.instance import Instance, read_token, split_address, write_environment, write_instance
-from headgate.standalone.options import Options
+from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying, SidecarSite, probe_socket
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy import EnvoyProcess, MeshEnvoy, MeshSite, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
-from headgate.telemetry.counters.flows import Source
+from headgate.telemetry.prometheus.labels import FlowLabels
+from headgate.telemetry.prometheus.text import traffic
+from headgate.telemetry.prometheus.totals import Totals
+from headgate.telemetry.receiver import NOTES
 from headgate.xds.proofs import LocalTokens, secret_in
 
 COMPONENT = "headgate"
@@ -50,19 +59,36 @@ log = logging.getLogger(__name__)
 
 
 class Running(NamedTuple):
-    """A headgate that runs, until its context ends; `tasks` is for what should end with it, `metrics` a `flows.Source`."""
+    """A headgate that runs, until its context ends."""
 
     store: MemoryStore
     machine: Machine
     envoy: EnvoyProcess
     instance: Instance
-    tasks: Background
     runtime: LocalRuntime
-    metrics: Source
 
     def admins(self) -> Mapping[str, Admin]:
         """Return the admin interface of every proxy."""
         return {GATEWAY: self.envoy.admin, **self.runtime.admins()}
+
+
+class Background(asyncio.TaskGroup):
+    """Tasks that run until the context ends; when one fails, headgate ends and the error is raised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: list[asyncio.Task[None]] = []
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run a task beside the others."""
+        self._started.append(self.create_task(work, name=name))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._started:
+            task.cancel()
+        await super().__aexit__(kind, error, trace)
 
 
 @asynccontextmanager
@@ -72,7 +98,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
     async with AsyncExitStack() as stack:
         ground = await lay_ground(options, stack)
         state, instance, store = ground.state, ground.instance, ground.store
-        tasks = await stack.enter_async_context(background())
+        tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(secret_in(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(state, ground.settings, options.authority)
         ports = Ports(store, events, active=Latest(value=True))  # the lock of the state directory is the lease
@@ -85,15 +111,16 @@ async def running(options: Options) -> AsyncIterator[Running]:
             tasks.start(work, name=name)
         await plane.serve(f"unix:{ground.xds}")
         stack.push_async_callback(plane.stop)
-        envoy = gateway_process(options, instance, tokens, xds=ground.xds, inherited=ground.inherited)
+        mesh = MeshSite(find_envoy(os.environ), ground.xds, tokens, ground.inherited, options.collector)
+        envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(instance.admin), concurrency=options.concurrency)
         if ground.metrics:
-            tasks.start(expose(Exposed(ground.metrics, options.metrics_by), plane, envoy.state), name="exposition")
-        tasks.start(keep_token(tokens, state), name="the gateway's token")
+            tasks.start(_expose(ground.metrics, options.metrics_by, plane, envoy), name="exposition")
+        tasks.start(keep_token(envoy), name="the gateway's token")
         tasks.start(report_deaths(envoy.state, events), name="deaths of the gateway")
         stack.callback(plane.machine.loop.staging.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
-        runtime = LocalRuntime(store, state, ground.addresses, _proxying(options, ground, tokens, plane))
+        runtime = LocalRuntime(store, state, ground.addresses, _proxying(ground, mesh, plane))
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
@@ -107,7 +134,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         write_environment(state, instance, Path(sys.prefix, "bin"))
-        yield Running(store, plane.machine, envoy, instance, tasks, runtime, source)
+        yield Running(store, plane.machine, envoy, instance, runtime)
 
 
 def _proxies(ground: Ground, tokens: LocalTokens) -> Proxies:
@@ -125,23 +152,34 @@ def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) ->
         tasks.start(write_checkpoints(plane.traffic, options.state / FILE), name="traffic")
 
 
-def _proxying(options: Options, ground: Ground, tokens: LocalTokens, plane: ControlPlane) -> Proxying:
+def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
     machine = plane.machine
     sidecars = SidecarSite(
-        binary=find_envoy(os.environ),
-        xds_socket=ground.xds,
+        mesh=mesh,
         runtime_dir=ground.sockets,
-        tokens=tokens,
         expected=machine.expected,
         settled=machine.settled,
         refused=machine.refused,
-        pass_fds=ground.inherited,
         heard=plane.traffic.heard,
-        collector=options.collector,
         lowest_port=ground.settings.lowest_port,
     )
     variables = {"http_proxy": f"http://{ground.instance.proxy}", "no_proxy": NO_PROXY}
     return Proxying(machine.unrouted, variables, sidecars)
+
+
+async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
+    """Count the traffic between the pods of a machine from now on, and serve `/metrics` until cancelled."""
+    by_pod = by == "pod"
+    health = Health(plane.machine, lambda: envoy.state.get().restarts)
+    describe = FlowLabels(pods_in(plane.machine.feed.snapshot), by_pod=by_pod)
+    totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
+    for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
+        totals.note(what, 0)
+    plane.traffic.windows.count_in(totals)
+    app = create_exposition(lambda: chain(health.families(), traffic(totals)), listener.getsockname()[0])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(health.run(), name="health")
+        tasks.create_task(serve_exposition(app, listener), name="exposition")
 
 
 async def _stop(runtime: LocalRuntime) -> None:

@@ -1,5 +1,6 @@
 """What everything else on one machine stands on: the state directory, the objects in it, and the addresses."""
 
+import asyncio
 import logging
 import os
 import shutil
@@ -18,7 +19,6 @@ from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses, claim_range
 from headgate.standalone.controllers.gateways import ensure_class
 from headgate.standalone.controllers.services import admit_services, follow_services, hold_services, range_of
-from headgate.standalone.gateway import answers
 from headgate.standalone.instance import (
     Instance,
     free_address,
@@ -82,7 +82,7 @@ async def lay_ground(options: Options, stack: AsyncExitStack) -> Ground:
         api=f"https://{written(api)}",
         kubeconfig=str(state / "kubeconfig"),
         proxy=free_address(
-            options.proxy_address, before.proxy if before else "", held=await answers(sockets / ADMIN_SOCKET)
+            options.proxy_address, before.proxy if before else "", held=await _answers(sockets / ADMIN_SOCKET)
         ),
         probe=str(sockets / PROBE_SOCKET),
         admin=str(sockets / ADMIN_SOCKET),
@@ -124,6 +124,16 @@ def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tup
         journal=journal,
     )
     return store, addresses, guard.fileno()
+
+
+async def _answers(path: Path) -> bool:
+    """Return whether a process listens on a unix socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def _metrics(options: Options, stack: AsyncExitStack, before: Instance | None) -> socket.socket | None:

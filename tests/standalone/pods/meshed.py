@@ -28,7 +28,7 @@ from headgate.standalone.controllers.services import admit_services, follow_serv
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying, SidecarSite
-from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.proxies.envoy import MeshSite, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens
@@ -75,10 +75,8 @@ class MeshedMachine(Machine):
 
     def site(self) -> SidecarSite:
         return SidecarSite(
-            binary=find_envoy(os.environ),
-            xds_socket=self._sockets / "xds.sock",
+            mesh=MeshSite(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
             runtime_dir=self._sockets,
-            tokens=self.tokens,
             expected=self._expected,
             settled=self._settled,
             refused=self._refused,

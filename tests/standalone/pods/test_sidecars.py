@@ -270,7 +270,8 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
             if count > 3:
                 written.set()
 
-    site = machine.site()._replace(tokens=Counted())
+    site = machine.site()
+    site = site._replace(mesh=site.mesh._replace(tokens=Counted()))
     monkeypatch.setattr(machine, "site", lambda: site)
     await machine.abandon()
     machine.start()

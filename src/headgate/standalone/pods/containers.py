@@ -1,27 +1,23 @@
 """One container of a pod: started, probed, restarted with growing delays, and taken over after a crash of headgate."""
 
 import asyncio
-import contextlib
 import errno
 import re
 import signal
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from headgate.private import write_private
 from headgate.resources.meta import Value
 from headgate.resources.process_identity import Identity
-from headgate.resources.workloads import Container
 from headgate.standalone.pods.environment import ConfigError
-from headgate.standalone.pods.health import Severity, watch_health
+from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, says
-from headgate.standalone.pods.probes import Target, tcp_ports
+from headgate.standalone.pods.probes import tcp_ports
+from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Plan, Run
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
@@ -31,30 +27,6 @@ _ANOTHER = "use another containerPort"
 _LOST = 255  # exit code of a process that ended while headgate was away
 
 
-class Ended(Value, frozen=True, kw_only=True):
-    """How a run ended; times in seconds since the epoch."""
-
-    exit_code: int
-    started_at: float = 0.0
-    finished_at: float = 0.0
-    reason: str = "Error"
-    message: str = ""
-
-
-class ContainerState(Value, frozen=True, kw_only=True):
-    """What a container does now. It waits (for `reason`), runs (since `started_at`), or has `ended`."""
-
-    phase: Literal["waiting", "running", "terminated"] = "waiting"
-    reason: str = "ContainerCreating"
-    message: str = ""
-    pid: int = 0
-    started_at: float = 0.0
-    restarts: int = 0
-    ended: Ended | None = None  # the run that ended last
-    started: bool = False
-    ready: bool = False
-
-
 class Record(Value, frozen=True, kw_only=True):
     """What the next headgate must know of a running container; one private file each."""
 
@@ -62,34 +34,6 @@ class Record(Value, frozen=True, kw_only=True):
     address: str
     restarts: int
     started_at: float
-
-
-class Plan(NamedTuple):
-    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything.
-
-    `led` are ports of the pod that Services lead to and no container declares, and where a process is to listen for them.
-    """
-
-    container: Container
-    directory: Path
-    address: str
-    restart: str  # Always, OnFailure or Never
-    grace: float
-    advice: str = ""
-    led: Mapping[int, int] = MappingProxyType({})
-
-
-class Owner(Protocol):
-    """The pod, as its containers see it."""
-
-    async def prepare(self, container: Container) -> Launch:
-        """Return what to run now. Raises ConfigError."""
-
-    def changed(self) -> None:
-        """Take note that the state of a container is another one."""
-
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
-        """Tell the user."""
 
 
 def delay(failures: int) -> float:
@@ -110,15 +54,12 @@ def read_record(directory: Path) -> Record | None:
         return None
 
 
-class ContainerRun:
+class ContainerRun(Run):
     """Keeps one container as its pod wants it, from `run` to `end`. `state` tells how it goes."""
 
     def __init__(self, plan: Plan, owner: Owner) -> None:
-        self.state = ContainerState()
+        super().__init__(plan, owner)
         self.process: Process | None = None
-        self.adopted = False
-        self.plan = plan
-        self.owner = owner
         self._failures = 0
 
     @property
@@ -151,7 +92,7 @@ class ContainerRun:
         self._set(ContainerState(reason="Restarting", restarts=record.restarts + 1, ended=ended))
 
     async def run(self) -> int:
-        """Run until the container needs no restart; return its last exit code."""
+        """Start the process again and again, until the container needs no restart; return the last exit code."""
         if self.state.ended and not restarts(self.plan.restart, self.state.ended.exit_code):
             self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
             return self.state.ended.exit_code
@@ -164,9 +105,9 @@ class ContainerRun:
             await self._wait()
 
     async def end(self, grace: float) -> bool:
-        """End the process if there is one; whether it is gone."""
+        """End the process if there is one, also one that was let go; whether it is gone."""
         record = read_record(self.plan.directory)
-        process = self.process or (adopt(record.identity) if record else None)  # also one that was let go
+        process = self.process or (adopt(record.identity) if record else None)
         gone = not process or await process.end(grace)
         if gone:
             self.process = None
@@ -244,13 +185,7 @@ class ContainerRun:
 
     async def _live(self, process: Process) -> int:
         """Watch a process until it ends."""
-        probing = asyncio.create_task(self._health(process))
-        try:
-            code = await process.exited()
-        finally:
-            probing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await probing
+        code = await self._probed(self._health(), process.exited())
         self.process = None
         self._record_path.unlink(missing_ok=True)
         code = _LOST if code is None else code
@@ -304,23 +239,18 @@ class ContainerRun:
                 )
                 raise OSError(error.errno, message) from error
 
-    async def _health(self, process: Process) -> None:
+    async def restart(self) -> None:
+        """Ask the process to end, and kill it after the grace period."""
+        if self.process:
+            await self.process.end(self.plan.grace)
+
+    async def _health(self) -> None:
         container = self.plan.container
         try:
             launch = await self.owner.prepare(container)
         except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
             launch = Launch(command=(), env={})
-        target = Target(container, self.plan.address, launch, self.plan.advice, self.plan.led)
-        await watch_health(target, _Patient(self, process))
-
-    def set_health(self, *, started: bool, ready: bool) -> None:
-        """Take note of what the probes say."""
-        self._set(msgspec.structs.replace(self.state, started=started, ready=ready))
-
-    def _set(self, state: ContainerState) -> None:
-        if state != self.state:
-            self.state = state
-            self.owner.changed()
+        await watch_health(self, launch)
 
     def _recorded(self, process: Process) -> Record:
         """Write down which process runs; one that can't be written down is killed. Raises OSError."""
@@ -336,28 +266,3 @@ class ContainerRun:
             process.signal(signal.SIGKILL)
             raise
         return record
-
-
-class _Patient:
-    """One run of a container, as its probes see it."""
-
-    def __init__(self, run: ContainerRun, process: Process) -> None:
-        self._run = run
-        self._process = process
-
-    @property
-    def started(self) -> bool:
-        return self._run.state.started
-
-    @property
-    def ready(self) -> bool:
-        return self._run.state.ready
-
-    def report(self, *, started: bool, ready: bool) -> None:
-        self._run.set_health(started=started, ready=ready)
-
-    async def unwell(self) -> None:
-        await self._process.end(self._run.plan.grace)
-
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
-        await self._run.owner.tell(type, reason, message)

@@ -8,55 +8,28 @@ import contextlib
 import time
 
 from headgate.resources.process_identity import Identity
-from headgate.standalone.pods.containers import ContainerState, Owner, Plan
-from headgate.standalone.pods.health import Severity, watch_health
-from headgate.standalone.pods.probes import Target
+from headgate.standalone.pods.health import watch_health
+from headgate.standalone.pods.runs import ContainerState, Owner, Plan, Run
 from headgate.standalone.processes import Launch, until_gone
 
 
-class ExternalRun:
-    """Stands for the container of an external process, from `run` to `end`; nothing is ever done to the process."""
+class ExternalRun(Run):
+    """Stands for the container of an external process; nothing is ever done to the process."""
 
     def __init__(self, plan: Plan, owner: Owner, identity: Identity) -> None:
-        self.state = ContainerState()
-        self.adopted = False
-        self.plan = plan
-        self._owner = owner
+        super().__init__(plan, owner)
         self._identity = identity
-
-    @property
-    def live(self) -> bool:
-        """Whether the process is known to run."""
-        return self.state.phase == "running"
-
-    @property
-    def started(self) -> bool:
-        """Whether its health is watched."""
-        return self.state.started
-
-    @property
-    def ready(self) -> bool:
-        """Whether it listens on its ports."""
-        return self.state.ready
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Take what was said last for true until the process says otherwise."""
         if started:
-            self._set(started=True, ready=ready)
+            self.report(started=True, ready=ready)
 
     async def run(self) -> int:
         """Watch the process until it ends."""
-        self._set(started=self.started, ready=self.ready)
-        target = Target(self.plan.container, self.plan.address, Launch(command=(), env={}), self.plan.advice)
-        watching = asyncio.create_task(watch_health(target, self))
-        try:
-            await until_gone(self._identity)
-        finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-        self.state = ContainerState(phase="waiting", reason="Stopped")
-        self._owner.changed()
+        self.report(started=self.state.started, ready=self.state.ready)
+        await self._probed(watch_health(self, Launch(command=(), env={})), until_gone(self._identity))
+        self._set(ContainerState(reason="Stopped"))
         return 0
 
     async def end(self, grace: float) -> bool:
@@ -66,29 +39,8 @@ class ExternalRun:
                 await until_gone(self._identity)
         return True
 
-    def detach(self) -> None:
-        """Do nothing: it was never ours."""
-
     def report(self, *, started: bool, ready: bool) -> None:
         """Take note of what its ports say."""
-        self._set(started=started, ready=ready)
-
-    async def unwell(self) -> None:
-        """Leave it to whoever runs it."""
-
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
-        """Tell the user."""
-        await self._owner.tell(type, reason, message)
-
-    def _set(self, *, started: bool, ready: bool) -> None:
-        state = ContainerState(
-            phase="running",
-            reason="",
-            pid=self._identity.pid,
-            started_at=self.state.started_at or time.time(),
-            started=started,
-            ready=ready,
-        )
-        if state != self.state:
-            self.state = state
-            self._owner.changed()
+        since = self.state.started_at or time.time()
+        pid = self._identity.pid
+        self._set(ContainerState(phase="running", reason="", pid=pid, started_at=since, started=started, ready=ready))

@@ -1,13 +1,13 @@
 """Watches the health of one running container with its probes, or by its ports when it has no readiness probe."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from collections.abc import AsyncIterator, Iterable
 
 from headgate.resources.workloads import Probe
 from headgate.standalone.pods.probes import Tally, Target, ask, listens, tcp_ports
+from headgate.standalone.pods.runs import Run
+from headgate.standalone.processes import Launch
 
-Severity = Literal["Normal", "Warning"]
 _FIRST_LOOK, _SLOWER = 0.05, 1.5  # seconds before the second look at readiness, and how that grows until the first
 _SLOWEST = 1.0  # success: nobody likes to wait for a laptop
 _PATIENCE = 10.0  # seconds without a listening port before the user is told
@@ -17,77 +17,57 @@ _ADVICE = (
 )
 
 
-class Patient(Protocol):
-    """The container, as its probes see it. One that was taken over may have been started, or ready, before."""
-
-    @property
-    def started(self) -> bool:
-        """Whether it has passed its startup probe."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is ready; it stays so until a probe says otherwise."""
-
-    def report(self, *, started: bool, ready: bool) -> None:
-        """Take note of a verdict."""
-
-    async def unwell(self) -> None:
-        """End the process: it is to be restarted."""
-
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
-        """Tell the user."""
-
-
-async def watch_health(target: Target, patient: Patient) -> None:
+async def watch_health(run: Run, launch: Launch) -> None:
     """Probe until cancelled: first startup, then liveness and readiness side by side."""
-    container = target.container
-    if container.startup_probe and not patient.started and not await _startup(container.startup_probe, target, patient):
+    container, plan = run.plan.container, run.plan
+    target = Target(container, plan.address, launch)
+    if container.startup_probe and not run.state.started and not await _startup(container.startup_probe, target, run):
         return
-    patient.report(started=True, ready=patient.ready)
+    run.report(started=True, ready=run.state.ready)
     async with asyncio.TaskGroup() as tasks:
         if container.liveness_probe:
-            tasks.create_task(_liveness(container.liveness_probe, target, patient))
+            tasks.create_task(_liveness(container.liveness_probe, target, run))
         if container.readiness_probe:
-            tasks.create_task(_readiness(container.readiness_probe, target, patient))
-        if not patient.ready and (target.advice or not container.readiness_probe):
-            tasks.create_task(_listening(target, patient))
-        for port, number in target.led.items() if not patient.ready else ():
-            tasks.create_task(_led(port, number, target=target, patient=patient))
+            tasks.create_task(_readiness(container.readiness_probe, target, run))
+        if not run.state.ready and (plan.advice or not container.readiness_probe):
+            tasks.create_task(_listening(run))
+        for port, number in plan.led.items() if not run.state.ready else ():
+            tasks.create_task(_led(port, number, run))
 
 
-async def _startup(probe: Probe, target: Target, patient: Patient) -> bool:
+async def _startup(probe: Probe, target: Target, run: Run) -> bool:
     failures = 0
-    async for fault in _faults("Startup", probe, target=target, patient=patient):
+    async for fault in _faults("Startup", probe, target=target, run=run):
         if not fault:
             return True
         failures += 1
         if failures >= probe.failure_threshold:
             break
-    await _restart("startup", target, patient)
+    await _restart("startup", run)
     return False
 
 
-async def _liveness(probe: Probe, target: Target, patient: Patient) -> None:
+async def _liveness(probe: Probe, target: Target, run: Run) -> None:
     tally = Tally(probe, well=True)
-    async for fault in _faults("Liveness", probe, target=target, patient=patient):
+    async for fault in _faults("Liveness", probe, target=target, run=run):
         if not tally.add(well=not fault):
-            await _restart("liveness", target, patient)
+            await _restart("liveness", run)
             return
 
 
-async def _readiness(probe: Probe, target: Target, patient: Patient) -> None:
-    tally = Tally(probe, well=patient.ready)
-    async for fault in _faults("Readiness", probe, target=target, patient=patient):
-        patient.report(started=True, ready=tally.add(well=not fault))
+async def _readiness(probe: Probe, target: Target, run: Run) -> None:
+    tally = Tally(probe, well=run.state.ready)
+    async for fault in _faults("Readiness", probe, target=target, run=run):
+        run.report(started=True, ready=tally.add(well=not fault))
 
 
-async def _restart(which: str, target: Target, patient: Patient) -> None:
-    name = target.container.name
-    await patient.tell("Normal", "Killing", f"Container {name} failed {which} probe, will be restarted")
-    await patient.unwell()
+async def _restart(which: str, run: Run) -> None:
+    message = f"Container {run.plan.container.name} failed {which} probe, will be restarted"
+    await run.owner.tell("Normal", "Killing", message)
+    await run.restart()
 
 
-async def _faults(which: str, probe: Probe, *, target: Target, patient: Patient) -> AsyncIterator[str]:
+async def _faults(which: str, probe: Probe, *, target: Target, run: Run) -> AsyncIterator[str]:
     """Ask for ever; yield what is wrong each time, empty when nothing is."""
     await asyncio.sleep(probe.initial_delay_seconds)
     clock = asyncio.get_running_loop().time
@@ -98,42 +78,45 @@ async def _faults(which: str, probe: Probe, *, target: Target, patient: Patient)
         fault = await ask(probe, target)
         hurry = hurry and bool(fault)
         if fault and clock() >= told_from:
-            await patient.tell("Warning", "Unhealthy", f"{which} probe failed: {fault}")
+            await run.owner.tell("Warning", "Unhealthy", f"{which} probe failed: {fault}")
         yield fault
         await asyncio.sleep(min(pause, period) if hurry else period)
         pause = min(pause * _SLOWER, _SLOWEST)
 
 
-async def _listening(target: Target, patient: Patient) -> None:
+async def _listening(run: Run) -> None:
     """Wait until every declared port accepts connections: then a container without readiness probe is ready.
 
     Without ports that is at once. With a readiness probe it is only to say why the probe can't succeed.
     """
-    clock = asyncio.get_running_loop().time
-    told, began, pause = False, clock(), _FIRST_LOOK
-    for port in tcp_ports(target.container):
-        while not await listens(target.address, port):
-            if not told and clock() - began > _PATIENCE:
-                told = True
-                message = f"nothing listens on {target.address}:{port}: {target.advice or _ADVICE}"
-                await patient.tell("Warning", "Unhealthy", message)
-            await asyncio.sleep(pause)
-            pause = min(pause * _SLOWER, _SLOWEST)
-    if not target.container.readiness_probe:
-        patient.report(started=True, ready=True)
+    told = False
+    async for port, seconds in _silences(run.plan.address, tcp_ports(run.plan.container)):
+        if not told and seconds > _PATIENCE:
+            told = True
+            message = f"nothing listens on {run.plan.address}:{port}: {run.plan.advice or _ADVICE}"
+            await run.owner.tell("Warning", "Unhealthy", message)
+    if not run.plan.container.readiness_probe:
+        run.report(started=True, ready=True)
 
 
-async def _led(port: int, number: int, *, target: Target, patient: Patient) -> None:
+async def _led(port: int, number: int, run: Run) -> None:
     """Report once when nothing listens for an undeclared port that Services lead to. The container is ready all the same."""
+    async for _, seconds in _silences(run.plan.address, [number]):
+        if seconds > _PATIENCE:
+            message = (
+                f"nothing listens on {run.plan.address}:{number}, where the sidecar sends what Services lead to port {port} "
+                f"of this pod: callers get 503. Correct the Services' targetPort, or {run.plan.advice}"
+            )
+            await run.owner.tell("Warning", "Unhealthy", message)
+            return
+
+
+async def _silences(address: str, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
+    """Yield a port while nothing listens on it, with the seconds since the first look, until something does on all."""
     clock = asyncio.get_running_loop().time
     began, pause = clock(), _FIRST_LOOK
-    while not await listens(target.address, number):
-        if clock() - began > _PATIENCE:
-            message = (
-                f"nothing listens on {target.address}:{number}, where the sidecar sends what Services lead to port {port} "
-                f"of this pod: callers get 503. Correct the Services' targetPort, or {target.advice}"
-            )
-            await patient.tell("Warning", "Unhealthy", message)
-            return
-        await asyncio.sleep(pause)
-        pause = min(pause * _SLOWER, _SLOWEST)
+    for port in ports:
+        while not await listens(address, port):
+            yield port, clock() - began
+            await asyncio.sleep(pause)
+            pause = min(pause * _SLOWER, _SLOWEST)

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from headgate.admission.injection import EXPLICIT
 from headgate.errors import Conflict, DecodeError, NotFound
@@ -23,7 +23,7 @@ from headgate.resources.workloads import Container, Pod
 from headgate.standalone.node import NODE
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, Numbers, variables
-from headgate.standalone.pods.containers import ContainerRun, ContainerState, Plan
+from headgate.standalone.pods.containers import ContainerRun
 from headgate.standalone.pods.environment import (
     Mount,
     Sources,
@@ -35,8 +35,8 @@ from headgate.standalone.pods.environment import (
     written,
 )
 from headgate.standalone.pods.external import ExternalRun
-from headgate.standalone.pods.health import Severity
 from headgate.standalone.pods.logs import pod_directory
+from headgate.standalone.pods.runs import ContainerState, Plan, Run, Severity
 from headgate.standalone.pods.sidecars import Proxying, Sidecar, proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY, Seen, pod_status
 from headgate.standalone.pods.volumes import materialise, mounts
@@ -55,9 +55,6 @@ class Site(NamedTuple):
     state: Path
     ports: ApplicationPorts
     proxying: Proxying
-
-
-Run: TypeAlias = ContainerRun | ExternalRun
 
 
 class PodRun:
@@ -158,14 +155,13 @@ class PodRun:
         return [
             f"pod {self.key.namespace}/{self.key.name} (container {one.plan.container.name}, process {one.state.pid})"
             for one in self._everyone()
-            if isinstance(one, ContainerRun) and one.live
+            if one.live and not self._external
         ]
 
     def kill(self) -> None:
         """End all processes at once, also while `end` waits for them."""
         for one in self._everyone():
-            if isinstance(one, ContainerRun):
-                one.kill()
+            one.kill()
 
     async def prepare(self, container: Container) -> Launch:
         """Return what a container runs now, its volumes written. Raises ConfigError."""

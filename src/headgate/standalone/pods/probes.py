@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -25,17 +24,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Target(NamedTuple):
-    """Whom to ask: the container, the address that it listens on, and how a command runs beside it.
-
-    `advice` is what the process must do because of its sidecar, when it can't be reached. `led` are undeclared ports that
-    Services lead to, and where a process is to listen for them.
-    """
+    """Whom to ask: the container, the address that it listens on, and how a command runs beside it."""
 
     container: Container
     address: str
     launch: Launch
-    advice: str = ""
-    led: Mapping[int, int] = MappingProxyType({})
 
 
 class Tally:

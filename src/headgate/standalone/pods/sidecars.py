@@ -9,38 +9,24 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from headgate.envoy.bootstrap import bootstrap, token_source
-from headgate.envoy.exporting import Collector, exported
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
-from headgate.private import write_private
 from headgate.resources.meta import Key
 from headgate.standalone.pods.environment import NO_PROXY
-from headgate.standalone.pods.health import Severity
-from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess
+from headgate.standalone.pods.runs import Owner
+from headgate.standalone.proxies.envoy import MeshEnvoy, MeshSite
 
 DIRECTORY = "_sidecar"  # no container can have this name
 STARTING = "its configuration is on the way"
-_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 _PATIENCE = 20.0  # seconds without a configuration before the user is told
 _AGAIN = 1.0  # seconds between looks at a sidecar that does not serve
 _LAST_REPORT = 5.0  # seconds for a sidecar to say what its pod did last: it reports every two
 _SETTLE = 0.1  # seconds after which Envoy has counted what ended
-
-
-class Tokens(Protocol):
-    """Whoever makes the proofs of who a proxy is (`xds.proofs.LocalTokens`)."""
-
-    lifetime: timedelta
-
-    def write(self, node_id: str, path: Path) -> None:
-        """Put a new token for a proxy into its file, all at once."""
 
 
 async def _nobody_listens(_node_id: str, _since: float) -> None:
@@ -52,32 +38,17 @@ class SidecarSite(NamedTuple):
 
     `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
     knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
-    `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `pass_fds` are
-    inherited by every sidecar, which reports to the `collector` too, if there is one. `lowest_port` is the smallest TCP port
-    that this user may listen on.
+    `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `lowest_port` is
+    the smallest TCP port that this user may listen on.
     """
 
-    binary: Path
-    xds_socket: Path
+    mesh: MeshSite
     runtime_dir: Path
-    tokens: Tokens
     expected: Callable[[str], Awaitable[None]]
     settled: Callable[[str], Awaitable[None]]
     refused: Callable[[str], Sequence[str]]
-    pass_fds: tuple[int, ...] = ()
     heard: Callable[[str, float], Awaitable[None]] = _nobody_listens
-    collector: Collector | None = None
     lowest_port: int = 0
-
-
-class Owner(Protocol):
-    """The pod, as its sidecar sees it."""
-
-    def changed(self) -> None:
-        """Take note that the sidecar serves, or no longer does."""
-
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
-        """Tell the user."""
 
 
 def node_id(pod: Key) -> str:
@@ -130,21 +101,7 @@ class Sidecar:
         self._directory = pod_directory / DIRECTORY
         self._admin = admin_socket(site.runtime_dir, pod_directory)
         self._owner = owner
-        self._envoy = EnvoyProcess(
-            site.binary,
-            exported(
-                bootstrap(
-                    node_id=self._node,
-                    xds_socket=str(site.xds_socket),
-                    admin_socket=str(self._admin),
-                    token=str(self._directory / _TOKEN_SOURCE),
-                ),
-                site.collector,
-            ),
-            directory=self._directory,
-            admin=self._admin,
-            flags=EnvoyFlags(pass_fds=site.pass_fds),
-        )
+        self._envoy = MeshEnvoy(site.mesh, self._node, self._directory, self._admin)
         self.admin = self._envoy.admin
         self.process = self._envoy.state
         self._work: asyncio.Task[None] | None = None
@@ -153,7 +110,8 @@ class Sidecar:
     async def recover(self, *, serves: bool) -> None:
         """Take over the Envoy of an earlier headgate. What was said of it last holds until something else is known."""
         if self._directory.exists():
-            self._renew()
+            with contextlib.suppress(FileNotFoundError):  # the pod's files are being removed
+                self._envoy.renew()
             if await self._envoy.recover() and serves:
                 self.fault.set("")
 
@@ -185,16 +143,12 @@ class Sidecar:
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
         probe_socket(self._site.runtime_dir, self._node).unlink(missing_ok=True)
-        (self._directory / _TOKEN).unlink(missing_ok=True)
         self._set("it has ended with its pod")
 
     async def _keep(self) -> None:
         await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
         while True:
             try:
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
-                self._renew()
                 await self._envoy.start()
                 break
             except (OSError, ProxyError) as error:
@@ -249,18 +203,8 @@ class Sidecar:
             self.fault.set(fault)
             self._owner.changed()
 
-    def _renew(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # the pod's files are being removed
-            self._site.tokens.write(self._node, self._directory / _TOKEN)
-
     async def _renew_in_time(self) -> None:
-        pause = self._site.tokens.lifetime.total_seconds() / 2
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                self._renew()
-                pause = self._site.tokens.lifetime.total_seconds() / 2
-            except OSError as error:
-                pause = self._site.tokens.lifetime.total_seconds() / 40
+        async for error, _ in self._envoy.renewals():
+            if not isinstance(error, FileNotFoundError):  # the pod's files are being removed
                 message = f"the token of the pod's sidecar can't be renewed, and is tried again: {error}"
                 await self._owner.tell("Warning", "SidecarToken", message)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from headgate.resources import times
 from headgate.resources.meta import Object
 from headgate.resources.workloads import Container, Pod
-from headgate.standalone.pods.containers import ContainerState, Ended
+from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
 Fact = tuple[str, bool, tuple[str, str]]

@@ -11,12 +11,15 @@ import hashlib
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from headgate.envoy.bootstrap import bootstrap, token_source
+from headgate.envoy.exporting import Collector, exported
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.private import write_private
@@ -24,6 +27,7 @@ from headgate.resources.meta import Value
 from headgate.resources.process_identity import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
+from headgate.xds.proofs import LocalTokens
 
 LOG = "envoy.log"
 SHOWN_LINES = 40
@@ -36,6 +40,7 @@ STEADY_S = 30.0
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 TERM_S = 5.0
 RECORD = "envoy.json"
+_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 
 
 class EnvoyFlags(Value, frozen=True, kw_only=True):
@@ -78,11 +83,15 @@ class _Record(Value, frozen=True, kw_only=True):
 
 def left_behind(directory: Path) -> Process | None:
     """Return the Envoy that an earlier headgate started with this directory, if it runs."""
+    record = _read(directory)
+    return adopt(record.identity) if record else None
+
+
+def _read(directory: Path) -> _Record | None:
     try:
-        record = msgspec.json.decode((directory / RECORD).read_bytes(), type=_Record)
+        return msgspec.json.decode((directory / RECORD).read_bytes(), type=_Record)
     except (OSError, msgspec.DecodeError):
         return None
-    return adopt(record.identity)
 
 
 def find_envoy(environ: Mapping[str, str]) -> Path:
@@ -199,38 +208,28 @@ class EnvoyProcess:
         self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy {_how(code)}{self._complaint(code)}"))
 
     def _spawn(self) -> None:
+        place = self._directory / "bootstrap.json"
+        command = (str(self._binary), "-c", str(place), *self._flags.arguments())
         try:
-            process, record = self._launch()
+            write_private(place, self._bootstrap)
+            digest = self._digest()
+            launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds)
+            process = spawn(launch, self.log)
         except (FileNotFoundError, StartError) as error:
             raise ProxyError(f"Envoy can't be started: {error}") from error
         try:
-            write_private(self._record_path, msgspec.json.encode(record))
+            write_private(self._record_path, msgspec.json.encode(_Record(identity=process.identity, digest=digest)))
         except OSError:  # the next headgate could not find it
             process.signal(signal.SIGKILL)
             raise
         self._process = process
         self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
 
-    def _launch(self) -> tuple[Process, _Record]:
-        bootstrap = self._directory / "bootstrap.json"
-        write_private(bootstrap, self._bootstrap)
-        digest = self._digest()
-        launch = Launch(
-            command=(str(self._binary), "-c", str(bootstrap), *self._flags.arguments()),
-            env=dict(os.environ),
-            pass_fds=self._flags.pass_fds,
-        )
-        process = spawn(launch, self.log)
-        return process, _Record(identity=process.identity, digest=digest)
-
     async def _adopt(self) -> bool:
         """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
-        try:
-            record = msgspec.json.decode(self._record_path.read_bytes(), type=_Record)
-        except (OSError, msgspec.DecodeError):
-            return False
-        process = adopt(record.identity)
-        if not process:
+        record = _read(self._directory)
+        process = adopt(record.identity) if record else None
+        if not record or not process:
             return False
         # The socket may be gone while the process lives: then nothing can be asked of it.
         if record.digest != self._digest() or not await self._answers("/server_info"):
@@ -267,6 +266,63 @@ class EnvoyProcess:
         serious = [line for line in said if _SERIOUS.search(line)] or said
         words = f": {_PREFIX.sub('', serious[-1]).strip()}" if serious else ""
         return f"{words} (its log is {self.log})"
+
+
+class MeshSite(NamedTuple):
+    """What the Envoys of a machine share that headgate configures.
+
+    `pass_fds` are inherited by each of them. Each reports to the `collector` too, if there is one.
+    """
+
+    binary: Path
+    xds_socket: Path
+    tokens: LocalTokens
+    pass_fds: tuple[int, ...] = ()
+    collector: Collector | None = None
+
+
+class MeshEnvoy(EnvoyProcess):
+    """An Envoy that headgate configures, by its node id; a token in its directory proves to headgate who it is."""
+
+    def __init__(self, site: MeshSite, node: str, directory: Path, admin: Path, *, concurrency: int = 1) -> None:
+        content = bootstrap(
+            node_id=node, xds_socket=str(site.xds_socket), admin_socket=str(admin), token=str(directory / _TOKEN_SOURCE)
+        )
+        flags = EnvoyFlags(concurrency=concurrency, pass_fds=site.pass_fds)
+        super().__init__(site.binary, exported(content, site.collector), directory=directory, admin=admin, flags=flags)
+        self._node = node
+        self._tokens = site.tokens
+
+    async def start(self) -> None:
+        """Start as `EnvoyProcess.start`, with a new token."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
+        self.renew()
+        await super().start()
+
+    async def stop(self) -> None:
+        """End Envoy, and its token."""
+        await super().stop()
+        (self._directory / _TOKEN).unlink(missing_ok=True)
+
+    def renew(self) -> None:
+        """Write a new token. Raises OSError."""
+        self._tokens.write(self._node, self._directory / _TOKEN)
+
+    async def renewals(self) -> AsyncIterator[tuple[OSError, float]]:
+        """Renew the token well before it expires, until cancelled.
+
+        Yield each error of the disk, and the seconds until the next attempt, which comes sooner then.
+        """
+        pause = self._tokens.lifetime.total_seconds() / 2
+        while True:
+            await asyncio.sleep(pause)
+            pause = self._tokens.lifetime.total_seconds() / 2
+            try:
+                self.renew()
+            except OSError as error:
+                pause /= 20
+                yield error, pause
 
 
 def _how(code: int | None) -> str:
