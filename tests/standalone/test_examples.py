@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.standalone.pods.test_runtime import alone
 from tests.watching import until
 
 from headgate.resources.meta import Object
@@ -38,7 +39,7 @@ async def ready(tmp_path: Path):
     store = MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
     for obj in objects():
         await store.create(obj)
-    runtime = LocalRuntime(store, tmp_path, addresses)
+    runtime = LocalRuntime(store, tmp_path, addresses, alone())
     task = asyncio.create_task(runtime.run())
 
     async def all_ready() -> list[Object]:

@@ -31,6 +31,7 @@ from headgate.plane.machine import Machine
 from headgate.plane.questions import Questions
 from headgate.plane.trust import Trust
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
 from headgate.standalone.ground import Ground, lay_ground
@@ -38,8 +39,9 @@ from headgate.standalone.host import LocalHost
 from headgate.standalone.instance import Instance, read_token, split_address, write_environment, write_instance
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
+from headgate.standalone.pods.logs import Logs
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import Proxying, SidecarSite, probe_socket
+from headgate.standalone.pods.sidecars import Proxying, probe_socket
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy import EnvoyProcess, MeshEnvoy, MeshSite, find_envoy
 from headgate.standalone.store.memory import MemoryStore
@@ -127,7 +129,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         questions = Questions(plane.machine, LocalHost(envoy, runtime, instance))
         computed = Computed(source, questions, settings=ground.settings)
         app = create_app(
-            store, token=read_token(state), advise=Advice(plane.machine), logs=runtime.logs, computed=computed
+            store, token=read_token(state), advise=Advice(plane.machine), logs=_logs(runtime.logs), computed=computed
         )
         tasks.start(serve(app, ground.api, certificate_in(state)), name="api")
         await serving(envoy, trust)
@@ -154,17 +156,17 @@ def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) ->
 
 def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
     machine = plane.machine
-    sidecars = SidecarSite(
+    return Proxying(
         mesh=mesh,
         runtime_dir=ground.sockets,
+        variables={"http_proxy": f"http://{ground.instance.proxy}", "no_proxy": NO_PROXY},
+        lowest_port=ground.settings.lowest_port,
+        unrouted=machine.unrouted,
         expected=machine.expected,
         settled=machine.settled,
         refused=machine.refused,
         heard=plane.traffic.heard,
-        lowest_port=ground.settings.lowest_port,
     )
-    variables = {"http_proxy": f"http://{ground.instance.proxy}", "no_proxy": NO_PROXY}
-    return Proxying(machine.unrouted, variables, sidecars)
 
 
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
@@ -180,6 +182,12 @@ async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: E
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(health.run(), name="health")
         tasks.create_task(serve_exposition(app, listener), name="exposition")
+
+
+def _logs(logs: Logs) -> LogSource:
+    return lambda key, asked: logs.read(
+        key, asked.container, follow=asked.follow, tail=asked.tail_lines, previous=asked.previous
+    )
 
 
 async def _stop(runtime: LocalRuntime) -> None:

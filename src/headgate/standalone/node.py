@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import headgate
 from headgate.errors import Cause, Conflict, Invalid, NotFound
@@ -25,71 +25,29 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. To take new pods again: kubectl uncordon local"
 
 
-class Facts(NamedTuple):
-    """What a machine has, in bytes, and what runs on it."""
-
-    hostname: str
-    cpus: int
-    memory: int
-    storage: int
-    architecture: str
-    kernel: str
-    os_image: str
-    machine_id: str
-    boot_id: str
-
-
-def read_facts(state: Path) -> Facts:
-    """Look at this machine; `state` is where volumes and logs of pods are kept."""
-    disk = os.statvfs(state)
-    machine = platform.machine()
-    return Facts(
-        hostname=platform.node(),
-        cpus=len(os.sched_getaffinity(0)),
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        storage=disk.f_blocks * disk.f_frsize,
-        architecture=_ARCHITECTURES.get(machine, machine),
-        kernel=platform.release(),
-        os_image=_os_image(),
-        machine_id=_line(Path("/etc/machine-id")),
-        boot_id=_line(Path("/proc/sys/kernel/random/boot_id")),
-    )
-
-
-def _os_image() -> str:
-    try:
-        return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except OSError:
-        return platform.system()
-
-
-def _line(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def new_node(facts: Facts) -> Object:
+def _new_node() -> Object:
     """Return the Node as it is created."""
     labels = {
         "kubernetes.io/hostname": NODE,
         "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": facts.architecture,
+        "kubernetes.io/arch": _architecture(),
         "node-role.kubernetes.io/control-plane": "",
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}, "spec": {}}
 
 
-def node_status(facts: Facts, now: float) -> dict[str, Any]:
-    """Return the status of a Node that runs pods; `now` is in seconds."""
+def _status(state: Path) -> dict[str, Any]:
+    """Return the status of a Node that runs pods; `state` is where their volumes and logs are kept."""
+    disk = os.statvfs(state)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine_id = _line(Path("/etc/machine-id"))
     resources = {
-        "cpu": str(facts.cpus),
-        "memory": f"{facts.memory // 1024}Ki",
-        "ephemeral-storage": f"{facts.storage // 1024}Ki",
+        "cpu": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory // 1024}Ki",
+        "ephemeral-storage": f"{disk.f_blocks * disk.f_frsize // 1024}Ki",
         "pods": str(POD_ADDRESSES),
     }
-    since = times.timestamp(now)
+    since = times.timestamp(time.time())
     ready = {
         "type": "Ready",
         "status": "True",
@@ -104,21 +62,39 @@ def node_status(facts: Facts, now: float) -> dict[str, Any]:
         "conditions": [ready],
         "addresses": [
             {"type": "InternalIP", "address": "127.0.0.1"},
-            {"type": "Hostname", "address": facts.hostname},
+            {"type": "Hostname", "address": platform.node()},
         ],
         "nodeInfo": {
-            "architecture": facts.architecture,
-            "bootID": facts.boot_id,
+            "architecture": _architecture(),
+            "bootID": _line(Path("/proc/sys/kernel/random/boot_id")),
             "containerRuntimeVersion": f"headgate://{headgate.__version__}",
-            "kernelVersion": facts.kernel,
+            "kernelVersion": platform.release(),
             "kubeProxyVersion": headgate.KUBERNETES_VERSION,
             "kubeletVersion": headgate.KUBERNETES_VERSION,
-            "machineID": facts.machine_id,
+            "machineID": machine_id,
             "operatingSystem": "linux",
-            "osImage": facts.os_image,
-            "systemUUID": facts.machine_id,
+            "osImage": _os_image(),
+            "systemUUID": machine_id,
         },
     }
+
+
+def _architecture() -> str:
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        return platform.system()
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
@@ -138,13 +114,12 @@ class MachineNode:
 
     async def ensure(self) -> None:
         """Create the Node unless it exists, and write its status."""
-        facts = read_facts(self._state)
         try:
             node = await self._store.get(NODE_KEY)
         except NotFound:
-            node = await self._store.create(new_node(facts))
+            node = await self._store.create(_new_node())
         try:
-            await self._store.update({**node, "status": node_status(facts, time.time())}, subresource="status")
+            await self._store.update({**node, "status": _status(self._state)}, subresource="status")
         except (Conflict, NotFound):  # a user changes it just now; the next change comes back here
             return
 

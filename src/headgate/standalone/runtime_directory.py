@@ -29,14 +29,6 @@ class Claim(NamedTuple):
     lock: int
 
 
-class Known(NamedTuple):
-    """A directory of this user, the state directory that it belongs to, and whether headgate or an Envoy still uses it."""
-
-    directory: Path
-    state: Path
-    used: bool
-
-
 def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
     """Return a private directory (0700) for the sockets of `state`, the same one each time, with a short path.
 
@@ -69,21 +61,11 @@ def claimed(state: Path, environ: Mapping[str, str]) -> Iterator[Claim]:
         os.close(lock)
 
 
-def known(environ: Mapping[str, str]) -> list[Known]:
-    """Return the directories of this user, those that are in use and those that killed headgates left."""
-    bases = dict.fromkeys((Path(environ.get("XDG_RUNTIME_DIR", "")), _FALLBACK))
-    found: list[Known] = []
-    for directory in sorted(path for base in bases if base.is_absolute() for path in base.glob(f"{_prefix()}*")):
-        with contextlib.suppress(OSError):
-            if _is_private(directory):
-                state = Path(os.fsdecode((directory / OWNER).read_bytes()))
-                found.append(Known(directory, state, _is_used(directory)))
-    return found
-
-
 def remove_unused(environ: Mapping[str, str]) -> list[Path]:
-    """Remove the directories of this user whose owners are all dead; return them."""
-    return [item.directory for item in known(environ) if _remove_if_unused(item.directory)]
+    """Remove the directories of this user that killed headgates left and no Envoy uses any more; return them."""
+    bases = dict.fromkeys((Path(environ.get("XDG_RUNTIME_DIR", "")), _FALLBACK))
+    found = sorted(path for base in bases if base.is_absolute() for path in base.glob(f"{_prefix()}*"))
+    return [directory for directory in found if _remove_if_unused(directory)]
 
 
 def _prefix() -> str:
@@ -114,29 +96,15 @@ def _lock_shared(path: Path) -> int | None:
     return None
 
 
-@contextmanager
-def _locked_alone(directory: Path) -> Iterator[bool]:
-    """Hold the lock of a directory alone for the body; yield False when another process holds it."""
-    lock = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+def _remove_if_unused(directory: Path) -> bool:
+    with contextlib.suppress(OSError):  # another start removes it, or it has no owner
+        if not _is_private(directory):
+            return False
+        lock = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(lock)
-
-
-def _is_used(directory: Path) -> bool:
-    with _locked_alone(directory) as alone:
-        return not alone
-
-
-def _remove_if_unused(directory: Path) -> bool:
-    with contextlib.suppress(OSError), _locked_alone(directory) as alone:
-        if alone:
             shutil.rmtree(directory)
-        return alone
+        finally:
+            os.close(lock)
+        return True
     return False

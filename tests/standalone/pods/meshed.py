@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.standalone.pods.test_runtime import Machine, alive
+from tests.standalone.pods.test_runtime import Machine, alive, alone
 
 from headgate.admission.admission import chain
 from headgate.admission.injection import admit_sidecars
@@ -27,7 +27,7 @@ from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import Proxying, SidecarSite
+from headgate.standalone.pods.sidecars import Proxying
 from headgate.standalone.proxies.envoy import MeshSite, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
@@ -67,14 +67,13 @@ class MeshedMachine(Machine):
         await self._server.stop()
 
     def start(self) -> None:
-        proxying = Proxying(variables={"EXTRA": "given"}, sidecars=self.site())
-        if self.unrouted:
-            proxying = proxying._replace(unrouted=self.unrouted)
-        self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, self.site())
         self._task = asyncio.create_task(self.runtime.run())
 
-    def site(self) -> SidecarSite:
-        return SidecarSite(
+    def site(self) -> Proxying:
+        return alone(
+            variables={"EXTRA": "given"},
+            unrouted=self.unrouted,
             mesh=MeshSite(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
             runtime_dir=self._sockets,
             expected=self._expected,

@@ -52,6 +52,16 @@ def key(name: str = "web") -> Key:
     return Key("", "Pod", "default", name)
 
 
+async def at_once(*_: object) -> None:
+    """Stand for a wait that is over."""
+
+
+def alone(**more: Any) -> Proxying:
+    """Return what pods are given where no proxy is."""
+    given = {"variables": {}, "lowest_port": 0, "unrouted": at_once, "heard": at_once}
+    return Proxying(**dict.fromkeys(Proxying._fields) | given | more)
+
+
 class Machine:
     """A store and runtimes on it, one after the other, as after a restart of headgate."""
 
@@ -59,14 +69,12 @@ class Machine:
         self.state = state
         self.addresses = Addresses(a)
         self.store = MemoryStore(admit=admit_services(self.addresses), kept=follow_services(self.addresses))
-        self.unrouted: Callable[[str], Any] | None = None
+        self.unrouted: Callable[[str], Any] = at_once
         self.runtime: LocalRuntime
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        proxying = Proxying(variables={"EXTRA": "given"})
-        if self.unrouted:
-            proxying = proxying._replace(unrouted=self.unrouted)
+        proxying = alone(variables={"EXTRA": "given"}, unrouted=self.unrouted)
         self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
         self._task = asyncio.create_task(self.runtime.run())
 

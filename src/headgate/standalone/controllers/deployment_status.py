@@ -1,11 +1,14 @@
 """A Deployment's status: the numbers and conditions that `kubectl rollout status` and `kubectl wait` read."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from headgate.resources import times
 from headgate.resources.workloads import Condition, Deployment, ReplicaSet
 from headgate.standalone.controllers.rollout import bounds
+
+_Fact: TypeAlias = tuple[str, str, str]
+"""What a condition says: its status, reason and message."""
 
 
 def deployment_status(
@@ -21,11 +24,15 @@ def deployment_status(
         "availableReplicas": available,
         "unavailableReplicas": max(wanted - available, 0),
     }
-    conditions = [_available(deployment, available), _progressing(deployment, current, numbers, now=now)]
+    facts = {
+        "Available": _available(deployment, available),
+        "Progressing": _progressing(deployment, current, numbers, now),
+    }
+    moved = _moved(deployment, numbers)
     return {
         "observedGeneration": deployment.metadata.generation,
         **{name: number for name, number in numbers.items() if number},
-        "conditions": [_written(one, deployment, moved=_moved(deployment, numbers), now=now) for one in conditions],
+        "conditions": [_written(deployment, type, fact, moved=moved, now=now) for type, fact in facts.items()],
     }
 
 
@@ -35,32 +42,24 @@ def settled(deployment: Deployment) -> bool:
     return progressing is not None and progressing.reason in {"NewReplicaSetAvailable", "ProgressDeadlineExceeded"}
 
 
-def _available(deployment: Deployment, available: int) -> Condition:
+def _available(deployment: Deployment, available: int) -> _Fact:
     _, least = bounds(deployment.spec.strategy, deployment.spec.replicas)
     if deployment.spec.strategy.type == "Recreate":
         least = deployment.spec.replicas
     if available >= least:
-        message = "Deployment has minimum availability."
-        return Condition(type="Available", status="True", reason="MinimumReplicasAvailable", message=message)
-    message = "Deployment does not have minimum availability."
-    return Condition(type="Available", status="False", reason="MinimumReplicasUnavailable", message=message)
+        return "True", "MinimumReplicasAvailable", "Deployment has minimum availability."
+    return "False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
 
 
-def _progressing(
-    deployment: Deployment, current: ReplicaSet | None, numbers: dict[str, int], *, now: float
-) -> Condition:
+def _progressing(deployment: Deployment, current: ReplicaSet | None, numbers: dict[str, int], now: float) -> _Fact:
     name = f'ReplicaSet "{current.metadata.name}"' if current else "ReplicaSet"
     if deployment.spec.paused:
-        message = "Deployment is paused"
-        return Condition(type="Progressing", status="Unknown", reason="DeploymentPaused", message=message)
+        return "Unknown", "DeploymentPaused", "Deployment is paused"
     if current and _complete(deployment, numbers):
-        message = f"{name} has successfully progressed."
-        return Condition(type="Progressing", status="True", reason="NewReplicaSetAvailable", message=message)
+        return "True", "NewReplicaSetAvailable", f"{name} has successfully progressed."
     if _stuck(deployment, numbers, now=now):
-        message = f"{name} has timed out progressing."
-        return Condition(type="Progressing", status="False", reason="ProgressDeadlineExceeded", message=message)
-    message = f"{name} is progressing."
-    return Condition(type="Progressing", status="True", reason="ReplicaSetUpdated", message=message)
+        return "False", "ProgressDeadlineExceeded", f"{name} has timed out progressing."
+    return "True", "ReplicaSetUpdated", f"{name} is progressing."
 
 
 def _complete(deployment: Deployment, numbers: dict[str, int]) -> bool:
@@ -88,22 +87,20 @@ def _condition(deployment: Deployment, type: str) -> Condition | None:
     return next((condition for condition in deployment.status.conditions if condition.type == type), None)
 
 
-def _written(condition: Condition, deployment: Deployment, *, moved: bool, now: float) -> dict[str, str]:
-    """Return the condition as JSON; its times stay what they were when it says nothing new.
+def _written(deployment: Deployment, type: str, fact: _Fact, *, moved: bool, now: float) -> dict[str, str]:
+    """Return a condition as JSON; its times stay what they were when it says nothing new.
 
     Progress is news: the deadline counts from the last time that a number moved.
     """
-    before = _condition(deployment, condition.type)
-    stamp = times.timestamp(now)
-    said = (condition.status, condition.reason, condition.message)
-    same = before is not None and (before.status, before.reason, before.message) == said
-    same = same and not (moved and condition.type == "Progressing")
-    since = before.last_transition_time if before and before.status == condition.status else stamp
+    before, stamp = _condition(deployment, type), times.timestamp(now)
+    status, reason, message = fact
+    same = before is not None and (before.status, before.reason, before.message) == fact
+    same = same and not (moved and type == "Progressing")
     return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
+        "type": type,
+        "status": status,
+        "reason": reason,
+        "message": message,
         "lastUpdateTime": before.last_update_time if before and same else stamp,
-        "lastTransitionTime": since,
+        "lastTransitionTime": before.last_transition_time if before and before.status == status else stamp,
     }

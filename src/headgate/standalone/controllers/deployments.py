@@ -11,7 +11,7 @@ from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
 from headgate.standalone.controllers.deployment_status import deployment_status
-from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, adopted, reference, with_status
 from headgate.standalone.controllers.rollout import Sizes, recreate, resize, roll
 
 HASH_LABEL = "pod-template-hash"
@@ -37,7 +37,7 @@ def plan_deployment(
     check_selector(typed)
     orphans = [one for one in replicasets if _adoptable(typed, one.typed)]
     if orphans:
-        return [_adopted(deployment, one) for one in orphans]
+        return [adopted(one.object, deployment) for one in orphans]
     owned = _owned(typed, replicasets)
     current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
     if current is None and not typed.spec.paused:
@@ -57,12 +57,6 @@ def _adoptable(deployment: Deployment, replicaset: ReplicaSet) -> bool:
     metadata = replicaset.metadata
     free = not owner_uid(metadata) and not metadata.deletion_timestamp
     return free and HASH_LABEL in metadata.labels and selects(deployment.spec.selector, metadata.labels)
-
-
-def _adopted(deployment: Object, one: _Owned) -> Update:
-    metadata = one.object["metadata"]
-    owners = [*(metadata.get("ownerReferences") or ()), reference(deployment)]
-    return Update({**one.object, "metadata": {**metadata, "ownerReferences": owners}})
 
 
 def _owned(deployment: Deployment, replicasets: Sequence[_Owned]) -> list[_Owned]:
@@ -189,6 +183,5 @@ def _forget(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
 
 
 def _status(known: Known[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float) -> list[Action]:
-    deployment = known.object
     status = deployment_status(known.typed, [one.typed for one in owned], current.typed if current else None, now=now)
-    return [] if deployment.get("status") == status else [Update({**deployment, "status": status}, "status")]
+    return with_status(known.object, status)

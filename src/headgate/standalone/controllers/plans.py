@@ -1,6 +1,6 @@
 """What a controller decides: a list of writes. Deciding is pure; `carry_out` writes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headgate.errors import AlreadyExists, Conflict, NotFound
@@ -60,6 +60,21 @@ async def _write(store: Store, action: Action) -> None:
             await store.update(obj, subresource=subresource)
         case Delete(key, uid):
             await store.delete(key, uid=uid)
+
+
+def adopted(obj: Object, owner: Object) -> Update:
+    """Return the write that gives an object an owner."""
+    return with_owners(obj, [*(obj["metadata"].get("ownerReferences") or ()), reference(owner)])
+
+
+def with_owners(obj: Object, references: Sequence[object]) -> Update:
+    """Return the write that replaces the owners of an object."""
+    return Update({**obj, "metadata": {**obj["metadata"], "ownerReferences": list(references)}})
+
+
+def with_status(obj: Object, status: Object) -> list[Action]:
+    """Return the write of a status, if it differs."""
+    return [] if obj.get("status") == status else [Update({**obj, "status": status}, "status")]
 
 
 def reference(owner: Object) -> dict[str, object]:

@@ -8,7 +8,16 @@ from headgate.resources import times
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
-from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+from headgate.standalone.controllers.plans import (
+    Action,
+    Create,
+    Delete,
+    Known,
+    adopted,
+    reference,
+    with_owners,
+    with_status,
+)
 
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -76,16 +85,12 @@ def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[Known[Pod]]) -
     actions: list[Action] = []
     for obj, pod in pods:
         owner, taken = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
-        references = obj["metadata"].get("ownerReferences") or []
         if not owner and taken and pod.active:
-            actions.append(_with_owners(obj, [*references, reference(replicaset)]))
+            actions.append(adopted(obj, replicaset))
         elif owner == typed.metadata.uid and not taken:
-            actions.append(_with_owners(obj, [item for item in references if item["uid"] != owner]))
+            references = obj["metadata"]["ownerReferences"]
+            actions.append(with_owners(obj, [item for item in references if item["uid"] != owner]))
     return actions
-
-
-def _with_owners(obj: Object, references: Sequence[object]) -> Update:
-    return Update({**obj, "metadata": {**obj["metadata"], "ownerReferences": list(references)}})
 
 
 def _first_to_go(pods: Sequence[Known[Pod]], now: float) -> list[Known[Pod]]:
@@ -117,4 +122,4 @@ def _status(replicaset: Object, typed: ReplicaSet, pods: Sequence[Pod], *, now: 
         "availableReplicas": sum(available(pod, typed.spec.min_ready_seconds, now) for pod in pods),
         "observedGeneration": typed.metadata.generation,
     }
-    return [] if replicaset.get("status") == status else [Update({**replicaset, "status": status}, "status")]
+    return with_status(replicaset, status)

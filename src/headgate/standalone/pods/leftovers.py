@@ -24,21 +24,33 @@ class Leftover(NamedTuple):
     record: Path
 
 
-def containers(state: Path) -> Iterator[Leftover]:
-    """Yield the processes of containers that run."""
-    for pod in _pods(state):
-        for path in sorted(pod.glob("*/run.json")):
-            record = read_record(path.parent)
-            if record and (process := adopt(record.identity)):
-                yield Leftover(f"container {path.parent.name} of pod {_name(pod)}", process, path)
+def containers(state: Path) -> list[Leftover]:
+    """Return the processes of containers that run."""
+    return [found for pod in _pods(state) for found in containers_of(pod)]
 
 
-def proxies(state: Path, gateway: str) -> Iterator[Leftover]:
-    """Yield the Envoys that run: sidecars, and the gateway, which has a directory of that name."""
-    known = [(pod / DIRECTORY, f"the sidecar of pod {_name(pod)}") for pod in _pods(state)]
-    for directory, name in (*known, (state / gateway, "the gateway")):
-        if process := left_behind(directory):
-            yield Leftover(name, process, directory / RECORD)
+def proxies(state: Path, gateway: str) -> list[Leftover]:
+    """Return the Envoys that run: sidecars, and the gateway, which has a directory of that name."""
+    sidecars = [found for pod in _pods(state) for found in sidecar_of(pod)]
+    return [*sidecars, *_proxy(state / gateway, "the gateway")]
+
+
+def containers_of(pod: Path) -> Iterator[Leftover]:
+    """Yield the processes of a pod's containers that run; `pod` is its directory."""
+    for path in sorted(pod.glob("*/run.json")):
+        record = read_record(path.parent)
+        if record and (process := adopt(record.identity)):
+            yield Leftover(f"container {path.parent.name} of pod {_name(pod)}", process, path)
+
+
+def sidecar_of(pod: Path) -> Iterator[Leftover]:
+    """Yield the Envoy of a pod, if it runs; `pod` is its directory."""
+    return _proxy(pod / DIRECTORY, f"the sidecar of pod {_name(pod)}")
+
+
+def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
+    if process := left_behind(directory):
+        yield Leftover(name, process, directory / RECORD)
 
 
 async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
@@ -60,5 +72,4 @@ def _pods(state: Path) -> list[Path]:
 
 
 def _name(pod: Path) -> str:
-    namespace, name, _ = pod.name.split("_")
-    return f"{namespace}/{name}"
+    return "/".join(pod.name.split("_")[:2])

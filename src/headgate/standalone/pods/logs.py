@@ -13,7 +13,6 @@ import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Protocol
 
 from headgate.errors import NotFound
 from headgate.resources.meta import Key
@@ -72,36 +71,11 @@ def _matching(root: Path, pattern: str) -> list[Path]:
     return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 
-class LogOptions(Protocol):
-    """Which part of a container's output is wanted; `tail_lines` is None for all lines."""
-
-    @property
-    def container(self) -> str:
-        """The container's name."""
-
-    @property
-    def follow(self) -> bool:
-        """Whether to go on with what is still to be written."""
-
-    @property
-    def previous(self) -> bool:
-        """Whether the run before the present one is meant."""
-
-    @property
-    def tail_lines(self) -> int | None:
-        """How many lines from the end."""
-
-
 class Logs:
     """Reads what local pods have written; needs only the state directory."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
-
-    def __call__(self, key: Key, options: LogOptions) -> AsyncIterator[bytes]:
-        """Read as the API server asks, see `read`."""
-        tail, previous = options.tail_lines, options.previous
-        return self.read(key, options.container, follow=options.follow, tail=tail, previous=previous)
 
     def containers(self, key: Key) -> list[str]:
         """Return the containers of a pod that have run. Raises NotFound."""

@@ -73,10 +73,10 @@ class PodRun:
         self._dirty = asyncio.Event()
         self._numbers: Numbers = {}
         self.sidecar: Sidecar | None = None
-        if site.proxying.sidecars and self._annotation(SIDECAR) == EXPLICIT:
+        if self._annotation(SIDECAR) == EXPLICIT:
             held = application_ports.read(self._typed.metadata)
             self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed, held))
-            self.sidecar = Sidecar(site.proxying.sidecars, self.key, self._directory, self)
+            self.sidecar = Sidecar(site.proxying, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._plan_runs()
         self.see(pod)
@@ -318,10 +318,10 @@ class PodRun:
 
         Call it while nothing of the pod runs: processes learn their ports when they start.
         """
-        if not (self.sidecar and self._site.proxying.sidecars):
+        if not self.sidecar:
             return False
         found = (await self._site.store.list("", "Service", self.key.namespace)).items
-        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.proxying.sidecars.lowest_port)
+        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.proxying.lowest_port)
         ports = application_ports.captured(self._typed, (*self._numbers, *led))
         if not set(ports) - set(self._numbers):
             return False

@@ -23,30 +23,24 @@ from headgate.resources.workloads import Pod
 from headgate.standalone.addresses import Addresses, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.node import NODE, MachineNode, is_bound
-from headgate.standalone.pods import application_ports
+from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
-from headgate.standalone.pods.containers import Record, read_record
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import PodRun, Site
-from headgate.standalone.pods.sidecars import DIRECTORY, Proxying, node_id
-from headgate.standalone.processes import adopt
+from headgate.standalone.pods.sidecars import Proxying, node_id
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import EnvoyState, left_behind
+from headgate.standalone.proxies.envoy import EnvoyState
 
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
 _ROTATE = 10.0  # seconds between looks at the size of logs
 _AGAIN = 5.0  # seconds before a pod that met a bug is tried again
-_ORPHAN_GRACE = 5.0  # seconds for a process that nobody wants any more
-
-
-NO_PROXIES = Proxying()
 
 
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
 
-    def __init__(self, store: Store, state_dir: Path, addresses: Addresses, proxying: Proxying = NO_PROXIES) -> None:
+    def __init__(self, store: Store, state_dir: Path, addresses: Addresses, proxying: Proxying) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
@@ -125,8 +119,7 @@ class LocalRuntime:
         await asyncio.gather(*(self._remove(directory) for directory in unwanted))
 
     async def _remove(self, directory: Path) -> None:
-        processes = [left_behind(directory / DIRECTORY), *(adopt(record.identity) for record in _records(directory))]
-        await asyncio.gather(*(process.end(_ORPHAN_GRACE) for process in processes if process))
+        await leftovers.end([*leftovers.containers_of(directory), *leftovers.sidecar_of(directory)])
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _hold(self, pods: list[Object]) -> None:
@@ -220,11 +213,6 @@ class LocalRuntime:
         while True:
             await asyncio.to_thread(rotate_logs, self._state)
             await asyncio.sleep(_ROTATE)
-
-
-def _records(pod: Path) -> list[Record]:
-    found = (read_record(path.parent) for path in pod.glob("*/run.json"))
-    return [record for record in found if record]
 
 
 def _mine(pod: Object) -> bool:

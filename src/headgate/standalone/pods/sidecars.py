@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.envoy.view import OUTBOUND_PORT, SIDECAR
@@ -29,26 +28,25 @@ _LAST_REPORT = 5.0  # seconds for a sidecar to say what its pod did last: it rep
 _SETTLE = 0.1  # seconds after which Envoy has counted what ended
 
 
-async def _nobody_listens(_node_id: str, _since: float) -> None:
-    """Stand in for whoever hears the proxies' reports."""
+class Proxying(NamedTuple):
+    """What the proxies of a machine give to its pods, and what their sidecars share. Proxies are named by node id.
 
-
-class SidecarSite(NamedTuple):
-    """What the sidecars of a machine share; whoever runs the control plane fills it in. Proxies are named by node id.
-
-    `runtime_dir` is private and has a short path: the admin sockets are there. `expected` returns when the control plane
-    knows the proxy, `settled` when the proxy holds, or has refused, its whole configuration; `refused` says what, in words.
-    `heard` returns when the proxy has reported what it counted until a moment (seconds since the epoch). `lowest_port` is
-    the smallest TCP port that this user may listen on.
+    `variables` are for every container. `runtime_dir` is private and has a short path: the admin sockets are there.
+    `lowest_port` is the smallest TCP port that this user may listen on. `unrouted` returns when no proxy sends requests to
+    an address any more; `expected`, when the control plane knows the proxy; `settled`, when the proxy holds, or has
+    refused, its whole configuration; `refused` says what, in words. `heard` returns when the proxy has reported what it
+    counted until a moment (seconds since the epoch).
     """
 
     mesh: MeshSite
     runtime_dir: Path
+    variables: Mapping[str, str]
+    lowest_port: int
+    unrouted: Callable[[str], Awaitable[None]]
     expected: Callable[[str], Awaitable[None]]
     settled: Callable[[str], Awaitable[None]]
     refused: Callable[[str], Sequence[str]]
-    heard: Callable[[str, float], Awaitable[None]] = _nobody_listens
-    lowest_port: int = 0
+    heard: Callable[[str, float], Awaitable[None]]
 
 
 def node_id(pod: Key) -> str:
@@ -71,30 +69,10 @@ def proxy_variables(address: str) -> dict[str, str]:
     return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
 
 
-Unrouted = Callable[[str], Awaitable[None]]
-"""Returns when no proxy sends requests to an address any more."""
-
-
-async def _unrouted_at_once(_address: str) -> None:
-    """Return: without proxies no request is routed to a pod."""
-
-
-class Proxying(NamedTuple):
-    """What the proxies of a machine give to its pods.
-
-    `unrouted` returns when none of them uses an address, `variables` are for every container. Without `sidecars` no pod has
-    one, whatever is written on it.
-    """
-
-    unrouted: Unrouted = _unrouted_at_once
-    variables: Mapping[str, str] = MappingProxyType({})
-    sidecars: SidecarSite | None = None
-
-
 class Sidecar:
     """The sidecar of one pod, from `begin` to `stop`; `fault` says why it does not serve, and is empty while it does."""
 
-    def __init__(self, site: SidecarSite, pod: Key, pod_directory: Path, owner: Owner) -> None:
+    def __init__(self, site: Proxying, pod: Key, pod_directory: Path, owner: Owner) -> None:
         self.fault: Latest[str] = Latest(STARTING)
         self._site = site
         self._node = node_id(pod)

@@ -4,8 +4,8 @@ A trouble holds until its pod is ready or gone. Pods of one ReplicaSet usually s
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from headgate.errors import NotFound
 from headgate.latest import Latest
@@ -13,6 +13,7 @@ from headgate.objects.following import Listed, follow_all
 from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import POD, key_of
+from headgate.standalone.pods.logs import Logs
 
 SHOWN_LINES = 5
 LONGEST_LINE = 400  # characters
@@ -33,17 +34,10 @@ class PodTrouble(Value, frozen=True, kw_only=True):
     output: tuple[str, ...] = ()
 
 
-class Output(Protocol):
-    """Reads what a container wrote (`pods.logs.Logs`)."""
-
-    def read(self, key: Key, container: str, *, tail: int | None = None) -> AsyncIterator[bytes]:
-        """Yield the last `tail` lines of the present run in pieces. Raises NotFound."""
-
-
 class PodTroubles:
     """Follows the pods of a store while `run` runs; `current` are the troubles that hold, oldest first."""
 
-    def __init__(self, store: Store, output: Output) -> None:
+    def __init__(self, store: Store, output: Logs) -> None:
         self.current: Latest[tuple[PodTrouble, ...]] = Latest(())
         self._store = store
         self._output = output
