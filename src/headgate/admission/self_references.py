@@ -1,6 +1,6 @@
 """What is refused at every write: structural mistakes, and splits that name their own root as a backend (R18, D1)."""
 
-from headgate.compiler.splits import SELF_REFERENCE, self_reference
+from headgate.compiler.references import SELF_REFERENCE, self_reference
 from headgate.errors import Cause
 from headgate.resources.checks.shared import namespace_of
 from headgate.resources.decode import Check, Checked, check

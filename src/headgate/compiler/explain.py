@@ -17,11 +17,11 @@ from headgate.model.edits import arriving, location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
+from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.slots import side_of
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TRAFFIC_SPLIT
 
-FORBIDDEN = 403
 PLAIN = "the Service's plain behaviour"
 
 

@@ -4,10 +4,14 @@ from collections.abc import Iterator
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key
 from headgate.resources.registry import ROUTE_GROUP, SERVICE
-from headgate.resources.smi import HttpMatch, HTTPRouteGroup
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, HttpMatch, HTTPRouteGroup, TrafficSplit
+
+SELF_REFERENCE = (
+    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
+    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
+)
 
 
 def service_name(written: str, namespace: str, domain: str) -> str:
@@ -26,6 +30,15 @@ def service_key(name: str) -> Key:
     return SERVICE.key(*name.split("/"))
 
 
+def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
+    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
+    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
+        return None
+    root = service_name(split.spec.service, key.namespace, domain)
+    names = [service_name(item.service, key.namespace, domain) for item in split.spec.backends]
+    return names.index(root) if root and root in names else None
+
+
 def missing(name: str, written: str) -> str:
     """Say that a Service is not found; `name` is what `service_name` returns for the written name."""
     if name:
@@ -38,17 +51,12 @@ def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Servi
     namespace, name = target.split("/")
     if namespace == about.namespace:
         return True
-    grants = snapshot.grants.get(namespace, ())
-    return any(_allows_from(grant, about) and _allows_to(grant, name, kind) for grant in grants)
-
-
-def _allows_from(grant: ReferenceGrant, about: Key) -> bool:
-    wanted = (about.group, about.kind, about.namespace)
-    return any((source.group, source.kind, source.namespace) == wanted for source in grant.spec.from_)
-
-
-def _allows_to(grant: ReferenceGrant, name: str, kind: str) -> bool:
-    return any((to.group, to.kind) == ("", kind) and to.name in {"", name} for to in grant.spec.to)
+    source = (about.group, about.kind, about.namespace)
+    return any(
+        any((item.group, item.kind, item.namespace) == source for item in grant.spec.from_)
+        and any((to.group, to.kind) == ("", kind) and to.name in {"", name} for to in grant.spec.to)
+        for grant in snapshot.grants.get(namespace, ())
+    )
 
 
 def grant_hint(about: Key, target: str, *, kind: str = "Service") -> str:

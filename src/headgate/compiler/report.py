@@ -105,10 +105,6 @@ class Report(Value, frozen=True, kw_only=True):
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[Selected, ...] = ()
 
-    def about(self, key: Key) -> tuple[Finding, ...]:
-        """Return the findings of one object."""
-        return tuple(finding for finding in self.findings if finding.about == key)
-
 
 class Compiled(Value, frozen=True, kw_only=True):
     """The compiler's answer for one revision of the objects."""

@@ -12,7 +12,7 @@ from headgate.compiler import arrivals
 from headgate.compiler.arrivals import Caller
 from headgate.compiler.explain import Explanation, Question, explain
 from headgate.compiler.report import Compiled
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import HeadgateError, NotFound
 from headgate.kinds import names_of
 from headgate.model.requests import Request
@@ -135,7 +135,7 @@ def _is_client(name: str, pod: Pod, client: Client) -> bool:
         case "pod":
             return name == f"{client.namespace}/{client.name}"
         case "serviceaccount":
-            return (pod.spec.service_account_name or "default") == client.name
+            return account_name(pod) == client.name
         case _:
             return deployment_of(pod.metadata) == client.name
 

@@ -25,13 +25,13 @@ _UNLESS_SIMPLE = ("\\b", "\\B", "(?m", "(?s", "(?i", "(?U")
 def sample(pattern: str) -> str | None:
     """Return a short text that the whole of a sound pattern matches; None where none is found."""
     low, _ = bounds(pattern)
-    candidates = (_read(pattern), low.decode(errors="replace"))
+    candidates = (looks_like(pattern), low.decode(errors="replace"))
     return next((text for text in candidates if matches(pattern, text)), None)
 
 
 def looks_like(pattern: str) -> str:
     """Return a text as the pattern's author may have meant it, without `^`, `$` and the like; it need not match."""
-    return _read(pattern)
+    return _Reader(pattern).alternatives()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -77,10 +77,6 @@ def beginning(pattern: str) -> str | None:
 def always_begins(pattern: str, text: str) -> bool:
     """Say whether it is certain that all that a pattern matches begins with a text."""
     return all(bound.startswith(text.encode()) for bound in bounds(pattern))
-
-
-def _read(pattern: str) -> str:
-    return _Reader(pattern).alternatives()
 
 
 class _Reader:

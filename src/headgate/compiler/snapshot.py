@@ -1,7 +1,7 @@
 """The objects of one moment, with the indexes that the compiler asks for; built on first use, never changed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from headgate.resources.smi import TrafficSplit
 
 R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
+K = TypeVar("K")
 Listed = list[tuple[Key, Resource]]
 ENDED = ("Succeeded", "Failed")
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -99,13 +100,10 @@ class Snapshot:
         return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
 
     @_index(Service)
-    def _selecting(self) -> Mapping[tuple[str, str, str], list[str]]:
+    def _selecting(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
         """Names of Services by namespace and the first label of their selectors."""
-        found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        for name, (key, item) in self.services.items():
-            if item.spec.selected:
-                found[key.namespace, *min(item.spec.selected.items())].append(name)
-        return found
+        found = ((key.namespace, item.spec.selected, name) for name, (key, item) in self.services.items())
+        return _grouped(((space, *min(labels.items())), name) for space, labels, name in found if labels)
 
     def services_of(self, pod: str) -> Iterator[str]:
         """Yield the Services that select a pod, whether or not EndpointSlices say so yet."""
@@ -118,11 +116,8 @@ class Snapshot:
     @_index(EndpointSlice)
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
         """EndpointSlices by the `namespace/name` of their Service."""
-        found: dict[str, list[EndpointSlice]] = defaultdict(list)
-        for key, item in self.of(EndpointSlice):
-            if name := item.metadata.labels.get(SERVICE_NAME_LABEL):
-                found[f"{key.namespace}/{name}"].append(item)
-        return {name: tuple(items) for name, items in found.items()}
+        named = ((key, item.metadata.labels.get(SERVICE_NAME_LABEL), item) for key, item in self.of(EndpointSlice))
+        return _grouped((f"{key.namespace}/{name}", item) for key, name, item in named if name)
 
     @_index(TrafficSplit)
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
@@ -132,10 +127,7 @@ class Snapshot:
     @_index(ReferenceGrant)
     def grants(self) -> Mapping[str, tuple[ReferenceGrant, ...]]:
         """ReferenceGrants by namespace."""
-        found: dict[str, list[ReferenceGrant]] = defaultdict(list)
-        for key, item in self.of(ReferenceGrant):
-            found[key.namespace].append(item)
-        return {namespace: tuple(items) for namespace, items in found.items()}
+        return _grouped((key.namespace, item) for key, item in self.of(ReferenceGrant))
 
     @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
@@ -156,28 +148,29 @@ class Snapshot:
     @_index(Pod)
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
         """Names of pods by their ServiceAccount (`namespace/name`)."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for name, pod in self.pods.items():
-            found[account_of(name, pod)].append(name)
-        return {account: tuple(names) for account, names in found.items()}
+        return _grouped((account_of(name, pod), name) for name, pod in self.pods.items())
 
     @_index(Pod)
     def pods_of_namespace(self) -> Mapping[str, tuple[str, ...]]:
         """Names of pods by their namespace."""
-        found: dict[str, list[str]] = defaultdict(list)
-        for name in self.pods:
-            found[name.partition("/")[0]].append(name)
-        return {namespace: tuple(names) for namespace, names in found.items()}
+        return _grouped((name.partition("/")[0], name) for name in self.pods)
 
     @_index(Pod)
     def pods_with_label(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
         """Names of pods by namespace, label and its value."""
-        found: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        for name, pod in self.pods.items():
-            namespace = name.partition("/")[0]
-            for label, value in pod.metadata.labels.items():
-                found[namespace, label, value].append(name)
-        return {label: tuple(names) for label, names in found.items()}
+        return _grouped(
+            ((name.partition("/")[0], *label), name)
+            for name, pod in self.pods.items()
+            for label in pod.metadata.labels.items()
+        )
+
+
+def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, tuple[T, ...]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return {key: tuple(values) for key, values in found.items()}
 
 
 def account_of(name: str, pod: Pod) -> str:

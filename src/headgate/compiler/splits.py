@@ -18,11 +18,13 @@ from msgspec import structs
 from headgate.compiler.protocols import Choice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import (
+    SELF_REFERENCE,
     grant_hint,
     group_key,
     missing,
     named_matches,
     permitted,
+    self_reference,
     service_key,
     service_name,
 )
@@ -36,7 +38,7 @@ from headgate.model.requests import ANY, Match
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Split, Target
 from headgate.quantity import whole_weights
 from headgate.resources.meta import Key, Value
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
+from headgate.resources.smi import NO_ENDPOINTS, TrafficSplit
 from headgate.settings import Settings
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
@@ -240,10 +242,6 @@ class Claims:
         return words[0 if self.choices[root].protocol.is_http else 1]
 
 
-SELF_REFERENCE = (
-    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
-    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
-)
 REFUSED = ("its requests are answered with 503", "its connections are closed")
 SHARE_REFUSED = ("its share is answered with 503", "the connections of its share are closed")
 _UNRESOLVED = {
@@ -252,15 +250,6 @@ _UNRESOLVED = {
     Reason.PORT_MISMATCH,
     Reason.PROTOCOL_MISMATCH,
 }
-
-
-def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
-    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
-    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
-        return None
-    root = service_name(split.spec.service, key.namespace, domain)
-    names = [service_name(item.service, key.namespace, domain) for item in split.spec.backends]
-    return names.index(root) if root and root in names else None
 
 
 def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:

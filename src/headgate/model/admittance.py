@@ -6,10 +6,10 @@ calls is known by certificate alone, so plaintext comes from nobody, and nobody 
 
 from collections.abc import Iterator, Sequence
 
-from headgate.model.evaluate import NOT_FOUND, Asked, first_unmet
+from headgate.model.evaluate import Asked, first_unmet
 from headgate.model.requests import Request
 from headgate.model.routing import Access, Connections, Grant, InboundPort, PortRef, Protocol, Requests, Stage, Workload
-from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
+from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
 
 ANY_REQUEST = Request()

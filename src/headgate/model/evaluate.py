@@ -26,12 +26,11 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
-from headgate.model.sanitizing import FORBIDDEN, Downstream, Sanitized, sanitize
+from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.model.slots import slot_of
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 
-NOT_FOUND = 404
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
 NO_BACKEND = "NoBackend"

@@ -16,42 +16,10 @@ NOT_IMPLEMENTED = 501
 MAX_HEAD_BYTES = 60 * 1024
 MAX_HEADERS = 100
 _SPACE = " \t"
-_METHODS_OF_HTTP1 = frozenset(
-    [
-        "ACL",
-        "BIND",
-        "CHECKOUT",
-        "CONNECT",
-        "COPY",
-        "DELETE",
-        "GET",
-        "HEAD",
-        "LINK",
-        "LOCK",
-        "MERGE",
-        "MKACTIVITY",
-        "MKCALENDAR",
-        "MKCOL",
-        "MOVE",
-        "NOTIFY",
-        "OPTIONS",
-        "PATCH",
-        "POST",
-        "PROPFIND",
-        "PROPPATCH",
-        "PURGE",
-        "PUT",
-        "REBIND",
-        "REPORT",
-        "SEARCH",
-        "SOURCE",
-        "SUBSCRIBE",
-        "TRACE",
-        "UNBIND",
-        "UNLINK",
-        "UNLOCK",
-        "UNSUBSCRIBE",
-    ]
+_METHOD_OF_HTTP1 = re.compile(
+    "ACL|BIND|CHECKOUT|CONNECT|COPY|DELETE|GET|HEAD|LINK|LOCK|MERGE|MKACTIVITY|MKCALENDAR|MKCOL|MOVE|"
+    "NOTIFY|OPTIONS|PATCH|POST|PROPFIND|PROPPATCH|PURGE|PUT|REBIND|REPORT|SEARCH|SOURCE|SUBSCRIBE|"
+    "TRACE|UNBIND|UNLINK|UNLOCK|UNSUBSCRIBE"
 )
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\U0010ffff]*")
@@ -103,7 +71,7 @@ def _faults_of_paths(request: Request) -> Iterator[Refusal]:
 
 
 def _faults_of_http1(request: Request) -> Iterator[Refusal]:
-    if request.method not in _METHODS_OF_HTTP1:
+    if not _METHOD_OF_HTTP1.fullmatch(request.method):
         yield _bad(f"{request.method!r} is no method that proxies know over HTTP/1.1")
     if not _TARGET.fullmatch(request.target):
         yield _bad("the target is empty, or has a space or a character that is not ASCII")

@@ -27,7 +27,8 @@ class Advice:
                 compiled = await (self._machine.foreseen(obj) if dry_run else self._machine.compiled(obj))
         except TimeoutError:
             return ()
-        return [f"{item.field}: {item.message}" for item in compiled.report.about(key_of(obj))]
+        about = key_of(obj)
+        return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == about]
 
 
 def _is_compiled(obj: Object) -> bool:

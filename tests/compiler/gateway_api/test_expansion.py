@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.compiler.gateway_api.test_routes import compiled, edge, mirror, ref, services
 
-from headgate.compiler.gateway_api.expansion import MOST_ROWS
+from headgate.compiler.gateway_api.rules import MOST_ROWS
 from headgate.compiler.reasons import Reason
 from headgate.model.check import check
 from headgate.model.evaluate import decide

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api.destinations import Destinations, Ready
 from headgate.compiler.gateway_api.gateways import class_findings, own_gateways, standings
-from headgate.compiler.gateway_api.listeners import ListenerPlan, plan_listeners
+from headgate.compiler.gateway_api.listeners import plan_listeners
 from headgate.compiler.gateway_api.parents import (
     Attachment,
     Parent,
@@ -43,14 +43,15 @@ class GatewayApi:
         self._standings = standings(snapshot, self._gateways)
         self.findings = [
             *class_findings(snapshot),
-            *(item for own in self._standings.values() for item in own.findings),
+            *(item for own in self._standings.values() for item in (*own.refusals, *own.lacking)),
         ]
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
         self._attached: dict[Key, dict[tuple[str, str], list[Attachment]]] = {
             key: defaultdict(list) for key in self._gateways
         }
         self._on_services: dict[PortRef, list[CompiledRoute]] = defaultdict(list)
-        self.findings += [item for plans in self._plans.values() for item in _listener_findings(plans)]
+        for plan in (plan for plans in self._plans.values() for plan in plans):
+            self.findings += (*plan.faults, *plan.warnings)
         self.parents: list[ParentStatus] = []
         for route in compiled_routes(Destinations(snapshot, ready, tables), snapshot):
             self._add(route)
@@ -160,11 +161,6 @@ def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
     what = "is not valid" if parent.key in snapshot.undecodable else "not found"
     message = f"{parent.key} {what}, so the route is attached nowhere; create it or correct the name"
     return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
-
-
-def _listener_findings(plans: Sequence[ListenerPlan]) -> Iterator[Finding]:
-    for plan in plans:
-        yield from (*plan.faults, *plan.warnings)
 
 
 def _name(key: Key) -> str:

@@ -1,7 +1,6 @@
 """Gateways that are headgate's, and their addresses."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
@@ -25,16 +24,10 @@ class Standing(Value, frozen=True, kw_only=True):
     refusals: tuple[Finding, ...] = ()
     lacking: tuple[Finding, ...] = ()
 
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Return all of what is wrong."""
-        return (*self.refusals, *self.lacking)
-
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
     """Return the Gateways whose class is headgate's, sorted."""
-    own = {key: item for key, item in snapshot.of(Gateway) if _is_own(snapshot, item.spec.gateway_class_name)}
-    return MappingProxyType(own)
+    return {key: item for key, item in snapshot.of(Gateway) if _is_own(snapshot, item.spec.gateway_class_name)}
 
 
 def _is_own(snapshot: Snapshot, name: str) -> bool:

@@ -1,7 +1,6 @@
 """Routes to their parents: listeners of Gateways, and ports of Services (GAMMA), or why not."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from headgate.compiler.gateway_api.listeners import ANY_HOST, ListenerPlan
@@ -18,7 +17,7 @@ from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference
 from headgate.resources.workloads import selects
 
-_RIVALS = MappingProxyType({"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute", "TCPRoute": "TCPRoute"})
+_RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute", "TCPRoute": "TCPRoute"}
 
 
 class Parent(Value, frozen=True):

@@ -7,7 +7,7 @@ from headgate.compiler.gateway_api.listeners import ListenerPlan
 from headgate.compiler.gateway_api.parents import Attachment
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.model.evaluate import best_name, fitting_names
-from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protocol, Route
+from headgate.model.routing import GatewayPort, HostRoutes, Protocol, Route
 from headgate.resources.meta import Key
 
 
@@ -28,27 +28,17 @@ def gateway_ports(
 def _port(name: str, address: str, plans: list[ListenerPlan], attachments: Sequence[Attachment]) -> GatewayPort:
     port = plans[0].listener.port
     if plans[0].listener.protocol == "TCP":
-        connections = _connections(plans[0], attachments)
+        attached = (item.route.connections for item in attachments if item.listener == plans[0].listener.name)
+        connections = next(attached, None)  # a TCP listener has one route at most
         return GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=connections)
+    certificates = ((plan.host, plan.certificate) for plan in sorted(plans, key=lambda plan: plan.host))
     return GatewayPort(
         gateway=name,
         address=address,
         port=port,
         hosts=tuple(sorted(_hosts(plans, attachments), key=lambda item: item.host)),
-        tls=tuple(_certificates(plans)),
+        tls=tuple((host, certificate) for host, certificate in certificates if certificate),
     )
-
-
-def _certificates(plans: Sequence[ListenerPlan]) -> Iterator[tuple[str, Certificate]]:
-    for plan in sorted(plans, key=lambda plan: plan.host):
-        if plan.certificate:
-            yield plan.host, plan.certificate
-
-
-def _connections(plan: ListenerPlan, attachments: Sequence[Attachment]) -> Route | None:
-    """Return the route for connections: a TCP listener has one at most."""
-    routes = (item.route.connections for item in attachments if item.listener == plan.listener.name)
-    return next(routes, None)
 
 
 def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> Iterator[HostRoutes]:

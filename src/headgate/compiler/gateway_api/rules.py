@@ -1,35 +1,87 @@
 """The rules of a route to the model: done once, wherever the route is attached; and which of several routes comes first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
+from headgate.compiler.containment import both
 from headgate.compiler.gateway_api import filters
-from headgate.compiler.gateway_api.destinations import Destinations
-from headgate.compiler.gateway_api.expansion import MOST_ROWS, expand, narrowed
+from headgate.compiler.gateway_api.destinations import Choice, Destinations
 from headgate.compiler.gateway_api.shares import Backend, expanded, failing, mirrors, split
 from headgate.compiler.gateway_api.shares import findings as backend_findings
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
-from headgate.model.requests import Filters, Match, Rewrite, Timeouts
+from headgate.model.requests import ANY, Filters, Match, Rewrite, Timeouts
 from headgate.model.routing import PortRef, Route, Split
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
 
+MOST_ROWS = 128
+"""Rows that the tables of several roots may have together; a proxy looks at them one after the other."""
 _PATHS = ("exact", "prefix", "regex")  # the first one is tried first
-INSTEAD: Mapping[str, str] = MappingProxyType(
-    {
-        "sessionPersistence": (
-            "requests of one session may go to any endpoint. To keep users on their side, name the root of a TrafficSplit "
-            "with the annotation headgate.dev/sticky as the rule's only backend"
-        ),
-        "retry": "what has certainly not reached a backend is tried again, up to two times, and nothing else is",
-    }
-)
+INSTEAD = {
+    "sessionPersistence": (
+        "requests of one session may go to any endpoint. To keep users on their side, name the root of a TrafficSplit "
+        "with the annotation headgate.dev/sticky as the rule's only backend"
+    ),
+    "retry": "what has certainly not reached a backend is tried again, up to two times, and nothing else is",
+}
 """Fields that headgate does not read, and what holds in their place."""
+
+
+class Row(NamedTuple):
+    """Requests that fit `match`, and none of the rows before it: what becomes of them at each Service port."""
+
+    match: Match
+    choices: Mapping[PortRef, Choice]
+
+
+Matched = TypeVar("Matched", Row, Route)
+
+
+def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], list[PortRef]]:
+    """Return what becomes of requests that go to several Service ports, one level deep.
+
+    Each port is decided by itself: a row is one choice for each. The rows are in the order of the choices, so the first
+    row that a request fits has the first choice that it fits at each port; the last row is for every request. One root may
+    have any number of matches. Those of several may make too many rows together: then the matches of some roots are not
+    asked, which are returned too.
+    """
+    rows = [Row(ANY, {})]
+    left_out: list[PortRef] = []
+    for ref in dict.fromkeys(refs):
+        choices = places.choices(ref)
+        if min(len(rows), len(choices)) > 1 and len(rows) * len(choices) > MOST_ROWS:
+            left_out.append(ref)
+            choices = choices[-1:]
+        combined = (_with(row, choice) for row in rows for choice in choices)
+        rows = list(_reachable((row for row in combined if row), ANY))
+    return rows, left_out
+
+
+def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
+    """Yield the routes for the requests that fit a rule's match too; the last is for all that fit it."""
+    pairs = ((route, both(match, route.match)) for route in routes)
+    return _reachable((structs.replace(route, match=found) for route, found in pairs if found), match)
+
+
+def _with(row: Row, choice: Choice) -> Row | None:
+    """Return the requests of a row that fit a choice too; None where there are none."""
+    match = both(row.match, choice.match)
+    return Row(match, {**row.choices, choice.ref: choice}) if match else None
+
+
+def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
+    """Yield what requests may reach: nothing after an equal match, nothing after the widest."""
+    seen: set[Match] = set()
+    for item in found:
+        if item.match not in seen:
+            seen.add(item.match)
+            yield item
+        if item.match == widest:
+            return
 
 
 class Ranked(NamedTuple):
@@ -142,9 +194,9 @@ def _compiled(
         structs.replace(
             route,
             match=row.match,
-            split=split(places, key, backends, row.chosen),
-            steps=row.steps,
-            mirrors=tuple(found for mirror in wanted if (found := expanded(mirror, row.chosen))),
+            split=split(places, key, backends, row.choices),
+            steps=tuple(choice.step for choice in row.choices.values() if choice.step),
+            mirrors=tuple(found for mirror in wanted if (found := expanded(mirror, row.choices))),
         )
         for row in rows
     ]
