@@ -30,7 +30,7 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
 from headgate.standalone.store.memory import MemoryStore
-from headgate.xds.fleet import Fleet
+from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
@@ -125,7 +125,8 @@ class Plane:
 
     async def settled(self) -> float:
         """Wait until every proxy holds everything and every split says so; return when, on the processor's clock too."""
-        while not all(proxy.settled() for proxy in self._fleet.proxies.values()):
+        late: Proxy | None = None
+        while late := self._fleet.first(lambda proxy: not proxy.settled(), late):
             await self._fleet.news.change().wait()
         for obj in (await self._store.list(*_SPLIT)).items:
             await self.programmed(_number(obj["metadata"]["name"]), obj["metadata"]["generation"])

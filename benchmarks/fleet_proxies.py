@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from headgate.envoy.bootstrap import FIRST_RECONNECT_MS, LAST_RECONNECT_S
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, TypeUrl
 from headgate.xds.proofs import LocalTokens
 
@@ -30,7 +31,6 @@ WINDOW = 2**28  # bytes that Envoy takes before it must be asked
 INITIAL_WINDOW = 65535
 LARGEST_FRAME = 16384
 PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 30.0  # Envoy's
 SAMPLE = 2048  # bytes at each end of a response by which it is recognised
 VARIANTS = 8  # orders in which proxies write the versions that they hold: protobuf's maps have none
 Named = Mapping[TypeUrl, Sequence[str]]
@@ -89,8 +89,10 @@ class Proxy(asyncio.Protocol):
                 await loop.create_unix_connection(lambda: self, self._world.address)
             except OSError:
                 self._failures += 1
-                await asyncio.sleep(self._random.uniform(0, min(FIRST_BACKOFF_S * 2**self._failures, LAST_BACKOFF_S)))
+                longest = min(FIRST_RECONNECT_MS / 1000 * 2**self._failures, LAST_RECONNECT_S)
+                await asyncio.sleep(self._random.uniform(0, longest))
             else:
+                self._failures = 0
                 return
 
     def close(self) -> None:
@@ -134,7 +136,7 @@ class Proxy(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._return())
 
     async def _return(self) -> None:
-        await asyncio.sleep(self._random.uniform(0, FIRST_BACKOFF_S))
+        await asyncio.sleep(self._random.uniform(0, FIRST_RECONNECT_MS / 1000))
         await self.connect()
 
     def data_received(self, data: bytes) -> None:
