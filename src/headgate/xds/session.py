@@ -174,10 +174,8 @@ class Session:
         shelf.spoken = True
         if request.initial:
             shelf.bring(request.initial, names, self._wanted[request.type_url])
-        if (
-            new := names.difference(request.initial) if request.initial else names
-        ):  # it let go of them, and has nothing of them now
-            shelf.subscribe(new)
+        elif names:
+            shelf.subscribe(names)
         if request.unsubscribe:
             shelf.unsubscribe(request.unsubscribe)
 

@@ -17,10 +17,10 @@ from headgate.xds.versions import (
     difference,
     digests,
     names_of,
+    reported,
     restricted,
     shared,
     users,
-    versions,
 )
 
 MOST_NAMES = 10_000  # of a type that a stream may have beyond those that are wanted and those that it began with
@@ -273,19 +273,21 @@ class Shelf:
 
     def bring(self, initial: Mapping[str, str], names: frozenset[str], config: Resources) -> None:
         """Note what the proxy has at the beginning of a stream, and asks for with `names`."""
-        if not self.subscribed and names == initial.keys():
-            self.subscribed = shared(names)
-        else:
-            self.subscribed = shared(self.subscribed.union(names.intersection(initial)))
+        subscribed = self.subscribed
+        self.subscribed = shared(subscribed | names)
         target = self.target(config)
-        if self.known.is_untouched and self.held.is_untouched and _is_all_of(target, initial):
+        if self.known.is_untouched and self.held.is_untouched and reported(initial).are_of(target):
             self.known.base = self.held.base = target
             self.brought = names_of(Same(target.common)) or frozenset(target.own)
-        else:
-            self.brought = shared(self.brought.union(initial))
-            self.known.exceptions.update(initial)
-            self.held.exceptions.update({name: Brought(digest) for name, digest in initial.items()})
-            self.recognise(config)
+            return
+        initial = dict(initial)
+        self.subscribed = shared(subscribed.union(names.intersection(initial)))
+        self.brought = shared(self.brought.union(initial))
+        self.known.exceptions.update(initial)
+        self.held.exceptions.update({name: Brought(digest) for name, digest in initial.items()})
+        self.recognise(config)
+        if new := names.difference(initial):
+            self.subscribe(new)
 
     def recognise(self, config: Resources) -> None:
         """Fill in what is known by now about resources that the proxy brought along."""
@@ -341,12 +343,3 @@ class Shelf:
         exceptions = self.known.exceptions, self.held.exceptions
         memories = (self.subscribed, *exceptions, self.doubtful, self.lapsed, self.rejected, self.again)
         return any(len(memory) > most for memory in memories)
-
-
-def _is_all_of(target: Resources, initial: Mapping[str, str]) -> bool:
-    """Say whether versions are those of all resources, no more and no fewer."""
-    if len(initial) != len(target):
-        return False
-    own = {name: encoded.digest for name, encoded in target.own.items()}
-    common = versions(Same(target.common))
-    return initial == ({**common, **own} if own else common)

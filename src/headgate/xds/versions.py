@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+from headgate.envoy import pb
 from headgate.envoy.config import NOTHING, Encoded, Resources
 
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
@@ -149,10 +150,51 @@ def shared(names: frozenset[str]) -> frozenset[str]:
     return names
 
 
+class Reported(Mapping[str, str]):
+    """The versions that a request reports. Protobuf compares a thousand in 20 us; as Python objects they take 200 us."""
+
+    def __init__(self, request: pb.DeltaDiscoveryRequest) -> None:
+        """`request` becomes a part of it, without its other fields."""
+        for field, _ in request.ListFields():
+            if field.name != "initial_resource_versions":
+                request.ClearField(field.name)
+        self._request = request
+        self._versions = request.initial_resource_versions
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._versions:  # protobuf's map adds what it is asked for
+            raise KeyError(name)
+        return self._versions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def are_of(self, resources: Resources) -> bool:
+        """Say whether they are the versions of all resources, no more and no fewer."""
+        own = {name: encoded.digest for name, encoded in resources.own.items()}
+        if len(self) != len(resources) or any(self.get(name) != digest for name, digest in own.items()):
+            return False
+        for name in own:
+            del self._versions[name]
+        is_same = self._request == _expected(Same(resources.common))
+        self._versions.update(own)
+        return is_same
+
+
+def reported(versions: Mapping[str, str]) -> Reported:
+    """Return versions as a request has them."""
+    if isinstance(versions, Reported):
+        return versions
+    return Reported(pb.DeltaDiscoveryRequest(initial_resource_versions=versions))
+
+
 @lru_cache(REMEMBERED)
-def versions(resources: Same[Mapping[str, Encoded]]) -> Mapping[str, str]:
-    """Return the version of each resource."""
-    return {name: encoded.digest for name, encoded in resources.it.items()}
+def _expected(resources: Same[Mapping[str, Encoded]]) -> pb.DeltaDiscoveryRequest:
+    versions = {name: encoded.digest for name, encoded in resources.it.items()}
+    return pb.DeltaDiscoveryRequest(initial_resource_versions=versions)
 
 
 @lru_cache(REMEMBERED)

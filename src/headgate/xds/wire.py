@@ -9,7 +9,7 @@ from headgate.envoy.config import TypeUrl
 from headgate.errors import ProxyError
 from headgate.xds.session import Request
 from headgate.xds.shelf import Response
-from headgate.xds.versions import Pairs, Same
+from headgate.xds.versions import Pairs, Reported, Same
 
 MANY = 16  # resources from which on a response is remembered, as it may be sent to other proxies too
 REMEMBERED = 12  # responses of up to 2 MB
@@ -23,15 +23,17 @@ def read_request(data: bytes) -> tuple[str, Request]:
         message = pb.DeltaDiscoveryRequest.FromString(data)
     except DecodeError as error:
         raise ProxyError("this is no DeltaDiscoveryRequest; send Envoy's delta xDS v3") from error
+    node_id = message.node.id
     request = Request(
         type_url=message.type_url,
         subscribe=tuple(message.resource_names_subscribe),
         unsubscribe=tuple(message.resource_names_unsubscribe),
-        initial=dict(message.initial_resource_versions),
         nonce=message.response_nonce,
         error=message.error_detail.message if message.HasField("error_detail") else None,
     )
-    return message.node.id, request
+    if message.initial_resource_versions:
+        request = request._replace(initial=Reported(message))
+    return node_id, request
 
 
 def write_response(response: Response) -> bytes:
