@@ -9,12 +9,13 @@ import base64
 import binascii
 import time
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
 from headgate.errors import ProxyError
-from headgate.resources.meta import Input, Object, Value
+from headgate.kubernetes.client import ApiServer
+from headgate.resources.meta import Input, Value
 from headgate.xds.proofs import Refused, another, in_time, shown
 
 AUDIENCE = "headgate"
@@ -25,13 +26,6 @@ _USER = "system:serviceaccount:"
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _PARTS = 3  # of a JSON Web Token
 _PROJECTED = f"give the sidecar a projected serviceAccountToken with audience {AUDIENCE}"
-
-
-class Api(Protocol):
-    """A Kubernetes API server."""
-
-    async def create(self, path: str, body: Object) -> Object:
-        """Create an object and return what became of it. Raises ProxyError, which says why not."""
 
 
 class _Pod(Value, frozen=True, kw_only=True):
@@ -72,7 +66,7 @@ class _Review(Input, frozen=True, kw_only=True):
 class TokenReview:
     """Proofs that a cluster's API server vouches for. headgate's own account needs `system:auth-delegator`."""
 
-    def __init__(self, api: Api, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: ApiServer, *, clock: Callable[[], float] = time.time) -> None:
         self._api = api
         self._clock = clock
         self._turns = asyncio.Semaphore(AT_ONCE)

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import msgspec
 import typer
-from rich.console import Console
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import TAPPED
 from headgate.plugin.api import forbidden, is_status, message_of, no_api
+from headgate.plugin.colours import Colour, painted, wanted
 from headgate.plugin.errors import NoMetrics, WrongUsage
 from headgate.plugin.transport import Answer, Kubectl, Proxy
 
@@ -50,12 +50,12 @@ def tap(
         raise WrongUsage(f"-o {output}: tap writes lines, or json")
     with kubectl.proxy() as proxy:
         inside = "" if plural == "namespaces" else namespace or kubectl.namespace()
-        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
         for line in _events(proxy, _path(plural, name, inside, values=values), max_rps):
             if output:
-                console.print(line.decode(), end="")
+                sys.stdout.write(line.decode())
             else:
-                _show(console, msgspec.json.decode(line), inside, headers=headers)
+                _show(msgspec.json.decode(line), inside, headers=headers)
+            sys.stdout.flush()
 
 
 def _target(what: str) -> tuple[str, str]:
@@ -98,25 +98,25 @@ def _refusal(path: str, answer: Answer) -> HeadgateError:
     return kind(f"the API answers with {status}: {said}")
 
 
-def _show(console: Console, event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
+def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
     if event.get("kind") == "TapNotice":
         _note(f"{event['dropped']} requests are not shown: {event['reason']}.")
         return
-    console.print(line_of(event, namespace), style=_style(event))
+    line = line_of(event, namespace)
+    sys.stdout.write((painted(line, _colour(event)) if wanted() else line) + "\n")
     for name, text in event["request"]["headers"].items() if headers else ():
-        console.print(f"             {name}: {text}")
+        sys.stdout.write(f"             {name}: {text}\n")
 
 
 def _note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _style(event: Mapping[str, Any]) -> str:
-    """Return the colour of an event: yellow for a refusal, red for a failure. Rich leaves it out where none is wanted."""
+def _colour(event: Mapping[str, Any]) -> Colour:
     access, status = event.get("access"), event["response"]["status"]
     if access and not access["allowed"]:
-        return "yellow"
-    return "red" if status >= _FAILED or not status else ""
+        return "refused"
+    return "failing" if status >= _FAILED or not status else ""
 
 
 def line_of(event: Mapping[str, Any], namespace: str = "") -> str:

@@ -13,8 +13,7 @@ import msgspec
 
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flow_numbers import FlowNumbers
-from headgate.telemetry.counters.flows import Flow, Reading
+from headgate.telemetry.counters.flows import Flow, FlowNumbers, Reading
 from headgate.telemetry.counters.sliding_sum import SlidingSum
 from headgate.telemetry.counters.time_buckets import FINE, KEPT, TimeBucket, TimeBuckets
 from headgate.telemetry.prometheus.totals import Totals

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from headgate.telemetry.counters.counts import SENT, UNREACHED, Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import BUCKETS, gathered
-from headgate.telemetry.counters.packed_flows import flows_in, pack_flows, unpack_flows
 from headgate.telemetry.counters.sliding_sum import SlidingSum
-from headgate.telemetry.counters.time_buckets import TimeBucket
+from headgate.telemetry.counters.time_buckets import TimeBucket, flows_in, pack_flows, unpack_flows
 
 INDEXES = (0, SENT, UNREACHED, class_index(200), class_index(503))
 LATENCIES = st.dictionaries(st.sampled_from((0, 17, BUCKETS - 1)), st.integers(1, 1 << 28), max_size=3)

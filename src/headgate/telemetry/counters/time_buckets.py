@@ -1,17 +1,23 @@
-"""Counts of flows in time buckets of a second, which are packed at their end, merged into coarser ones, and dropped."""
+"""Counts of flows in time buckets of a second, which are packed at their end, merged into coarser ones, and dropped.
+
+Packed, a mesh of tens of thousands of flows fits into memory: a record for each flow is a head, then the two integers of
+`Counts` as little-endian bytes, without leading and trailing zero bytes.
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from math import inf
+from struct import Struct
 
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.packed_flows import flows_in, pack_flows, unpack_flows
 
 LENGTH = 1.0  # seconds of a bucket; a window is exact to one bucket
 FINE = 140.0  # seconds after which buckets are merged: windows of two minutes are exact
 COARSE = 30.0  # seconds of a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
+_HEAD = Struct("<IHHHH")
+"""Flow number; for `latency` and for `others`: bytes of leading zeros that are left out, bytes that follow."""
 
 
 class TimeBucket:
@@ -128,3 +134,46 @@ class TimeBuckets:
 
 def _is_since(moment: float, bucket: TimeBucket | OpenBucket) -> bool:
     return bucket.start >= moment - (bucket.end - bucket.start) / 2
+
+
+def pack_flows(counts_of: Mapping[int, Counts]) -> bytes:
+    """Encode counts by flow number."""
+    parts: list[bytes] = []
+    for number, counts in counts_of.items():
+        zeros, latency = _shortened(counts.latency)
+        more_zeros, others = _shortened(counts.others)
+        parts += (_HEAD.pack(number, zeros, len(latency), more_zeros, len(others)), latency, others)
+    return b"".join(parts)
+
+
+def unpack_flows(packed: bytes) -> Iterator[tuple[int, Counts]]:
+    """Yield each flow number and its counts."""
+    at, end = 0, len(packed)
+    while at < end:
+        number, zeros, length, more_zeros, more = _HEAD.unpack_from(packed, at)
+        begin = at + _HEAD.size
+        middle = begin + length
+        at = middle + more
+        yield (
+            number,
+            Counts(
+                int.from_bytes(packed[begin:middle], "little") << 8 * zeros,
+                int.from_bytes(packed[middle:at], "little") << 8 * more_zeros,
+            ),
+        )
+
+
+def flows_in(packed: bytes) -> Iterator[int]:
+    """Yield the flow numbers alone."""
+    at = 0
+    while at < len(packed):
+        number, _, length, _, more = _HEAD.unpack_from(packed, at)
+        yield number
+        at += _HEAD.size + length + more
+
+
+def _shortened(packed: int) -> tuple[int, bytes]:
+    """Return how many zero bytes come first, and the bytes from there to the last that is not zero."""
+    everything = packed.to_bytes(packed.bit_length() + 7 >> 3, "little")
+    found = everything.lstrip(b"\0")
+    return len(everything) - len(found), found
