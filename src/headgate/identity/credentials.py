@@ -40,7 +40,6 @@ class Schedule(Value, frozen=True, kw_only=True):
     clock: Clock
     sleep: Sleep = asyncio.sleep
     lifetime: timedelta = LIFETIME
-    at_once: int = AT_ONCE
 
 
 class _Held(NamedTuple):
@@ -78,7 +77,7 @@ class Credentials:
         self._issuer = issuer
         self._schedule = schedule
         self._entries: dict[str, _Entry] = {}
-        self._turns = asyncio.Semaphore(schedule.at_once)
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._asking = 0
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._showing: asyncio.TimerHandle | None = None

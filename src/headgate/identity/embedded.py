@@ -6,11 +6,10 @@ found by itself. Keys that are damaged are never replaced by new ones: those nob
 
 import asyncio
 import contextlib
-from datetime import timedelta
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.identity.authority import ROOT_LIFETIME, Authority, Signer, SigningIssuer, new_root, signer_of
+from headgate.identity.authority import Signer, SigningIssuer, new_root, signer_of
 from headgate.identity.certificates import read_certificates
 from headgate.identity.issuers import Clock, IssueError
 from headgate.identity.keys import Kept, Keys
@@ -25,13 +24,10 @@ class _InForce(NamedTuple):
 class EmbeddedIssuer(SigningIssuer):
     """Signs with a root of its own. `kept` is nothing until the keys could be read."""
 
-    def __init__(
-        self, keys: Keys, trust_domain: str, *, clock: Clock, root_lifetime: timedelta = ROOT_LIFETIME
-    ) -> None:
+    def __init__(self, keys: Keys, trust_domain: str, *, clock: Clock) -> None:
         super().__init__(trust_domain, clock)
         self.kept: Latest[Kept | None] = Latest(None)
         self._keys = keys
-        self._root_lifetime = root_lifetime
         self._in_force: _InForce | None = None
         self._loading = asyncio.Lock()
 
@@ -54,7 +50,7 @@ class EmbeddedIssuer(SigningIssuer):
     async def announce(self, request: str) -> None:
         """Make the next root, for everybody to believe; `request` is what asked for it. Raises IssueError."""
         kept = (await self.load()).kept
-        following = await asyncio.to_thread(new_root, self._trust_domain, self._clock(), self._root_lifetime)
+        following = await asyncio.to_thread(new_root, self._trust_domain, self._clock())
         await self._replace(Kept(signing=kept.signing, next=following, answered=request or kept.answered))
 
     async def promote(self) -> None:
@@ -70,8 +66,7 @@ class EmbeddedIssuer(SigningIssuer):
         await self._replace(Kept(signing=kept.signing, answered=kept.answered))
 
     async def _begin(self) -> Kept:
-        root: Authority = await asyncio.to_thread(new_root, self._trust_domain, self._clock(), self._root_lifetime)
-        kept = Kept(signing=root)
+        kept = Kept(signing=await asyncio.to_thread(new_root, self._trust_domain, self._clock()))
         try:
             await self._keys.save(kept)
         except IssueError:

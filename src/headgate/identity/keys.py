@@ -102,23 +102,23 @@ class FileKeys:
 
 
 class SecretKeys:
-    """A Secret in the store, `headgate-ca` in `headgate-system` unless another is named."""
+    """The Secret `headgate-ca` in `headgate-system`."""
 
-    def __init__(self, store: Store, key: Key = SECRET) -> None:
-        self.place = str(key)
+    place = str(SECRET)
+
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._key = key
         self._version = ""
 
     async def load(self) -> Kept | None:
         """Return what is kept. Raises IssueError."""
         try:
-            secret = await self._store.get(self._key)
+            secret = await self._store.get(SECRET)
         except NotFound:
             self._version = ""
             return None
         except StoreError as error:
-            raise IssueError(f"the authority's keys can't be read from {self._key}: {error}") from error
+            raise IssueError(f"the authority's keys can't be read from {SECRET}: {error}") from error
         self._version = secret["metadata"]["resourceVersion"]
         return from_files(_decoded(secret, self.place), self.place)
 
@@ -128,19 +128,19 @@ class SecretKeys:
             stored = await self._write({name: to_base64(text) for name, text in to_files(kept).items()})
         except (Conflict, AlreadyExists) as error:
             raise IssueError(
-                f"{self._key} was changed by somebody else meanwhile; what it holds now is read again"
+                f"{SECRET} was changed by somebody else meanwhile; what it holds now is read again"
             ) from error
         except StoreError as error:
-            raise IssueError(f"the authority's keys can't be kept in {self._key}: {error}") from error
+            raise IssueError(f"the authority's keys can't be kept in {SECRET}: {error}") from error
         self._version = stored["metadata"]["resourceVersion"]
 
     async def _write(self, data: Mapping[str, str]) -> Object:
-        metadata: dict[str, Any] = {"name": self._key.name, "namespace": self._key.namespace}
+        metadata: dict[str, Any] = {"name": SECRET.name, "namespace": SECRET.namespace}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
         if not self._version:
-            await ensure_namespace(self._store, self._key.namespace)
+            await ensure_namespace(self._store, SECRET.namespace)
             return await self._store.create(secret)
-        before = await self._store.get(self._key)  # with its labels and annotations, which are its owner's
+        before = await self._store.get(SECRET)  # with its labels and annotations, which are its owner's
         metadata = {**before["metadata"], "resourceVersion": self._version}
         return await self._store.update({**before, "metadata": metadata, "data": data})
 

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations, pairwise
+from operator import itemgetter
+from typing import Literal
 
 import msgspec
 
@@ -38,7 +40,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in cells, from border to border. `label` is its text, on piece `label_piece`, between two columns."""
+    """A line in cells, from border to border. Its label stands on a line, between two columns."""
 
     link: Link
     points: tuple[tuple[int, int], ...]
@@ -55,7 +57,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A straight piece of a run: `number` counts from the source; `at` is where, `low` to `high` how far, in pixels."""
+    """A straight piece of a run: `number` counts from the source; `at` is where, `low` to `high` how far, in pixels.
+
+    `ports` are the boxes that it ends at, `ends` the unknowns at `low` and `high`: a box's border, or the next piece.
+    """
 
     run: int
     number: int
@@ -63,6 +68,8 @@ class _Piece(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     low: float
     high: float
+    ports: tuple[Peer, ...]
+    ends: tuple[Unknown, Unknown]
 
     @property
     def key(self) -> Unknown:
@@ -78,18 +85,31 @@ class _Span(msgspec.Struct, frozen=True, kw_only=True):
     room: int
 
 
-def pieces_of(runs: Sequence[Run]) -> list[_Piece]:
-    """Cut runs into straight pieces."""
-    return [
-        _piece(number, part, ends) for number, run in enumerate(runs) for part, ends in enumerate(pairwise(run.points))
-    ]
+def _pieces(layout: Layout, number: int, run: Run) -> Iterator[_Piece]:
+    """Cut a run into straight pieces."""
+    source, target = (layout.places[node] for node in (run.link.edge.source, run.link.edge.target))
+    last = len(run.points) - 2
+    for part, (a, b) in enumerate(pairwise(run.points)):
+        level = abs(a.y - b.y) < abs(a.x - b.x)
+        at_a = (_side(source, a), _layer(source)) if part == 0 else (number, part - 1)
+        at_b = (_side(target, b), _layer(target)) if part == last else (number, part + 1)
+        ends = (a.x if level else a.y, at_a), (b.x if level else b.y, at_b)
+        (low, at_low), (high, at_high) = sorted(ends, key=itemgetter(0))
+        yield _Piece(
+            run=number,
+            number=part,
+            level=level,
+            at=a.y if level else a.x,
+            low=low,
+            high=high,
+            ports=(source.node,) * (part == 0) + (target.node,) * (part == last),
+            ends=(at_low, at_high),
+        )
 
 
-def _piece(run: int, number: int, ends: tuple[Point, Point]) -> _Piece:
-    a, b = ends
-    level = abs(a.y - b.y) < abs(a.x - b.x)
-    low, high = sorted((a.x, b.x) if level else (a.y, b.y))
-    return _Piece(run=run, number=number, level=level, at=a.y if level else a.x, low=low, high=high)
+def _side(place: Place, point: Point) -> Literal["left", "right"]:
+    """Return the side of a box that a point is nearer to."""
+    return "left" if abs(place.left - point.x) < abs(place.right - point.x) else "right"
 
 
 def in_cells(layout: Layout, labels: Sequence[str] = ()) -> Picture:
@@ -104,7 +124,7 @@ class _Cells:
         self._layout = layout
         self._runs = layout.runs
         self._labels = labels or [""] * len(layout.runs)
-        self._pieces = pieces_of(layout.runs)
+        self._pieces = [piece for number, run in enumerate(layout.runs) for piece in _pieces(layout, number, run)]
         self._spans = {number: self._span(number, label) for number, label in enumerate(self._labels) if label}
         self._columns: Mapping[Unknown, int] = {}
         self._lines: Mapping[Unknown, int] = {}
@@ -138,13 +158,12 @@ class _Cells:
         for piece in self._pieces:
             run = self._runs[piece.run]
             if piece.level and len(run.points) == 2:
-                low, high = (self._end(run, piece, x) for x in (piece.low, piece.high))
-                yield low, high, _COLUMN_GAP + (run.link.back is not None)
+                yield *piece.ends, _COLUMN_GAP + (run.link.back is not None)
 
     def _beside(self, piece: _Piece, place: Place) -> Iterator[Gap]:
         """Yield what keeps an upright piece beside a box, or on it where the piece ends at its top or bottom."""
         layer = _layer(place)
-        if self._is_port(piece, place):
+        if place.node in piece.ports:
             yield ("left", layer), piece.key, 2
             yield piece.key, ("right", layer), 2
         elif place.top - _NEAR <= piece.high and piece.low <= place.bottom + _NEAR:
@@ -162,8 +181,7 @@ class _Cells:
 
     def _parts(self, piece: _Piece) -> Iterator[tuple[float, int, Unknown, Unknown, Unknown]]:
         """Yield length, number and ends of the parts of a level piece between what crosses it."""
-        run = self._runs[piece.run]
-        ends = {piece.low: self._end(run, piece, piece.low), piece.high: self._end(run, piece, piece.high)}
+        ends = dict(zip((piece.low, piece.high), piece.ends, strict=True))
         crossing = {
             one.at: one.key
             for one in self._pieces
@@ -176,22 +194,11 @@ class _Cells:
         for (low, start), (high, end) in pairwise(marks):
             yield high - low, piece.number, piece.key, start, end
 
-    def _end(self, run: Run, piece: _Piece, x: float) -> Unknown:
-        """Return the unknown that an end of a level piece stands at: a box's border, or the next piece."""
-        first, last = piece.number == 0, piece.number == len(run.points) - 2
-        a, b = run.points[piece.number], run.points[piece.number + 1]
-        at_first = first and abs(a.x - x) <= abs(b.x - x)
-        at_last = last and abs(b.x - x) < abs(a.x - x)
-        if at_first or at_last:
-            place = self._layout.places[run.link.edge.source if at_first else run.link.edge.target]
-            return ("left" if abs(place.left - x) < abs(place.right - x) else "right", _layer(place))
-        return (piece.run, piece.number + (-1 if abs(a.x - x) <= abs(b.x - x) else 1))
-
     # Lines
 
     def _line_gaps(self) -> Iterator[Gap]:
         level = [piece for piece in self._pieces if piece.level]
-        reach = {piece.key: self._reach(piece) for piece in level}
+        reach = {piece.key: sorted(self._columns[end] for end in piece.ends) for piece in level}
         for place in self._layout.places.values():
             yield ("top", place.node), ("bottom", place.node), 2
         for one, other in combinations(self._layout.places.values(), 2):
@@ -207,14 +214,9 @@ class _Cells:
             for place in self._layout.places.values():
                 yield from self._above_or_below(piece, place, reach[piece.key])
 
-    def _reach(self, piece: _Piece) -> tuple[int, int]:
-        run = self._runs[piece.run]
-        low, high = sorted(self._columns[self._end(run, piece, x)] for x in (piece.low, piece.high))
-        return low, high
-
-    def _above_or_below(self, piece: _Piece, place: Place, reach: tuple[int, int]) -> Iterator[Gap]:
+    def _above_or_below(self, piece: _Piece, place: Place, reach: Sequence[int]) -> Iterator[Gap]:
         left, right = self._sides(place)
-        if self._is_port(piece, place):
+        if place.node in piece.ports:
             yield ("top", place.node), piece.key, 1
             yield piece.key, ("bottom", place.node), 1
         elif reach[0] <= right + 1 and reach[1] >= left - 1:
@@ -222,14 +224,6 @@ class _Cells:
                 yield piece.key, ("top", place.node), 2
             else:
                 yield ("bottom", place.node), piece.key, 2
-
-    def _is_port(self, piece: _Piece, place: Place) -> bool:
-        """Say whether a piece begins or ends at a box."""
-        run = self._runs[piece.run]
-        edge = run.link.edge
-        return (piece.number == 0 and edge.source == place.node) or (
-            piece.number == len(run.points) - 2 and edge.target == place.node
-        )
 
     def _sides(self, place: Place) -> tuple[int, int]:
         return self._columns["left", _layer(place)], self._columns["right", _layer(place)]
@@ -241,14 +235,11 @@ class _Cells:
             after[low].append((high, gap))
         lowest: dict[Peer, int] = defaultdict(int)
         turning: dict[Unknown, Peer] = {}
-        for piece in self._pieces:
-            boxes = [
-                place.node for place in self._layout.places.values() if piece.level and self._is_port(piece, place)
-            ]
-            for node in boxes:
+        for piece in (one for one in self._pieces if one.level):
+            for node in piece.ports:
                 lowest[node] = max(lowest[node], lines[piece.key])
-            if len(boxes) == 1:
-                turning[piece.key] = boxes[0]
+            if len(set(piece.ports)) == 1:
+                turning[piece.key] = piece.ports[0]
         for key in sorted(turning, key=lambda key: -lines[key]):
             node = turning[key]
             limits = [lines[high] - gap for high, gap in after[key] if high != ("bottom", node)]
@@ -259,7 +250,7 @@ class _Cells:
 
     def _box(self, place: Place) -> Box:
         """Return a box, not higher than the lines at its sides need."""
-        ports = [self._lines[piece.key] for piece in self._pieces if piece.level and self._is_port(piece, place)]
+        ports = [self._lines[piece.key] for piece in self._pieces if piece.level and place.node in piece.ports]
         top = min(ports) - 1 if ports else self._lines["top", place.node]
         left, right = self._sides(place)
         return Box(
@@ -295,8 +286,7 @@ class _Cells:
     def _port(self, piece: _Piece, point: Point, node: Peer, boxes: Mapping[Peer, Box]) -> tuple[int, int]:
         box, place = boxes[node], self._layout.places[node]
         if piece.level:
-            left = abs(point.x - place.left) < abs(point.x - place.right)
-            return box.left if left else box.right, self._lines[piece.key]
+            return box.left if _side(place, point) == "left" else box.right, self._lines[piece.key]
         top = abs(point.y - place.top) < abs(point.y - place.bottom)
         return self._columns[piece.key], box.top if top else box.bottom
 

@@ -42,9 +42,8 @@ class Transport(Protocol):
 
 
 class Kubectl(NamedTuple):
-    """A kubectl, and the options that say which cluster it speaks to, and as whom: `--context=...`."""
+    """kubectl with the options that say which cluster it speaks to, and as whom: `--context=...`."""
 
-    program: str = "kubectl"
     options: Sequence[str] = ()
 
     def namespace(self) -> str:
@@ -67,7 +66,7 @@ class Kubectl(NamedTuple):
             words = _Words(process)
             try:
                 if process.stdout is None or not process.stdout.readline():
-                    raise HeadgateError(words.last() or f"{self.program} proxy ended before it served")
+                    raise HeadgateError(words.last() or "kubectl proxy ended before it served")
                 yield Proxy(path)
             finally:
                 process.terminate()
@@ -84,12 +83,10 @@ class Kubectl(NamedTuple):
             )
         except OSError as error:
             reason = error.strerror or "it can't be started"
-            raise HeadgateError(
-                f"{self.program} can't be run ({reason}): install kubectl, or put it on PATH"
-            ) from error
+            raise HeadgateError(f"kubectl can't be run ({reason}): install kubectl, or put it on PATH") from error
 
     def _command(self, *arguments: str) -> list[str]:
-        return [self.program, *arguments, *self.options]
+        return ["kubectl", *arguments, *self.options]
 
 
 class _Words:
