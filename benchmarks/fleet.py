@@ -99,7 +99,7 @@ class Lab:
 
     def begin(self) -> None:
         """Begin to count."""
-        self._before = self.plane.ask("usage"), self._fleet.ask("begin")
+        self._before = self.plane.ask("begin"), self._fleet.ask("begin")
 
     def passed(self) -> Passed:
         """Return what happened since then, when the control plane is quiet again."""

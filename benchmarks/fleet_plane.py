@@ -144,9 +144,14 @@ class Plane:
         await self.settled()
         return {"processor": spent, "wall": middle - began, "after": time.monotonic() - middle}
 
+    def begin(self) -> dict[str, float]:
+        """Measure the peak of memory, and for how long the loop is held up, from now on; return the usage."""
+        self._late = 0.0
+        Path("/proc/self/clear_refs").write_text("5")
+        return self.usage()
+
     def usage(self) -> dict[str, float]:
-        """Return processor seconds, MB of memory, streams, and for how long the loop was held up since the last time."""
-        late, self._late = self._late, 0.0
+        """Return processor seconds, MB of memory, counts of the fleet, and for how long the loop was held up at most."""
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return {
             "processor": time.process_time(),
@@ -156,7 +161,7 @@ class Plane:
             "answers": self._fleet.counts["acks"] + self._fleet.counts["nacks"],
             "nacks": self._fleet.counts["nacks"],
             "overdue": self._fleet.counts["overdue"],
-            "held up": late,
+            "held up": self._late,
         }
 
 
