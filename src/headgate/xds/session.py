@@ -12,6 +12,7 @@ The rules:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from headgate.envoy.config import (
@@ -148,7 +149,7 @@ class Session:
             if held.base is wanted and not held.exceptions and not shelf.rejected:
                 continue
             names = shelf.lacking(wanted, untold=type_url == ENDPOINTS)
-            found.update((type_url, name) for name in names)
+            found.update((type_url, name) for name in islice(names, most + 1 - len(found)))
             if len(found) > most:
                 break
         return found

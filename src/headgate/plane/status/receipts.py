@@ -7,6 +7,7 @@ port is to them is found once for all of them (`Group`), those in sync are a num
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -225,12 +226,12 @@ class Standing(NamedTuple):
 
 
 class Receipts:
-    """What some proxies hold at one moment.
+    """What some proxies hold, each at the moment when it was added.
 
     Proxies that lag with a few resources are counted as if they held everything, and found by these resources.
     """
 
-    def __init__(self, proxies: Sequence[Proxy], groups: Groups | None = None) -> None:
+    def __init__(self, proxies: Iterable[Proxy] = (), groups: Groups | None = None) -> None:
         """`proxies` are those that serve; `groups` remembers what groups find, from one look to the next."""
         self._known = groups or Groups()
         self.groups: dict[str, Group] = {}
@@ -238,14 +239,15 @@ class Receipts:
         self._order: dict[str, int] = {}
         self._sidecars: Counter[Group] = Counter()
         self._others: Counter[Group] = Counter()
-        self._lagging: dict[Resource, list[str]] = defaultdict(list)
+        self._alike: dict[tuple[Group, frozenset[Resource]], list[str]] = {}  # proxies that lag with the same
+        self._lagging: dict[Resource, list[list[str]]] = defaultdict(list)
         self._wide: list[str] = []
         for proxy in proxies:
-            self._order[proxy.id] = len(self._order)
-            self._add(proxy)
-        self._known.keep(self._order)
+            self.add(proxy)
 
-    def _add(self, proxy: Proxy) -> None:
+    def add(self, proxy: Proxy) -> None:
+        """Add a proxy that serves."""
+        self._order[proxy.id] = len(self._order)
         config = proxy.config.get()
         if config is None:
             self._wide.append(proxy.id)
@@ -260,13 +262,20 @@ class Receipts:
             counts[group] += 1
         if lacking is None or lacking:
             self.unsynced[proxy.id] = Standing(proxy, group, lacking, tuple(proxy.refusals()))
-        for type_url, name in lacking or ():
-            self._lagging[type_url, name].append(proxy.id)
+        if lacking:
+            alike = self._alike.get((group, lacking)) or self._begin_alike(group, lacking)
+            alike.append(proxy.id)
+
+    def _begin_alike(self, group: Group, lacking: frozenset[Resource]) -> list[str]:
+        alike = self._alike[group, lacking] = []
+        for type_url, name in lacking:
+            self._lagging[type_url, name].append(alike)
             port, is_of_tls, _ = name.partition("/tls/")
             if is_of_tls and name not in group.routes:  # it is to go, and the port's group does not name it
-                self._lagging[type_url, port].append(proxy.id)
+                self._lagging[type_url, port].append(alike)
+        return alike
 
-    def __contains__(self, node_id: str) -> bool:
+    def __contains__(self, node_id: object) -> bool:
         """Say whether a proxy serves."""
         return node_id in self._order
 
@@ -277,13 +286,14 @@ class Receipts:
 
     def lagging(self) -> Iterator[tuple[Standing, Resource]]:
         """Yield what proxies lag with, as far as it is known by name; what groups share once for each group."""
-        seen: set[tuple[Group | None, Resource]] = set()
-        for standing in self.unsynced.values():
-            for resource in standing.lacking or ():
-                if (one := (standing.group, resource)) not in seen:
-                    if place_of(resource[1]):
-                        seen.add(one)
-                    yield standing, resource
+        seen: set[tuple[Group, Resource]] = set()
+        for (group, lacking), node_ids in self._alike.items():
+            for resource in lacking:
+                if place_of(resource[1]) is None:
+                    yield from ((self.unsynced[node_id], resource) for node_id in node_ids)
+                elif (group, resource) not in seen:
+                    seen.add((group, resource))
+                    yield self.unsynced[node_ids[0]], resource
 
     def progress(self, places: Sequence[Place]) -> Progress:
         """Say how far the proxies are with everything that serves some ports of Services and Gateways.
@@ -322,7 +332,8 @@ class Receipts:
             return
         resources = {resource for group in {*self._sidecars, *self._others} for resource in group.resources(places)}
         resources.update((type_url, names.place(place)) for place in places for type_url in (ROUTES, LISTENER))
-        found = {*self._wide, *(node_id for resource in resources for node_id in self._lagging.get(resource, ()))}
+        alike = [node_ids for resource in resources for node_ids in self._lagging.get(resource, ())]
+        found = {*self._wide, *chain.from_iterable(alike)}
         for node_id in sorted(found, key=self._order.__getitem__):
             yield self.unsynced[node_id]
 

@@ -37,6 +37,7 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
+TOGETHER = 32  # proxies that are looked at without a turn for other tasks
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _Judge] = {
@@ -141,7 +142,7 @@ class StatusWriter:
         before = self._look
         is_built = before is None or before.reported.compiled is not compiled
         reported = Reported(compiled) if before is None or is_built else before.reported
-        receipts = Receipts(self._fleet.serving(), self._groups)
+        receipts = await self._receipts()
         awaited = self._staging.waiting() if reported.is_underway else ()
         unnamed = frozenset(self._unnamed(compiled))
         look = self._look = Look(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
@@ -150,6 +151,16 @@ class StatusWriter:
             for key in self._announcements.keys() - compiled.report.seen.keys():
                 self._forget(key)
             self._agenda.touch([key async for key in self._overwritten()])
+
+    async def _receipts(self) -> Receipts:
+        """Return what the proxies hold; other tasks have their turns meanwhile."""
+        receipts = Receipts(groups=self._groups)
+        for number, proxy in enumerate(self._fleet.serving(), 1):
+            receipts.add(proxy)
+            if number % TOGETHER == 0:
+                await asyncio.sleep(0)
+        self._groups.keep(receipts)
+        return receipts
 
     def _plan_round(self) -> None:
         """Begin a round over all objects if proxies came or went, once it is time; wake up then."""
