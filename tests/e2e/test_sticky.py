@@ -13,7 +13,7 @@ from tests.e2e.manifests import annotated, external, split
 from tests.e2e.wire import Client, Request, Where
 from tests.e2e.world import World, until
 
-from headgate.compiler.sticky import Seat, seated
+from headgate.compiler.splits import Seat, seated
 from headgate.model.routing import PortRef, Split, Sticky, Target
 from headgate.model.slots import side_of, slot_of
 

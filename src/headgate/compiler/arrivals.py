@@ -8,17 +8,24 @@ from msgspec import structs
 
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
-from headgate.compiler.workloads import excluded_ports
+from headgate.compiler.unenforced import cause_at
 from headgate.model.admittance import Admittance, admit, allowing, port_of, protocol_at
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
-from headgate.model.routing import PROBE_PORT, Endpoint, PortRef, Protocol, Workload
+from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
 from headgate.resources.meta import Value
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 
 MUTUAL_TLS, PLAINTEXT = "mutual TLS", "plaintext"
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
+
+
+_PAST = {
+    "excluded": f"its sidecar leaves port {{port}} alone ({EXCLUDED_PORTS})",
+    "probes": "port {port} is not redirected to its sidecar, so the request reaches the process past it",
+    "written": "its sidecar does not take port {port}, so the request reaches the process past it",
+}
 
 
 class Caller(Value, frozen=True, kw_only=True):
@@ -132,15 +139,8 @@ class Arrivals:
     ) -> tuple[Admittance, str]:
         """Return the sidecar's answer, and what would make it another one."""
         port = port_of(workload, endpoint.port)
-        if port is None and endpoint.port in excluded_ports(self._snapshot.pods[workload.name]):
-            why = f"its sidecar leaves port {endpoint.port} alone ({EXCLUDED_PORTS})"
-            return Admittance(allowed=True, why=why), ""
-        if endpoint.port == PROBE_PORT and workload.capture == "transparent" and not workload.probes:
-            why = f"port {PROBE_PORT} is not redirected to its sidecar, so the request reaches the process past it"
-            return Admittance(allowed=True, why=why), ""
-        if port is None and workload.capture == "explicit":
-            why = f"its sidecar does not take port {endpoint.port}, so the request reaches the process past it"
-            return Admittance(allowed=True, why=why), ""
+        if cause := cause_at(self._snapshot, workload, endpoint.port):
+            return Admittance(allowed=True, why=_PAST[cause].format(port=endpoint.port)), ""
         protocol = protocol_at(port, ref, known=known) if port else self._protocol(ref)
         identity = self._caller.identity if known else ""
         request = _onward(request, protocol)

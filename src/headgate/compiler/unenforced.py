@@ -28,6 +28,9 @@ def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
     return Selected(about=about, workloads=guarded, without_sidecar=tuple(name for name in pods if name not in guarded))
 
 
+Cause = Literal["excluded", "late", "written", "probes"]
+
+
 class Bypass(NamedTuple):
     """A port of pods that a Service port leads to and that no sidecar takes.
 
@@ -37,7 +40,7 @@ class Bypass(NamedTuple):
 
     port: int
     ref: PortRef
-    cause: Literal["excluded", "late", "written", "probes"]
+    cause: Cause
 
 
 Bypasses = Mapping[str, tuple[Bypass, ...]]
@@ -71,14 +74,13 @@ def bypasses(
     exposed = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
     found: dict[str, list[Bypass]] = defaultdict(list)
     for ref, _, address, port in (place for places in led for place in places) if exposed else ():
-        if (item := exposed.get(address)) and port >= settings.lowest_port:
-            if port in excluded_ports(snapshot.pods[item.name]):
-                found[item.name].append(Bypass(port, ref, "excluded"))
-            elif item.capture == "explicit" and all(port != known.port for known in item.ports):
-                late = ref.service in snapshot.services_of(item.name)
-                found[item.name].append(Bypass(port, ref, "late" if late else "written"))
-            elif item.capture == "transparent" and port == PROBE_PORT and not item.probes:
-                found[item.name].append(Bypass(port, ref, "probes"))
+        if (
+            (item := exposed.get(address))
+            and port >= settings.lowest_port
+            and (cause := cause_at(snapshot, item, port))
+        ):
+            late = cause == "written" and ref.service in snapshot.services_of(item.name)
+            found[item.name].append(Bypass(port, ref, "late" if late else cause))
     return {name: tuple(sorted(set(items))) for name, items in found.items()}
 
 
@@ -111,6 +113,15 @@ def findings(found: Selected, field: str, bypasses: Bypasses, words: Words) -> I
         where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {listed(names)}"
         message = f"{where} past the sidecar: {words.past} there. {why}; {remedy.format(port=item.port)}"
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
+
+
+def cause_at(snapshot: Snapshot, item: Workload, port: int) -> Cause | None:
+    """Return why a port of a workload leads past its sidecar; none where it does not."""
+    if port in excluded_ports(snapshot.pods[item.name]):
+        return "excluded"
+    if item.capture == "explicit":
+        return "written" if all(port != known.port for known in item.ports) else None
+    return "probes" if port == PROBE_PORT and not item.probes else None
 
 
 def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:

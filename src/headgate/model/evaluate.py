@@ -88,7 +88,7 @@ class Decision(Value, frozen=True, kw_only=True):
     the proxy does not read requests.
     """
 
-    place: Place | None
+    place: Place | None = None
     sanitized: Sanitized | None = None
     protocol: Protocol = Protocol.HTTP
     host: str = ""
@@ -167,8 +167,7 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
         return at_pod
     table = next((item for item in mesh.tables if item.ref == place), None)
     if table is None:
-        found = Decision(place=None, sanitized=seen, shares=(Portion(share=Fraction(1), status=NOT_FOUND),))
-        return _refused(seen) or found
+        return _refused(seen) or Decision(sanitized=seen, shares=_answered(NOT_FOUND))
     if not table.protocol.is_http:
         return structs.replace(_connection(table.routes[0], ready), place=place, protocol=table.protocol)
     return structs.replace(_first(table.routes, seen, ready), place=place, protocol=table.protocol)
@@ -202,22 +201,26 @@ def _received(request: Request, where: Place | str) -> Sanitized:
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     """Return where connections go: no proxy reads requests there."""
-    return Decision(place=None, route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
+    return Decision(route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
 
 
 def _refused(seen: Sanitized) -> Decision | None:
     """Return the proxy's answer to a request that it refuses for its form, before it looks at routes."""
     if not seen.status:
         return None
-    answer = Portion(share=Fraction(1), status=seen.status, reason=MALFORMED)
-    return Decision(place=None, sanitized=seen, shares=(answer,))
+    return Decision(sanitized=seen, shares=_answered(seen.status, MALFORMED))
+
+
+def _answered(status: int, reason: str = "") -> tuple[Portion, ...]:
+    """Return that the proxy answers all requests itself."""
+    return (Portion(share=Fraction(1), status=status, reason=reason),)
 
 
 def _at_gateway(port: GatewayPort, seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     entry = best_host(port.hosts, seen.request.authority)
     if entry and port.tls and entry.listener != _listener(port, seen.request):
-        answer = Portion(share=Fraction(1), status=MISDIRECTED, reason=MISDIRECTED_REQUEST)
-        return _refused(seen) or Decision(place=None, sanitized=seen, host=entry.host, shares=(answer,))
+        answer = _answered(MISDIRECTED, MISDIRECTED_REQUEST)
+        return _refused(seen) or Decision(sanitized=seen, host=entry.host, shares=answer)
     found = _first(entry.routes if entry else (), seen, ready)
     return structs.replace(found, host=entry.host if entry else "")
 
@@ -237,13 +240,12 @@ def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tup
         unmet = first_unmet(route.match, asked)
         trail.append(Candidate(route=route, unmet=unmet))
         if unmet is None and seen.refused_upgrade:
-            answer = Portion(share=Fraction(1), status=FORBIDDEN, reason=REFUSED_UPGRADE)
-            return Decision(place=None, sanitized=seen, route=route, shares=(answer,), trail=tuple(trail))
+            answer = _answered(FORBIDDEN, REFUSED_UPGRADE)
+            return Decision(sanitized=seen, route=route, shares=answer, trail=tuple(trail))
         if unmet is None:
             found = shares(route, ready)
             key = user_key(route.split.sticky, asked)
             return Decision(
-                place=None,
                 sanitized=seen,
                 route=route,
                 shares=found,
@@ -251,8 +253,7 @@ def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tup
                 trail=tuple(trail),
                 slot=None if key is None else slot_of(key),
             )
-    nobody = Portion(share=Fraction(1), status=NOT_FOUND)
-    return Decision(place=None, sanitized=seen, shares=(nobody,), trail=tuple(trail))
+    return Decision(sanitized=seen, shares=_answered(NOT_FOUND), trail=tuple(trail))
 
 
 def user_key(sticky: Sticky | None, asked: Asked) -> str | None:
@@ -302,11 +303,11 @@ def without_port(authority: str) -> str:
 def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple[Portion, ...]:
     """Return who answers the requests of a route, with exact shares; they add up to 1."""
     if route.redirect is not None:
-        return (Portion(share=Fraction(1), status=route.redirect.status),)
+        return _answered(route.redirect.status)
     split = route.split
     total = total_weight(split)
     if not total:
-        return (Portion(share=Fraction(1), status=UNAVAILABLE, reason=NO_BACKEND),)
+        return _answered(UNAVAILABLE, NO_BACKEND)
     return tuple(_portion(target, total, len(ready.get(target.ref, ()))) for target in split.targets) + tuple(
         Portion(share=Fraction(item.weight, total), status=item.status, reason=item.reason) for item in split.broken
     )

@@ -1,17 +1,36 @@
-"""Gateways that are headgate's, and their addresses."""
+"""Gateways that are headgate's: their addresses, and which of their listeners can be served."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import service_key
+from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import Snapshot
-from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass, ParametersReference
+from headgate.model.identities import PrivateText
+from headgate.model.routing import Certificate
+from headgate.resources.core import Secret
+from headgate.resources.gateway import (
+    CONTROLLER,
+    GROUP,
+    IP_ADDRESS,
+    Gateway,
+    GatewayClass,
+    Listener,
+    ParametersReference,
+    SecretReference,
+)
 from headgate.resources.meta import Key, Value
+from headgate.settings import Settings
 
 OWN_CLASS = "headgate"  # headgate's also where nobody wrote the class down, as in files
 _FIELD = "status.addresses"
+ANY_HOST = "*"
+HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
+KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
+_PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+-----END (?P=label)-----")
 
 
 class Standing(Value, frozen=True, kw_only=True):
@@ -110,3 +129,142 @@ def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
 def _without_address(key: Key) -> Finding:
     message = "the Gateway has no address yet, so clients can't reach it; it gets one where headgate runs"
     return Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message)
+
+
+class ListenerPlan(Value, frozen=True, kw_only=True):
+    """A listener: `host` is what it serves, `kinds` the kinds of routes that it takes.
+
+    `faults` keep it from being served, `warnings` do not.
+    """
+
+    listener: Listener
+    host: str
+    kinds: tuple[str, ...]
+    certificate: Certificate | None = None
+    faults: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+
+    @property
+    def served(self) -> bool:
+        """Whether clients can connect to it."""
+        return not self.faults
+
+
+def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Settings) -> tuple[ListenerPlan, ...]:
+    """Judge the listeners of a Gateway, in their order."""
+    conflicts = _conflicts(key, gateway.spec.listeners)
+    return tuple(
+        _plan(snapshot, key, item, index=index, found=[*conflicts[index], *_unserved(key, item, index, settings)])
+        for index, item in enumerate(gateway.spec.listeners)
+    )
+
+
+def _plan(snapshot: Snapshot, key: Key, item: Listener, *, index: int, found: Sequence[Finding]) -> ListenerPlan:
+    certificate = _certificate(snapshot, key, item, index) if item.protocol == "HTTPS" else None
+    kinds, warnings = _kinds(key, item, index)
+    bad_certificate = (certificate,) if isinstance(certificate, Finding) else ()
+    return ListenerPlan(
+        listener=item,
+        host=item.hostname.lower() or ANY_HOST,
+        kinds=kinds,
+        certificate=certificate if isinstance(certificate, Certificate) else None,
+        faults=(*found, *bad_certificate),
+        warnings=tuple(warnings),
+    )
+
+
+def _conflicts(key: Key, listeners: Sequence[Listener]) -> Mapping[int, list[Finding]]:
+    """Find listeners with different protocols on one port: none of them is served, as nobody could say which is meant.
+
+    Listeners that differ in nothing are a mistake of the object itself.
+    """
+    ports: dict[int, list[int]] = defaultdict(list)
+    for index, item in enumerate(listeners):
+        if item.protocol in KINDS:
+            ports[item.port].append(index)
+    found: dict[int, list[Finding]] = defaultdict(list)
+    for port, indexes in ports.items():
+        protocols = sorted({listeners[index].protocol for index in indexes})
+        for index in indexes if len(protocols) > 1 else ():
+            message = (
+                f"port {port} has listeners for {' and '.join(protocols)}, which can't share a port; give "
+                f"{listeners[index].name} a port of its own"
+            )
+            field = f"spec.listeners[{index}].protocol"
+            found[index].append(Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, field, message))
+    return found
+
+
+def _unserved(key: Key, item: Listener, index: int, settings: Settings) -> Iterator[Finding]:
+    field = f"spec.listeners[{index}]"
+    if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
+        message = f"{item.name} can't be served; headgate serves HTTP, HTTPS (where TLS ends here) and TCP listeners"
+        yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
+    if item.port < settings.lowest_port:
+        message = (
+            f"this user may not listen on port {item.port}; give the listener {item.name} a port from 1024 on, or run "
+            "headgate as root"
+        )
+        yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
+
+
+def _kinds(key: Key, item: Listener, index: int) -> tuple[tuple[str, ...], Iterable[Finding]]:
+    possible = KINDS.get(item.protocol, ())
+    named = item.allowed_routes.kinds
+    if not named:
+        return possible, ()
+    wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
+    findings = [
+        Finding(
+            key,
+            Reason.INVALID_ROUTE_KINDS,
+            f"spec.listeners[{index}].allowedRoutes.kinds",
+            f"{item.protocol} listeners take {' or '.join(possible)}, no {kind.kind} of group {kind.group}",
+        )
+        for kind in wrong
+    ]
+    return tuple(kind.kind for kind in named if kind not in wrong), findings
+
+
+def _certificate(snapshot: Snapshot, key: Key, item: Listener, index: int) -> Certificate | Finding:
+    """Return the first certificate of an HTTPS listener; a proxy shows one for each hostname."""
+    field = f"spec.listeners[{index}].tls.certificateRefs"
+    refs = item.tls.certificate_refs if item.tls else ()
+    if not refs:
+        message = f"the HTTPS listener {item.name} names no certificate; name a Secret of type kubernetes.io/tls"
+        return Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
+    return _from_secret(snapshot, key, refs[0], f"{field}[0]")
+
+
+def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> Certificate | Finding:
+    name = f"{ref.namespace or key.namespace}/{ref.name}"
+    if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
+        message = f"Secret {name} is in another namespace and may not be used from here: "
+        hint = grant_hint(key, name, kind="Secret")
+        return Finding(key, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message + hint)
+    secret = snapshot.objects.get(Key("", "Secret", *name.split("/")))
+    if (ref.group, ref.kind) != ("", "Secret"):
+        message = f"{ref.kind} {ref.name} is no Secret; write kind: Secret"
+    elif not isinstance(secret, Secret):
+        message = f"Secret {name} not found; create it or correct the name"
+    elif certificate := _in_pem(name, secret):
+        return certificate
+    else:
+        message = f"Secret {name} has no certificate and key in PEM; make it with kubectl create secret tls"
+    return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
+
+
+def _in_pem(name: str, secret: Secret) -> Certificate | None:
+    """Return what a Secret has to show. Only certificates are taken from `tls.crt`: some put the key there too."""
+    chain, key = secret.certificate
+    certificates = _blocks(chain, "CERTIFICATE")
+    keys = _blocks(key, "PRIVATE KEY")
+    if secret.type != "kubernetes.io/tls" or not certificates or not keys:
+        return None
+    return Certificate(secret=name, chain="".join(certificates), key=PrivateText(keys[0]))
+
+
+def _blocks(pem: bytes, label: str) -> list[str]:
+    """Return the PEM blocks whose label ends so (`EC PRIVATE KEY` and `PRIVATE KEY` are both keys)."""
+    found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
+    return [f"{match[0].decode()}\n" for match in found]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from headgate.compiler.gateway_api.listeners import ANY_HOST, ListenerPlan
+from headgate.compiler.gateway_api.gateways import ANY_HOST, ListenerPlan
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding

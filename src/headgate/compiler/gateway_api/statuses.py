@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from headgate.compiler.gateway_api.gateways import Standing
-from headgate.compiler.gateway_api.listeners import ListenerPlan
+from headgate.compiler.gateway_api.gateways import ListenerPlan, Standing
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.gateway_api.shares import failure
 from headgate.compiler.reasons import Condition, Reason
