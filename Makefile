@@ -4,8 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-unexport PYTHONDONTWRITEBYTECODE  # tests start headgate hundreds of times; compiling its source takes 0.6 s each time
-
 .PHONY: run test check coverage golden bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,10 @@ pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or se
 RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # the mark of all that this run starts, workers included
 PATIENCE_S = 20.0
-SLOW = ("chaos", "differential", "netns", "e2e", "docs", "properties")
+SLOW = ("docs", "chaos", "properties", "differential", "e2e", "netns", "cli", "standalone", "plugin")
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each headgate that a test starts would compile its source, for 0.6 s
+sys.dont_write_bytecode = False
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
