@@ -35,7 +35,6 @@ from headgate.resources.meta import Object
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_DISCOVERY = "APIGroupDiscoveryList"
 _GROUPS = tuple(group.name for group in METRICS_GROUPS)
 # Below everything that Kubernetes has, and below custom resources (1000): `pods` and `deployments` go on to mean those.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
@@ -93,22 +92,13 @@ def _described(request: Request, parts: Sequence[str], groups: Sequence[str]) ->
     """Answer what the server says of itself: its groups, and nothing of those that it does not have."""
     match parts:
         case ["apis"]:
-            return _all_groups(request, groups)
+            return discovery.answer_groups(request, only=groups)
         case ["apis", group] if group in groups:
             return media.answer(discovery.group(group))
         case ["apis", group, version] if group in groups:
             return media.answer(discovery.resource_list(group, version))
         case _:
             raise no_such_path()
-
-
-def _all_groups(request: Request, groups: Sequence[str]) -> Response:
-    form = media.wanted_form(request.headers.get("accept", ""), (_DISCOVERY,))
-    if not form.shape:
-        return media.answer(discovery.group_list(groups))
-    response = media.answer(discovery.aggregated(form.version, core=False, only=groups))
-    response.headers["content-type"] = f"{media.JSON};g=apidiscovery.k8s.io;v={form.version};as={_DISCOVERY}"
-    return response
 
 
 def _certified(request: Request) -> str | None:

@@ -4,7 +4,11 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 import headgate
+from headgate.api import media
 from headgate.api.inspect import query as inspect_query
 from headgate.api.kinds import Served, groups
 from headgate.api.metrics.groups import (
@@ -22,6 +26,7 @@ from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import api_version
 
+_AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
 _OTHERS = (
     *((group, version) for group, version, *_ in REVIEWS),
@@ -54,18 +59,18 @@ def root() -> dict[str, Any]:
     return {"paths": sorted(paths)}
 
 
-def core_versions() -> dict[str, Any]:
-    """Return /api."""
-    return {
-        "kind": "APIVersions",
-        "versions": list(groups()[""]),
-        "serverAddressByClientCIDRs": [],
-    }
-
-
-def group_list(only: Sequence[str] = ()) -> dict[str, Any]:
-    """Return /apis, of some groups or of all."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in only or _named()]}
+def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] = ()) -> Response:
+    """Answer /api or /apis, of some groups or of all: a plain list, or all resources at once. Raises ApiError 406."""
+    form = media.wanted_form(request.headers.get("accept", ""), (_AGGREGATED,))
+    if form.shape:
+        response = media.answer(_aggregated(form.version, [""] if core else only or _named()))
+        shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients tell the forms apart by this
+        response.headers["content-type"] = f"{media.JSON};{shape}"
+        return response
+    if core:
+        return media.answer({"kind": "APIVersions", "versions": list(groups()[""]), "serverAddressByClientCIDRs": []})
+    listed = [_group(group) for group in only or _named()]
+    return media.answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
 
 
 def group(name: str) -> dict[str, Any]:
@@ -97,16 +102,12 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     }
 
 
-def aggregated(api: str, *, core: bool, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all resources of /api or of /apis in one answer, or those of some groups.
-
-    Raises ApiError 406 for an unknown version of it.
-    """
+def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return all resources of some groups in one answer. Raises ApiError 406 for an unknown version of it."""
     if api not in ("v2", "v2beta1"):
         raise ApiError(406, f"apidiscovery.k8s.io/{api} is not spoken here: ask for v2")
-    names = [""] if core else only or _named()
     return {
-        "kind": "APIGroupDiscoveryList",
+        "kind": _AGGREGATED,
         "apiVersion": f"apidiscovery.k8s.io/{api}",
         "metadata": {},
         "items": [

@@ -41,7 +41,6 @@ _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
 _CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
-_DISCOVERY = "APIGroupDiscoveryList"
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
@@ -196,7 +195,7 @@ def _described(request: Request, parts: list[str]) -> Response:
         case ["openapi", *document]:
             return _openapi(request, document)
         case ["api" | "apis"]:
-            return _groups(request, core=parts == ["api"])
+            return discovery.answer_groups(request, core=parts == ["api"])
         case _:
             return media.answer(_described_json(parts))
 
@@ -217,16 +216,6 @@ def _described_json(parts: list[str]) -> dict[str, Any]:
             return discovery.resource_list(group, version)
         case _:
             raise no_such_path()
-
-
-def _groups(request: Request, *, core: bool) -> Response:
-    form = media.wanted_form(request.headers.get("accept", ""), (_DISCOVERY,))
-    if form.shape != _DISCOVERY:
-        return media.answer(discovery.core_versions() if core else discovery.group_list())
-    response = media.answer(discovery.aggregated(form.version, core=core))
-    shape = f"g=apidiscovery.k8s.io;v={form.version};as={_DISCOVERY}"  # clients tell the forms apart by this
-    response.headers["content-type"] = f"{media.JSON};{shape}"
-    return response
 
 
 def _openapi(request: Request, document: list[str]) -> Response:
