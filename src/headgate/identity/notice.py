@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from cryptography import x509
 
-from headgate.errors import NotFound, StoreError
+from headgate.errors import StoreError
 from headgate.identity.certificates import dates, fingerprint, read_certificates
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
@@ -29,6 +29,7 @@ from headgate.resources.times import timestamp
 CONFIG_MAP = Key("", "ConfigMap", SYSTEM_NAMESPACE, "headgate-ca")
 ROTATE = "headgate.dev/rotate-ca"
 ROOTS, STATUS = "roots.pem", "status.json"
+MANAGER = "headgate"
 PAUSE_S = 1.0
 """Between two writes: what happens meanwhile is told together."""
 MOST_NAMES = 20
@@ -100,13 +101,8 @@ class Board:
         """Write the ConfigMap; false when it has to be tried again."""
         data = {ROOTS: self._issuer.roots.get(), STATUS: msgspec.json.encode(self.notice()).decode()}
         try:
-            try:
-                before = await self._store.get(CONFIG_MAP)
-            except NotFound:
-                await ensure_namespace(self._store, CONFIG_MAP.namespace)
-                await self._store.create(_config_map(data))
-            else:
-                await self._store.update({**before, "data": {**(before.get("data") or {}), **data}})
+            await ensure_namespace(self._store, CONFIG_MAP.namespace)
+            await self._store.apply(_config_map(data), manager=MANAGER)
         except StoreError:
             return False
         return True

@@ -89,6 +89,14 @@ class Writer(Protocol):
         When `metadata.resourceVersion` is given it must be the current one. Raises Conflict, NotFound, Invalid.
         """
 
+    async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
+        """Make an object (or its status) have what is given, create it when there is none, and return it.
+
+        A manager owns what it applies: what it gave before and leaves out now goes, what others set stays, and what others
+        own and it gives becomes its own (a server-side apply with force). Raises Invalid, and NotFound for a namespace
+        that does not exist, or the status of an object that does not.
+        """
+
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
     ) -> Object:

@@ -433,3 +433,44 @@ async def test_what_the_journal_refuses_did_not_happen():
         ("DELETED", "ConfigMap", "parent"),
         ("DELETED", "ConfigMap", "child"),
     ]
+
+
+# --- apply: what headgate owns in an object that others write too
+
+
+async def test_an_apply_creates_an_object_then_keeps_what_others_set_in_it():
+    store = MemoryStore()
+    await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="headgate")
+    await store.update(edited(await store.get(key("roots")), labels={"team": "shop"}))
+    found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    assert found == await store.get(key("roots"))
+    assert (found["data"], found["metadata"]["labels"]) == ({"a": "2"}, {"team": "shop"})
+    assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["headgate"]
+
+
+async def test_an_apply_takes_what_another_manager_owns_and_changes_nothing_that_it_does_not_name():
+    store = MemoryStore()
+    await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="user")
+    found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    assert found["data"] == {"a": "2", "b": "1"}
+    again = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
+    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+
+
+async def test_an_apply_of_a_status_leaves_the_rest_of_it_and_the_object_alone():
+    store = MemoryStore()
+    await store.create(split())
+    stored = await store.get(key("birds", kind="TrafficSplit", group=SPLITS))
+    await store.update({**stored, "status": {"conditions": []}}, subresource="status")
+    part = {**split(weight=9), "status": {"observedGeneration": 1}}
+    found = await store.apply(part, manager="headgate", subresource="status")
+    assert found["status"] == {"conditions": [], "observedGeneration": 1}
+    assert found["spec"]["backends"][0]["weight"] == 1
+
+
+async def test_an_apply_needs_the_namespace_and_for_a_status_the_object():
+    store = MemoryStore()
+    with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
+        await store.apply(config_map("roots", "nowhere"), manager="headgate")
+    with pytest.raises(NotFound, match="birds"):
+        await store.apply({**split(), "status": {}}, manager="headgate", subresource="status")

@@ -3,10 +3,11 @@
 The address is one of this machine's loopback addresses, told in `status.addresses`: the compiler reads it there.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.errors import Conflict, DecodeError, NotFound
+from headgate.errors import DecodeError, NotFound
 from headgate.objects.following import follow_all
 from headgate.objects.ports import Store
 from headgate.resources.decode import read
@@ -16,6 +17,7 @@ from headgate.resources.registry import api_version, key_of
 from headgate.standalone.addresses import Addresses, NoAddress
 
 CLASS_NAME = "headgate"
+MANAGER = "headgate-addresses"
 _KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"))
 
 
@@ -81,15 +83,15 @@ class GatewayAddresses:
             return ""
 
     async def _tell(self, obj: Object, address: str) -> None:
-        """Write `status.addresses` where it differs. One that changed meanwhile is looked at again with its change."""
+        """Write `status.addresses` where it differs; the rest of the status is the control plane's."""
         status: Mapping[str, Any] = obj.get("status") or {}
         given = [{"type": IP_ADDRESS, "value": address}] if address else []
         if status.get("addresses", []) == given:
             return
-        try:
-            await self._store.update({**obj, "status": {**status, "addresses": given}}, subresource="status")
-        except (Conflict, NotFound):
-            return
+        own = {name: obj["metadata"][name] for name in ("namespace", "name")}
+        config = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": own, "status": {"addresses": given}}
+        with contextlib.suppress(NotFound):
+            await self._store.apply(config, manager=MANAGER, subresource="status")
 
 
 def _is_ours(name: str, classes: Mapping[str, str]) -> bool:

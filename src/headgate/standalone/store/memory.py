@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
 from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
+from headgate.merge.applying import tracked_apply
+from headgate.merge.managers import Manager, Write, versions_of
+from headgate.merge.values import MergeError
 from headgate.objects import rules
 from headgate.objects.ports import Admit, Change, Kept, Listing
 from headgate.resources.decode import Check, Checked, check
@@ -131,6 +134,20 @@ class MemoryStore:
                 stored = self._finish(key)
             self._suspects.append(key)
         return rules.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
+
+    async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
+        """Make an object have what a manager gives, as a forced server-side apply does. Raises NotFound, Invalid."""
+        kind = rules.kind_of(config)
+        config = rules.normalised(config, kind)
+        by = Manager(manager, "Apply", kind.hub, subresource)
+        write = Write(by, rules.now(), versions_of(kind), has_status=kind.status, force=True)
+        key = key_of(config)
+        old = self._existing(key) if subresource else self._shelves.get(key)
+        try:
+            new = tracked_apply(old, config, write)
+        except MergeError as error:
+            raise Invalid(Cause("", str(error))) from error
+        return await (self.update(new, subresource=subresource) if old else self.create(new))
 
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
