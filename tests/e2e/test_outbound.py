@@ -12,6 +12,7 @@ from tests.e2e.outbound_rig import CLIENT, Outbound, Redirected, Talk, may_not_r
 from tests.e2e.wire import Load, Where
 from tests.e2e.world import until
 
+from headgate.envoy.routes import ADDRESSED
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
@@ -223,6 +224,29 @@ def test_redirected_requests_are_split_by_the_service_address(network):
     assert all(b"200 OK" in network.say(WEB, GET) for _ in range(40))
     assert (blue.requests, green.requests) == (30, 10)
     assert blue.plaintext + green.plaintext == b""
+
+
+def test_a_client_can_not_choose_the_routes_of_another_address(network):
+    """Routes are chosen by a header that the proxy itself writes, and takes away before the server sees the request."""
+    one, two = network.server("one", BLUE), network.server("two", GREEN)
+    addresses = {"web": WEB.host, "other": "10.98.0.11"}
+    network.offer(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
+    until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+    forged = b"".join(f"{ADDRESSED}: {addresses['other']}:80\r\n".encode() for _ in range(2))
+    answers = [network.say(WEB, GET.replace(b"host:", forged + b"host:")) for _ in range(2)]
+    assert all(answer.endswith(b"one") for answer in answers)
+    assert ADDRESSED.encode() not in one.within
+    assert not two.requests
+
+
+def test_requests_find_their_routes_again_after_a_time_without_any_service(network):
+    """A proxy drops what its listeners share with the last of them, and asks for it again with the next."""
+    web = network.server("web", BLUE)
+    for _ in range(2):
+        network.offer(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))
+        until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+        network.offer(network.mesh({}))
+        until(lambda: not network.count("total_listeners_draining"), "the last listener is gone")
 
 
 def test_redirected_connections_are_passed_on_by_tls(network):

@@ -5,7 +5,7 @@ from msgspec import structs
 from tests.envoy.test_encode import MANY, mesh
 
 from headgate.envoy import names, pb
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.plan import LARGEST_SUM, plan
 from headgate.envoy.view import Node, project, sidecar
@@ -259,8 +259,28 @@ def test_redirected_connections_come_to_a_listener_for_each_service_port():
     assert found["outbound"].address.socket_address.port_value == 15001
     assert not found["outbound/default/one/80"].bind_to_port.value
     assert found["outbound/default/one/80"].HasField("bind_to_port")
-    assert config[SCOPES] == {}
     assert names.PROXY not in found
+
+
+@pytest.mark.parametrize(
+    ("address", "key"), [("10.0.0.1", "10.0.0.1:80"), ("fd00::1", "[fd00::1]:80"), ("fd00:0::0:1", "[fd00::1]:80")]
+)
+def test_an_address_chooses_the_routes_of_redirected_requests(address, key):
+    config = rendered(small(one=[place(1)], address=address), workload(capture="transparent"))
+    scope = read(config, SCOPES, pb.ScopedRouteConfiguration, "outbound/default/one/80")
+    assert [fragment.string_key for fragment in scope.key.fragments] == [key]
+    assert scope.route_configuration.virtual_hosts[0].routes[0].route.cluster == "outbound/default/one/80"
+    assert config[SCOPES]["outbound/default/one/80"].needs == {"outbound/default/one/80"}
+    assert not config[ROUTES]
+
+
+def test_listeners_for_redirected_requests_share_a_filter_chain():
+    config = rendered(small(one=[place(1)], two=[place(2)], address="10.0.0.1"), workload(capture="transparent"))
+    assert list(config[CHAIN]) == [names.REQUESTS]
+    for service in ("one", "two"):
+        found = listener(config, f"outbound/default/{service}/80")
+        assert not found.filter_chains
+        assert found.filter_chain_matcher.on_no_match.action.typed_config.value == b"\n\x08requests"
 
 
 def test_a_port_that_the_machine_can_not_bind_is_redirected_all_the_same():

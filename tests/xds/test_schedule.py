@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from headgate.envoy.config import (
+    CHAIN,
     CLUSTER,
     ENDPOINTS,
     LISTENER,
@@ -28,8 +29,9 @@ from headgate.xds.session import Request, Session
 
 BAD = "3"  # versions that begin so are refused
 ENOUGH_STEPS = 300
-NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME}
+NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME, CHAIN}
 LAYER = "t"  # of the runtime, which a proxy asks for as long as it lives
+INLINE = "own"  # the scope that has its routes in it
 TLS = "r"  # the listener that shows a certificate, which has its name
 
 
@@ -46,7 +48,10 @@ VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", BAD))
 
 @st.composite
 def configs(draw, versions=VERSIONS):
-    """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope; r has a secret."""
+    """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope; r has a secret.
+
+    The scope `own` has its routes in it.
+    """
     config = {type_url: {} for type_url in ORDER}
     config[RUNTIME][LAYER] = encoded(draw(versions))
     clusters = draw(st.sets(st.sampled_from("abc")))
@@ -61,6 +66,9 @@ def configs(draw, versions=VERSIONS):
             config[SCOPES][f"h-{name}"] = encoded(draw(versions))
         if name == TLS:
             config[SECRET][name] = encoded(draw(versions))
+    if draw(st.booleans()):
+        needs = draw(st.sets(st.sampled_from(sorted(clusters)))) if clusters else ()
+        config[SCOPES][INLINE] = encoded(f"{draw(versions)}:{''.join(sorted(needs))}")
     own = draw(st.sets(st.sampled_from("abqrt")))
     return {type_url: parted(resources, own) for type_url, resources in config.items()}
 
@@ -113,6 +121,7 @@ class Envoy:
             ENDPOINTS: self.endpoints,
             SECRET: self.secrets,
             RUNTIME: self.runtime,
+            CHAIN: {},
             LISTENER: self.listeners,
             SCOPES: self.scopes,
             ROUTES: self.routes,
@@ -223,7 +232,8 @@ class Envoy:
             return  # all or nothing
         for name, item in response.resources:
             self.scopes[name] = item.digest
-            self.follow(ROUTES, name.removeprefix("h-"))
+            if name != INLINE:
+                self.follow(ROUTES, name.removeprefix("h-"))
         for name in response.removed:
             self.scopes.pop(name, None)
 
@@ -370,13 +380,13 @@ class Schedule(RuleBasedStateMachine):
             if type_url == CLUSTER:
                 self.sent.pop((ENDPOINTS, name), None)
                 self.due.add((ENDPOINTS, name))
-            self.check_needs(type_url, name, item)
+            self.check_needs(name, item)
         for name in response.removed:
             self.sent.pop((type_url, name), None)
 
-    def check_needs(self, type_url, name, item):
+    def check_needs(self, name, item):
         missing = {cluster for cluster in item.needs if not self.envoy.serves(cluster)}
-        if type_url != ROUTES or not missing or self.silent:
+        if not missing or self.silent:
             return
         refused = {
             cluster
@@ -390,7 +400,7 @@ class Schedule(RuleBasedStateMachine):
         return self.unanswered[type_url]
 
     def check_traffic(self):
-        for name, digest in self.envoy.routes.items():
+        for name, digest in (*self.envoy.routes.items(), *self.envoy.scopes.items()):
             missing = {cluster for cluster in needs_of(digest) if not self.envoy.serves(cluster)}
             assert not missing or (name, digest) in self.excused or self.silent, f"{name} names missing {missing}"
 

@@ -94,7 +94,7 @@ def test_a_cluster_leaves_when_the_proxy_lets_go_of_the_route(stream):
 
 def test_a_route_that_is_told_to_be_gone_still_counts_until_the_proxy_lets_go_of_it(stream):
     proxy = stream(*A).serve()
-    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["LDS -l", "RDS r=2"]
+    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["RDS r=2", "LDS -l"]
     assert proxy.offer() == []
     assert proxy.ack("RDS", "r") == ["RDS -r"]  # it let go of r, asked again, and then took r=2
     assert proxy.ack("RDS") == []  # Envoy ignores removals of routes
@@ -104,7 +104,7 @@ def test_a_route_that_is_told_to_be_gone_still_counts_until_the_proxy_lets_go_of
 
 def test_an_answer_that_lets_go_of_its_own_resource_does_not_hold_it(stream):
     proxy = stream(*A).serve()
-    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["LDS -l", "RDS r=2"]
+    assert proxy.offer("CDS a=1", "EDS a=1", "RDS r=2(a)") == ["RDS r=2", "LDS -l"]
     assert proxy.ack("RDS", leave="r") == []
     assert proxy.ack("LDS") == []
     assert proxy.offer() == ["CDS -a"]

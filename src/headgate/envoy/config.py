@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
+CHAIN = "type.googleapis.com/envoy.config.listener.v3.FilterChain"
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
@@ -12,8 +13,8 @@ SCOPES = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
 RUNTIME = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # names a type
 
-ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)
-"""All types, in the order in which a proxy is sent them."""
+ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, CHAIN, ROUTES, SCOPES, LISTENER)
+"""All types, in the order in which a proxy is sent them: scopes that have their routes in them before their listeners."""
 TypeUrl: TypeAlias = str
 
 

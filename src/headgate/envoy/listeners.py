@@ -4,6 +4,7 @@ from headgate.envoy import names, pb, tap, telemetry
 from headgate.envoy.clusters import METADATA, address
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.host_case import lower_case_filters
+from headgate.envoy.routes import ADDRESSED
 from headgate.envoy.sources import ads
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
@@ -21,23 +22,58 @@ _REFUSED = (
 
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener on a Service's own address."""
-    return _routed(name, host, port, name)
+    connection = _http(rds=pb.Rds(route_config_name=name, config_source=ads()))
+    return _listener(name, address(host, port), connection)
 
 
-def redirected_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
-    """Return the listener for redirected connections to an address; the named routes are for its requests."""
-    return redirected(_routed(name, host, port, routes_name))
+def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
+    """Return the listener for redirected connections to an address, whose requests the shared chain takes."""
+    return _sharing(name, address(host, port))
+
+
+def requests_listener() -> pb.Listener:
+    """Return a listener that no connection reaches, which keeps the shared chain in every transparent sidecar.
+
+    Without it a proxy would drop the chain with the last Service, and with the chain all scopes. It would not ask for them
+    again with the next Service: to its stream of configuration it still has them.
+    """
+    return _sharing(names.REQUESTS, pb.Address(pipe=pb.Pipe(path=f"@{names.REQUESTS}")))
+
+
+def _sharing(name: str, where: pb.Address) -> pb.Listener:
+    chain = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=names.REQUESTS)))
+    return redirected(
+        pb.Listener(
+            name=name,
+            address=where,
+            fcds_config=pb.Listener.FcdsConfig(config_source=ads()),
+            filter_chain_matcher=pb.XdsMatcher(on_no_match=pb.XdsMatcher.OnMatch(action=chain)),
+            enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners: Envoy never changes it in an update
+        )
+    )
+
+
+def requests_chain() -> pb.FilterChain:
+    """Return the chain for requests to all Services; the address that a connection was meant for chooses the routes.
+
+    Envoy holds it once, however many listeners name it. The scopes (`routes.of_address`) know the address by a header,
+    which is written before the routes are looked up, whatever the client wrote there, and which they remove.
+    """
+    connection = _http(scoped_routes=_scoped("addresses", ADDRESSED))
+    overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
+    header = pb.HeaderValue(key=ADDRESSED, value="%DOWNSTREAM_LOCAL_ADDRESS%")
+    rule = pb.HeaderMutationRule(append=pb.HeaderValueOption(header=header, append_action=overwrite))
+    early = pb.EarlyHeaderMutation(mutations=[rule])
+    connection.early_header_mutation_extensions.append(
+        pb.TypedExtensionConfig(name="address", typed_config=pb.pack(early))
+    )
+    return pb.FilterChain(name=names.REQUESTS, filters=[_manager(connection)])
 
 
 def redirected(listener: pb.Listener) -> pb.Listener:
     """Let a listener take only what another one hands to it: nothing is bound, so it may have any address."""
     listener.bind_to_port.CopyFrom(pb.BoolValue(value=False))
     return listener
-
-
-def _routed(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
-    connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
-    return _listener(name, address(host, port), connection)
 
 
 def edge_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
@@ -98,14 +134,17 @@ def probe_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "")
 
 
 def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager) -> pb.Listener:
-    http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
     return pb.Listener(
         name=name,
         address=where,
-        filter_chains=[pb.FilterChain(filters=[http])],
+        filter_chains=[pb.FilterChain(filters=[_manager(connection)])],
         # Two processes on one address must be an error that somebody sees, not a silent share for each.
         enable_reuse_port=pb.BoolValue(value=False),
     )
+
+
+def _manager(connection: pb.HttpConnectionManager) -> pb.Filter:
+    return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
 
 
 def _http(
@@ -144,20 +183,22 @@ def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
 
 def _by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
     """Return what finds a Service by the request's host, as DNS does: in any case, with or without a dot at the end."""
-    found = _http(scoped_routes=_scoped(), local_reply_config=replies, first=(*lower_case_filters(), *filters))
+    found = _http(
+        scoped_routes=_scoped("services", ":authority"),
+        local_reply_config=replies,
+        first=(*lower_case_filters(), *filters),
+    )
     found.strip_trailing_host_dot = True
     return found
 
 
-def _scoped() -> pb.ScopedRoutes:
-    whole_authority = pb.ScopedRoutes.ScopeKeyBuilder.FragmentBuilder(
-        header_value_extractor=pb.ScopedRoutes.ScopeKeyBuilder.FragmentBuilder.HeaderValueExtractor(
-            name=":authority", index=0
-        )
-    )
+def _scoped(name: str, header: str) -> pb.ScopedRoutes:
+    """Return what chooses the routes by the whole value of a header."""
+    builder = pb.ScopedRoutes.ScopeKeyBuilder
+    whole = builder.FragmentBuilder.HeaderValueExtractor(name=header, index=0)
     return pb.ScopedRoutes(
-        name="services",
-        scope_key_builder=pb.ScopedRoutes.ScopeKeyBuilder(fragments=[whole_authority]),
+        name=name,
+        scope_key_builder=builder(fragments=[builder.FragmentBuilder(header_value_extractor=whole)]),
         rds_config_source=ads(),
         scoped_rds=pb.ScopedRds(scoped_rds_config_source=ads()),
     )

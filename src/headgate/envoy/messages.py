@@ -149,6 +149,7 @@ NAMES = MappingProxyType(
         "TcpProxy": "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
         "UpstreamConnectMode": "envoy.extensions.filters.network.tcp_proxy.v3.UpstreamConnectMode",
         # HTTP filters
+        "EarlyHeaderMutation": "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
         "CredentialInjector": "envoy.extensions.filters.http.credential_injector.v3.CredentialInjector",
         "FilterStateValue": "envoy.extensions.filters.common.set_filter_state.v3.FilterStateValue",
         "GenericCredential": "envoy.extensions.http.injected_credentials.generic.v3.Generic",

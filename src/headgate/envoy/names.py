@@ -1,6 +1,6 @@
 """Names of Envoy resources: made here alone, and read back here, so that a refusal or a counter finds its object.
 
-outbound/<namespace>/<service>/<port>                  listener, routes, cluster and endpoints of a Service port
+outbound/<namespace>/<service>/<port>                  listener, routes, scope, cluster and endpoints of a Service port
 split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, where a split needs one for each
 match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
 route/<namespace>/<service>/<port>/<rule>              cluster of a rule of an HTTPRoute or the like on a Service port
@@ -17,6 +17,8 @@ missing                                                cluster that never exists
 host/<namespace>/<service>/<port>/<authority>          one spelling of a host for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
+requests                                               filter chain that listeners of a transparent sidecar share, and a listener
+                                                       that keeps it
 outbound, outbound6                                    listeners of a transparent sidecar, for what its pod sends (IPv4, IPv6)
 passthrough                                            cluster of whatever address a redirected connection was meant for
 pod/<namespace>/<service>/<port>/<address>/<port>      what leads to one pod: routes and cluster for clients of the HTTP proxy;
@@ -41,6 +43,7 @@ PROXY = "proxy"
 PROBE = "probe"
 TUNNEL = "tunnel"
 MISSING = "missing"
+REQUESTS = "requests"
 OUTBOUND = "outbound"
 OUTBOUND6 = "outbound6"
 PASSTHROUGH = "passthrough"
@@ -105,6 +108,11 @@ def none(ref: Place) -> str:
 def host(ref: PortRef, authority: str) -> str:
     """Name the scope that sends one spelling of a host to the routes of `ref`."""
     return f"host/{ref.service}/{ref.port}/{authority}"
+
+
+def is_host(name: str) -> bool:
+    """Say whether a name is that of a spelling of a host."""
+    return name.startswith("host/")
 
 
 def gateway(ref: GatewayRef) -> str:

@@ -9,7 +9,7 @@ each pod of Services without an address. So a change of one Service touches its 
 from collections.abc import Iterable, Iterator
 
 from headgate.envoy import clusters, connections, dns, gateways, listeners, mirrors, names, routes, secrets
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.parts import Part
 from headgate.envoy.peers import Peer
 from headgate.envoy.plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
@@ -75,15 +75,22 @@ def _of_port(port: PortView, terms: Terms) -> Iterator[Part]:
 
 def _of_requests(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Part]:
     where = (port.address, port.table.ref.port)
+    if terms.kind.is_redirected:
+        yield from _of_redirected_requests(route.name, where, route) if port.address else ()
+        return
     if not terms.kind.proxy:
         yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
     else:
         authority = "{}:{}".format(*where) if port.address else ""
         yield Part(ROUTES, route.name, connections.with_tunnel, (route, authority), route.clusters)
-    if port.address and terms.kind.is_redirected:
-        yield Part(LISTENER, route.name, listeners.redirected_listener, (route.name, *where, route.name))
-    elif port.address:
+    if port.address:
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
+
+
+def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan) -> Iterator[Part]:
+    """Yield the routes for one address, and then the listener that passes its connections to the shared filter chain."""
+    yield Part(SCOPES, name, routes.of_address, (name, *where, route), route.clusters)
+    yield Part(LISTENER, name, listeners.redirected_listener, (name, *where), route.clusters)
 
 
 def _of_connections(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Part]:
@@ -91,7 +98,8 @@ def _of_connections(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[
         render = connections.redirected_listener if terms.kind.is_redirected else connections.listener
         arguments = (route.name, port.address, port.table.ref.port, route.connections)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
-    yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
+    if terms.kind.proxy:
+        yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
 
 
 def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, terms: Terms) -> Iterator[Part]:
@@ -103,7 +111,7 @@ def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backend
     name = names.pod(table.ref, *where)
     if not _is_plain(table):
         if table.protocol.is_http:
-            yield Part(LISTENER, name, listeners.redirected_listener, (name, *where, route.name))
+            yield from _of_redirected_requests(name, where, route)
         else:
             shares = route.connections
             yield Part(LISTENER, name, connections.redirected_listener, (name, *where, shares), route.clusters)
@@ -197,6 +205,8 @@ def _proxy(node: Node, home: str, confined: str) -> Iterator[Part]:
 
 def _captured(terms: MeshTerms, *, has_ipv6: bool) -> Iterator[Part]:
     """Yield what takes redirected connections; with `passthrough`, those to unknown addresses are passed on."""
+    yield Part(CHAIN, names.REQUESTS, listeners.requests_chain, ())
+    yield Part(LISTENER, names.REQUESTS, listeners.requests_listener, ())
     yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough, (names.PASSTHROUGH,))
     share = WeightedName(cluster=names.PASSTHROUGH if terms.passthrough else names.MISSING, weight=1)
     needs = (names.PASSTHROUGH,) if terms.passthrough else ()

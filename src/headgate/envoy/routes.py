@@ -1,6 +1,7 @@
 """Route configurations, and the spellings of hosts under which clients of the HTTP proxy reach them."""
 
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 
 from headgate.envoy import pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
@@ -17,6 +18,8 @@ RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-header
 RETRIES = 2
 OTHER_HOST_ATTEMPTS = 5
 NOT_FOUND = 404
+ADDRESSED = "x-headgate-address"
+"""A request header within a transparent sidecar: the address and port that its connection was meant for."""
 _ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
 _UNMATCHED = "headgate: no route of %s matches this request\n"
 
@@ -33,6 +36,15 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
         answer = pb.DirectResponseAction(status=NOT_FOUND, body=pb.DataSource(inline_string=text))
         host.routes.append(pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer))
     return configuration(plan.name, [host])
+
+
+def of_address(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
+    """Return the routes for connections that were meant for an address, as a scope with its routes in it."""
+    found = routes(plan)
+    found.request_headers_to_remove.append(ADDRESSED)
+    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # as in routes that come by themselves
+    key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
+    return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
 
 
 def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
@@ -176,9 +188,9 @@ def _duration(milliseconds: int) -> pb.Duration:
 
 def scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:
     """Return the scope that sends requests for one `authority` to the named routes."""
-    fragment = pb.ScopedRouteConfiguration.Key.Fragment(string_key=authority)
-    return pb.ScopedRouteConfiguration(
-        name=name,
-        route_configuration_name=routes_name,
-        key=pb.ScopedRouteConfiguration.Key(fragments=[fragment]),
-    )
+    return pb.ScopedRouteConfiguration(name=name, route_configuration_name=routes_name, key=_key(authority))
+
+
+def _key(text: str) -> pb.ScopedRouteConfiguration.Key:
+    fragment = pb.ScopedRouteConfiguration.Key.Fragment(string_key=text)
+    return pb.ScopedRouteConfiguration.Key(fragments=[fragment])

@@ -18,6 +18,7 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.requests import Asked, explain_request
 from headgate.compiler.snapshot import account_name
 from headgate.envoy.config import (
+    CHAIN,
     CLUSTER,
     ENDPOINTS,
     LISTENER,
@@ -61,7 +62,7 @@ from headgate.xds.shelf import Rejected, Shelf
 from headgate.xds.versions import Held
 
 _TYPES: Mapping[str, TypeUrl] = dict(
-    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
+    zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, CHAIN, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
 )
 _NAMES = {type_url: name for name, type_url in _TYPES.items()}
 _VERSION_BYTES = 6

@@ -146,7 +146,7 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
     kind: str = "ProxyConfig"
 
 
-TYPES = ("clusters", "endpoints", "listeners", "routes", "scopes", "secrets", "runtime")
+TYPES = ("clusters", "endpoints", "listeners", "chains", "routes", "scopes", "secrets", "runtime")
 """The types of Envoy's resources, by the names that users know."""
 
 

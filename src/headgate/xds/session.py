@@ -281,11 +281,14 @@ class Session:
     def _removable(self, type_url: TypeUrl, gone: Sequence[str]) -> Sequence[str]:
         if type_url != CLUSTER or not gone:
             return gone
-        clusters, listeners, routes = (self.shelves[type_url] for type_url in (CLUSTER, LISTENER, ROUTES))
-        untold = not routes.spoken and (listeners.brought & listeners.held.keys() or not listeners.spoken)
-        if (clusters.brought and untold) or listeners.has_unknown or routes.has_unknown:
+        clusters, listeners = self.shelves[CLUSTER], self.shelves[LISTENER]
+        of_requests = {type_url: self.shelves[type_url] for type_url in (ROUTES, SCOPES)}
+        is_silent = any(self._wanted[type_url] and not shelf.spoken for type_url, shelf in of_requests.items())
+        untold = is_silent and (listeners.brought & listeners.held.keys() or not listeners.spoken)
+        users = (listeners, *of_requests.values())
+        if (clusters.brought and untold) or any(shelf.has_unknown for shelf in users):
             return ()
-        return [name for name in gone if not listeners.names(name) and not routes.names(name)]
+        return [name for name in gone if not any(shelf.names(name) for shelf in users)]
 
 
 def _without_bodies(response: Response) -> Response:

@@ -7,7 +7,7 @@ import pytest
 from tests.compiler.pods import compiled, obj, pod, service, target
 from tests.xds.client import Client, outdate
 
-from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET, TypeUrl
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SCOPES, SECRET, TypeUrl
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import Node, project, sidecar
@@ -68,7 +68,7 @@ def test_every_proxy_that_may_call_a_service_counts(kind: str, place: PortRef) -
 
 def test_who_lags_is_named() -> None:
     fleet = connected(*objects())
-    lose(fleet, CLIENT, ROUTES, "outbound/default/web/8080")
+    lose(fleet, CLIENT, SCOPES, "outbound/default/web/8080")
     assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
     lose(fleet, SERVER, CLUSTER, "outbound/default/web/8080")
     assert told(fleet, WEB) == (False, f"1 of 3 proxies hold it; waiting for {CLIENT}, {SERVER}")
@@ -140,7 +140,7 @@ def refuse(fleet: Fleet, type_url: TypeUrl, name: str, *nodes: str) -> None:
 def test_a_refusal_of_several_proxies_is_told_once() -> None:
     found = list(objects())
     fleet = connected(*found)
-    refuse(fleet, ROUTES, "outbound/default/web/8080", SERVER, CLIENT)
+    refuse(fleet, SCOPES, "outbound/default/web/8080", SERVER, CLIENT)
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
     assert told(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"

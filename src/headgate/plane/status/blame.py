@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
-from headgate.envoy.config import LISTENER, SCOPES, TypeUrl
+from headgate.envoy.config import LISTENER, TypeUrl
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
 from headgate.model.routing import PortRef
@@ -77,6 +77,6 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
     if ref is None:
         kind, _, pod = node_id.partition("/")
         return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
-    if type_url not in {LISTENER, SCOPES} and ref in owners:
+    if type_url != LISTENER and not names.is_host(name) and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))

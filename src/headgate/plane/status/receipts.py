@@ -13,11 +13,13 @@ from weakref import WeakValueDictionary
 
 from headgate.envoy import names
 from headgate.envoy.config import (
+    CHAIN,
     CLUSTER,
     ENDPOINTS,
     LISTENER,
     NOTHING,
     ROUTES,
+    SCOPES,
     Encoded,
     ProxyConfig,
     Resources,
@@ -50,15 +52,12 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Group:
-    """The proxies with the same listeners and routes of Services and Gateways.
+    """The proxies with the same listeners and routes of Services and Gateways."""
 
-    Those that are an HTTP proxy besides (`is_http_proxy`) send every request by a route.
-    """
-
-    def __init__(self, listeners: _Resources, routes: _Resources, *, is_http_proxy: bool) -> None:
+    def __init__(self, listeners: _Resources, routes: _Resources, scopes: _Resources) -> None:
         self.listeners = listeners
         self.routes = routes
-        self.is_http_proxy = is_http_proxy
+        self.scopes = scopes  # with routes in them: so it is where listeners share a filter chain
         self._found: dict[tuple[Place, ...], frozenset[Resource]] = {}
 
     def resources(self, places: tuple[Place, ...]) -> frozenset[Resource]:
@@ -73,7 +72,7 @@ class Group:
 
     def named(self) -> set[str]:
         """Return the names of all listeners and routes."""
-        return {*self.listeners, *self.routes}
+        return {*self.listeners, *self.routes, *self.scopes}
 
     def places(self, type_url: TypeUrl, name: str) -> Iterator[Place]:
         """Yield the ports that a resource may belong to."""
@@ -86,7 +85,7 @@ class Group:
         for place in places:
             for type_url, name in self._entrances(place):
                 yield type_url, name
-                for cluster in (self.routes if type_url == ROUTES else self.listeners)[name].needs:
+                for cluster in self.by_type[type_url][name].needs:
                     yield CLUSTER, cluster
                     yield ENDPOINTS, cluster
 
@@ -101,12 +100,16 @@ class Group:
             if name in self.listeners:
                 yield LISTENER, name
             return
-        own = [name] if name in self.listeners else self._of_pods.get(place, [])
-        for_requests = self.is_http_proxy or any(not self.listeners[one].needs for one in own)
-        if not for_requests:
-            yield from ((LISTENER, one) for one in own)
-        elif name in self.routes:
+        if name in self.routes:
             yield ROUTES, name
+            return
+        for one in [name] if name in self.listeners else self._of_pods.get(place, []):
+            yield SCOPES if one in self.scopes else LISTENER, one
+
+    @property
+    def by_type(self) -> Mapping[TypeUrl, _Resources]:
+        """Everything that leads to clusters, by its type."""
+        return {ROUTES: self.routes, SCOPES: self.scopes, LISTENER: self.listeners}
 
     @cached_property
     def _of_pods(self) -> Mapping[Place, list[str]]:
@@ -120,7 +123,7 @@ class Group:
     def _users(self) -> Mapping[str, set[str]]:
         """The names of the listeners and routes that lead to a cluster."""
         found: dict[str, set[str]] = defaultdict(set)
-        for resources in (self.listeners, self.routes):
+        for resources in self.by_type.values():
             for name, encoded in resources.items():
                 for cluster in encoded.needs:
                     found[cluster].add(name)
@@ -144,22 +147,22 @@ class Groups:
     """The groups of proxies. One stays the same object while it has the same listeners and routes."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[_Resources, _Resources, Group]] = {}
-        self._alike: WeakValueDictionary[tuple[int, int, bool], Group] = WeakValueDictionary()
+        self._of: dict[str, tuple[tuple[_Resources, ...], Group]] = {}
+        self._alike: WeakValueDictionary[tuple[int, int, int], Group] = WeakValueDictionary()
 
     def of(self, node_id: str, config: ProxyConfig) -> Group:
         """Return the group of a proxy that is to hold a configuration."""
-        all_listeners, all_routes = config.get(LISTENER, NOTHING), config.get(ROUTES, NOTHING)
+        parts = config.get(LISTENER, NOTHING), config.get(ROUTES, NOTHING), config.get(SCOPES, NOTHING)
         last = self._of.get(node_id)
-        if last and last[0] is all_listeners and last[1] is all_routes:
-            return last[2]
+        if last and all(one is other for one, other in zip(parts, last[0], strict=True)):
+            return last[1]
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
-        is_http_proxy = names.PROXY in all_listeners
-        key = id(listeners), id(routes), is_http_proxy  # a group that lives has both, so no other object has their ids
+        scopes = shared(config, SCOPES) if config.get(CHAIN) else NOTHING.common
+        key = id(listeners), id(routes), id(scopes)  # a living group has all three: no other object has their ids
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = Group(listeners, routes, is_http_proxy=is_http_proxy)
-        self._of[node_id] = all_listeners, all_routes, found
+            found = self._alike[key] = Group(listeners, routes, scopes)
+        self._of[node_id] = parts, found
         return found
 
     def keep(self, node_ids: Container[str]) -> None:
@@ -217,7 +220,7 @@ class Standing(NamedTuple):
 
     def _leaving(self, group: Group, place: Place) -> Iterator[Resource]:
         name = names.place(place)
-        for type_url, wanted in ((ROUTES, group.routes), (LISTENER, group.listeners)):
+        for type_url, wanted in group.by_type.items():
             if self.proxy.session and name not in wanted and self.lags((type_url, name)):
                 yield type_url, name
         for type_url, one in self.lacking or ():
@@ -331,7 +334,7 @@ class Receipts:
         if not self.unsynced:
             return
         resources = {resource for group in {*self._sidecars, *self._others} for resource in group.resources(places)}
-        resources.update((type_url, names.place(place)) for place in places for type_url in (ROUTES, LISTENER))
+        resources.update((type_url, names.place(place)) for place in places for type_url in (ROUTES, SCOPES, LISTENER))
         alike = [node_ids for resource in resources for node_ids in self._lagging.get(resource, ())]
         found = {*self._wide, *chain.from_iterable(alike)}
         for node_id in sorted(found, key=self._order.__getitem__):
