@@ -141,7 +141,8 @@ class Arrivals:
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
             return Admittance(allowed=True, why=_PAST[cause].format(port=endpoint.port)), ""
-        protocol = protocol_at(port, ref, known=known) if port else self._protocol(ref)
+        plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
+        protocol = protocol_at(port, ref, known=known) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if known else ""
         request = _onward(request, protocol)
         answer = admit(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
@@ -177,9 +178,6 @@ class Arrivals:
             f"a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
             f"source {source} and a rule that fits would allow it"
         )
-
-    def _protocol(self, ref: PortRef) -> Protocol:
-        return next((table.protocol for table in self._compiled.mesh.tables if table.ref == ref), Protocol.HTTP)
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
         """Say why a hop is not mutual TLS."""

@@ -117,7 +117,7 @@ class Compiler:
         findings = [
             *served.findings,
             *self._once(protocols.conflicts, written, served.choices, places.endpoints),
-            *self._once(_of_ports, placed),
+            *self._once(services.target_ports, placed),
             *repeated_names(snapshot),
             *_undecodable(snapshot),
             *claims.findings,
@@ -201,10 +201,6 @@ def _served(snapshot: Snapshot, settings: Settings) -> Served:
         plain={ref: plain_table(ref, choices[ref].protocol) for ref in refs},
         findings=(*findings, *protocols.unknown(snapshot)),
     )
-
-
-def _of_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
-    return tuple(services.target_ports(snapshot))
 
 
 def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:

@@ -12,17 +12,13 @@ ALWAYS_THERE = ":authority"
 
 def contains(wide: Match, narrow: Match) -> bool:
     """Say whether it is certain that every request of `narrow` fits `wide`."""
+    paths = (narrow.path, *narrow.other_paths)
     return (
-        _paths_contain((wide.path, *wide.other_paths), (narrow.path, *narrow.other_paths))
+        all(any(path_contains(item, path) for path in paths) for item in (wide.path, *wide.other_paths))
         and (not wide.methods or (bool(narrow.methods) and set(narrow.methods) <= set(wide.methods)))
         and _texts_contain(wide.headers, narrow.headers)
         and _texts_contain(wide.query, narrow.query)
     )
-
-
-def _paths_contain(wide: Sequence[Path | None], narrow: Sequence[Path | None]) -> bool:
-    """Say whether each condition of `wide` follows from one of `narrow`."""
-    return all(any(path_contains(condition, path) for path in narrow) for condition in wide)
 
 
 def path_contains(wide: Path | None, narrow: Path | None) -> bool:

@@ -53,21 +53,13 @@ def _ready(slices: tuple[core.EndpointSlice, ...], port_name: str) -> tuple[Endp
         (endpoint.addresses[0], number): _workload(item, endpoint)
         for item in slices
         if item.address_type != "FQDN"
-        for number in _numbers(item, port_name)
+        for number in [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
         for endpoint in item.endpoints or ()
-        if endpoint.addresses and _is_ready(endpoint)
+        if endpoint.addresses and endpoint.conditions.ready is not False
     }
     return tuple(
         Endpoint(address=address, port=port, workload=workload) for (address, port), workload in sorted(found.items())
     )
-
-
-def _numbers(item: core.EndpointSlice, port_name: str) -> list[int]:
-    return [port.port for port in item.ports or () if (port.name or "") == port_name and port.port]
-
-
-def _is_ready(endpoint: core.Endpoint) -> bool:
-    return endpoint.conditions.ready is not False
 
 
 def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
@@ -78,7 +70,10 @@ def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
 
 def external_hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
     """Return the Host of requests to each Service port that stands for a name outside the mesh."""
-    return {entry.ref: _host(item) for entry in endpoints for item in entry.ready if item.resolved}
+    resolved = ((entry.ref, item) for entry in endpoints for item in entry.ready if item.resolved)
+    return {
+        ref: item.address if item.port == _DEFAULT_PORT else f"{item.address}:{item.port}" for ref, item in resolved
+    }
 
 
 def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
@@ -123,7 +118,3 @@ def _target(target: Target, host: str) -> Target:
         return target
     filters: Filters = structs.replace(target.filters, rewrite=structs.replace(rewrite, hostname=host))
     return structs.replace(target, filters=filters)
-
-
-def _host(place: Endpoint) -> str:
-    return place.address if place.port == _DEFAULT_PORT else f"{place.address}:{place.port}"

@@ -11,7 +11,7 @@ from msgspec import structs
 from headgate.compiler.arrivals import Arrival, Arrivals, Caller
 from headgate.compiler.protocols import choice_at
 from headgate.compiler.references import service_key, service_name
-from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving, location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
@@ -326,7 +326,8 @@ def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iter
     about |= set(_selecting(compiled, decision))
     for finding in compiled.report.findings:
         if finding.about in about:
-            yield _remark(finding)
+            word, field = finding.reason.value, finding.field
+            yield Remark(object=str(finding.about), reason=word, field=field, message=finding.message)
 
 
 def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterable[Key]:
@@ -347,7 +348,3 @@ def _selecting(compiled: Compiled, decision: Decision) -> Iterator[Key]:
     for item in compiled.report.selected:
         if not pods.isdisjoint((*item.workloads, *item.without_sidecar)):
             yield item.about
-
-
-def _remark(finding: Finding) -> Remark:
-    return Remark(object=str(finding.about), reason=finding.reason.value, field=finding.field, message=finding.message)

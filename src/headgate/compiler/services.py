@@ -115,18 +115,16 @@ def findings(
             yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
 
 
-def target_ports(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield each port of a Service that leads to pods which do not declare it, with the pods and the ports that they have.
+def target_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """Return each port of a Service that leads to pods which do not declare it, with the pods and the ports that they have.
 
     Callers get 503 there, unless a process listens all the same. A container that declares no port at all says nothing about
     its ports, so a pod with such a container is never named for a number. A port that an HTTP probe asks counts as
     declared. A name can only be that of a declared port.
     """
-    for key, service in snapshot.services.values():
-        wanted = service.spec.selected
-        names = snapshot.selected(key.namespace, wanted) if wanted else ()
-        if names:
-            yield from _undeclared(snapshot, key, service, names)
+    selecting = [(key, item) for key, item in snapshot.services.values() if item.spec.selected]
+    led = ((key, item, snapshot.selected(key.namespace, item.spec.selected)) for key, item in selecting)
+    return tuple(found for key, item, names in led if names for found in _undeclared(snapshot, key, item, names))
 
 
 def _undeclared(snapshot: Snapshot, key: Key, service: Service, names: Sequence[str]) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """What the filters of a route and of its share make of a request, of its response, and of a redirect's address."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from msgspec import structs
@@ -58,7 +58,7 @@ def _edited(request: Request, filters: Filters, matched: Path | None) -> Request
 
 
 def _with_headers(headers: Headers, edit: HeaderEdit) -> Headers:
-    gone = _lower([*(name for name, _ in edit.set), *edit.remove])
+    gone = {name.lower() for name in (*(name for name, _ in edit.set), *edit.remove)}
     new = tuple(item for item in (*edit.set, *edit.add) if item[0].lower() != _HOST)
     return (*(item for item in headers if item[0].lower() not in gone), *new)
 
@@ -75,7 +75,3 @@ def _with_prefix(path: str, new: str, matched: Path | None) -> str:
     old = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
     rest = path.removeprefix(old)
     return f"{new}{rest}" if old and new else f"{new}/{rest.lstrip('/')}"
-
-
-def _lower(names: Iterable[str]) -> set[str]:
-    return {name.lower() for name in names}

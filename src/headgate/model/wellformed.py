@@ -47,7 +47,8 @@ class Refusal(NamedTuple):
 def refusal(request: Request) -> Refusal | None:
     """Return why a proxy refuses a request for its form, in the order in which it looks; none when it takes it."""
     faults = _faults_of_http2(request) if request.version == "2" else _faults_of_http1(request)
-    return next(chain(_faults_of_headers(request), faults, _faults_of_paths(request)), None)
+    fragment = [_bad("the path has a fragment (#)")] if "#" in request.target else []
+    return next(chain(_faults_of_headers(request), faults, fragment), None)
 
 
 def _bad(reason: str) -> Refusal:
@@ -63,11 +64,6 @@ def _faults_of_headers(request: Request) -> Iterator[Refusal]:
     lengths = _values(request, "content-length")
     if len(lengths) > 1 or not all(re.fullmatch(r"[0-9]+", value) for value in lengths):
         yield _bad("content-length must be one number")
-
-
-def _faults_of_paths(request: Request) -> Iterator[Refusal]:
-    if "#" in request.target:
-        yield _bad("the path has a fragment (#)")
 
 
 def _faults_of_http1(request: Request) -> Iterator[Refusal]:

@@ -104,7 +104,8 @@ def _lacking(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]
     """Yield the addresses that a Gateway does not have; `owner` has the one that it was given."""
     unusable = tuple(_not_usable(key, gateway))
     if owner is None:
-        yield from unusable or (_without_address(key),)
+        message = "the Gateway has no address yet, so clients can't reach it; it gets one where headgate runs"
+        yield from unusable or (Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message),)
     elif owner == key:
         yield from unusable
     else:
@@ -124,11 +125,6 @@ def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
             )
             field = f"spec.addresses[{index}].value"
             yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
-
-
-def _without_address(key: Key) -> Finding:
-    message = "the Gateway has no address yet, so clients can't reach it; it gets one where headgate runs"
-    return Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message)
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):

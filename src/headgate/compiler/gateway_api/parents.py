@@ -12,7 +12,6 @@ from headgate.model.evaluate import host_fits
 from headgate.model.requests import ANY
 from headgate.model.routing import PortRef, Route, RouteTable
 from headgate.resources.core import Namespace
-from headgate.resources.gateway import Listener
 from headgate.resources.meta import Key, Value
 from headgate.resources.routes import ParentReference
 from headgate.resources.workloads import selects
@@ -52,7 +51,8 @@ def attach(
     `older` is what the Gateway has already, by listener and kind.
     """
     gateway = f"{parent.key.namespace}/{parent.key.name}"
-    named = [plan for plan in plans if _is_named(plan.listener, parent.ref)]
+    section, port = parent.ref.section_name, parent.ref.port
+    named = [plan for plan in plans if section in {"", plan.listener.name} and port in {None, plan.listener.port}]
     if not named:
         offered = ", ".join(f"{plan.listener.name} (port {plan.listener.port})" for plan in plans)
         message = f"Gateway {gateway} has no such listener; it has {offered or 'none'}"
@@ -107,10 +107,6 @@ def _taken(item: Attachment, older: Older) -> str:
     name = rival.route.key if rival else ""
     what = "connections" if item.route.connections else "hosts"
     return f"the listener {item.listener} gives these {what} to {name} already, which is older; change one of the two"
-
-
-def _is_named(listener: Listener, ref: ParentReference) -> bool:
-    return ref.section_name in {"", listener.name} and ref.port in {None, listener.port}
 
 
 def _takes(snapshot: Snapshot, plan: ListenerPlan, about: Key, gateway_namespace: str) -> bool:

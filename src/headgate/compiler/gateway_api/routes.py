@@ -35,12 +35,9 @@ def compile_route(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute | 
     """Compile a route of any kind."""
     if isinstance(item, TCPRoute):
         return _connections(places, key, item)
-    rules = map(_http_rule, item.spec.rules) if isinstance(item, HTTPRoute) else map(_grpc_rule, _grpc_rules(item))
-    return compile_rules(places, key, item, tuple(rules))
-
-
-def _grpc_rules(item: GRPCRoute) -> Sequence[GRPCRouteRule]:
-    return item.spec.rules or (GRPCRouteRule(),)
+    if isinstance(item, HTTPRoute):
+        return compile_rules(places, key, item, [_http_rule(rule) for rule in item.spec.rules])
+    return compile_rules(places, key, item, [_grpc_rule(rule) for rule in item.spec.rules or (GRPCRouteRule(),)])
 
 
 def _http_rule(rule: HTTPRouteRule) -> Rule:
@@ -56,7 +53,10 @@ def _http_rule(rule: HTTPRouteRule) -> Rule:
 
 def _grpc_rule(rule: GRPCRouteRule) -> Rule:
     return Rule(
-        matches=tuple(_call(match) for match in rule.matches or (GRPCRouteMatch(),)),
+        matches=tuple(
+            Match(path=method_path(match.method) if match.method else None, headers=_headers(match.headers))
+            for match in rule.matches or (GRPCRouteMatch(),)
+        ),
         filters=rule.filters,
         backends=rule.backend_refs,
         ignored=("sessionPersistence",) if rule.session_persistence else (),
@@ -89,10 +89,6 @@ def to_match(item: HTTPRouteMatch) -> Match:
         headers=_headers(item.headers),
         query=tuple(Query(name=name, text=_text(match)) for name, match in sorted(query.items())),
     )
-
-
-def _call(item: GRPCRouteMatch) -> Match:
-    return Match(path=method_path(item.method) if item.method else None, headers=_headers(item.headers))
 
 
 def method_path(method: GRPCMethodMatch) -> Path | None:

@@ -56,8 +56,9 @@ def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], li
         if min(len(rows), len(choices)) > 1 and len(rows) * len(choices) > MOST_ROWS:
             left_out.append(ref)
             choices = choices[-1:]
-        combined = (_with(row, choice) for row in rows for choice in choices)
-        rows = list(_reachable((row for row in combined if row), ANY))
+        combined = ((both(row.match, choice.match), row, choice) for row in rows for choice in choices)
+        fitting = (Row(match, {**row.choices, ref: choice}) for match, row, choice in combined if match)
+        rows = list(_reachable(fitting, ANY))
     return rows, left_out
 
 
@@ -65,12 +66,6 @@ def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
     """Yield the routes for the requests that fit a rule's match too; the last is for all that fit it."""
     pairs = ((route, both(match, route.match)) for route in routes)
     return _reachable((structs.replace(route, match=found) for route, found in pairs if found), match)
-
-
-def _with(row: Row, choice: Choice) -> Row | None:
-    """Return the requests of a row that fit a choice too; None where there are none."""
-    match = both(row.match, choice.match)
-    return Row(match, {**row.choices, choice.ref: choice}) if match else None
 
 
 def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
