@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,6 +9,7 @@ import grpc
 
 from headgate.envoy.reporting import OVERFLOW
 from headgate.errors import TelemetryError
+from headgate.latest import Latest, until
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.flows import Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
@@ -66,7 +66,7 @@ class Receiver:
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
-        self._waiting: dict[str, list[tuple[float, asyncio.Future[None]]]] = defaultdict(list)
+        self._taken: Latest[int] = Latest(0)  # reports
 
     async def export(self, data: bytes, prove: Prove) -> bytes:
         """Answer `otlp.METHOD`. Raises TurnedAway if the report is malformed, or not from the proxy that it names."""
@@ -93,21 +93,14 @@ class Receiver:
             elif found := counted(report.node, grown, self._find_caller):
                 self.windows.add(*found)
         self.changed += deltas.changed
-        self._wake(report)
+        self._taken.set(self._taken.get() + 1)
         if now > self._forgot + FORGET_EVERY:
             self._forgot = now
             self._deltas.forget(now)
 
     async def heard(self, node_id: str, since: float) -> None:
         """Wait for a proxy's first report from after `since` (seconds since the epoch): earlier requests are counted then."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting[node_id].append((since, waiter))
-        try:
-            await waiter
-        finally:
-            self._waiting[node_id].remove((since, waiter))
-            if not self._waiting[node_id]:
-                del self._waiting[node_id]
+        await until(lambda: self._deltas.heard(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:
         """Return all counts, as of one moment."""
@@ -125,8 +118,3 @@ class Receiver:
         for what, happened in ((LATE, deltas.late), (UNKNOWN, deltas.unknown), (FULL, deltas.full)):
             if happened:
                 self.windows.note(what)
-
-    def _wake(self, report: Report) -> None:
-        for since, waiter in self._waiting.get(report.node, ()):
-            if report.time > since and not waiter.done():
-                waiter.set_result(None)

@@ -88,7 +88,7 @@ class InspectApi:
             return await inspect_tap.answer(self._questions, asked, query, self._closing)
         found = await _found(self._questions, asked, query)
         columns = inspect_tables.columns(asked.resource) if form.shape and not asked.subresource else None
-        if columns is None or isinstance(found.whole, Explanation):
+        if columns is None:
             return media.answer(found.whole)
         return media.answer(inspect_tables.table(columns, found.items, media.table_version(form)))
 

@@ -1,6 +1,5 @@
 """The labels of flows in `/metrics`: which workload, or which pod, is at each end."""
 
-from collections import OrderedDict
 from functools import lru_cache
 
 from headgate.resources.pod_owners import POD, Find, Ref, workload
@@ -17,23 +16,13 @@ class FlowLabels:
     """Describes flows by the objects of now (`totals.Describe`); a pod that is gone keeps its workload."""
 
     def __init__(self, find: Find, *, by_pod: bool = False) -> None:
-        self._find = find
         self._by_pod = by_pod
-        self._workloads: OrderedDict[str, str] = OrderedDict()
+        self._workload = lru_cache(_REMEMBERED)(lambda pod: workload(Ref(POD, *pod.split("/", 1)), find))
 
     def __call__(self, flow: Flow) -> Labels:
         """Describe a flow."""
         ends = flow.source, flow.destination
         return _labels(flow, *(self._workload(end.pod) if end.pod else "" for end in ends), by_pod=self._by_pod)
-
-    def _workload(self, pod: str) -> str:
-        if pod in self._workloads:
-            self._workloads.move_to_end(pod)
-            return self._workloads[pod]
-        found = self._workloads[pod] = workload(Ref(POD, *pod.split("/", 1)), self._find)
-        if len(self._workloads) > _REMEMBERED:
-            self._workloads.popitem(last=False)
-        return found
 
 
 @lru_cache(_REMEMBERED)

@@ -112,6 +112,11 @@ class CumulativeToDelta:
         is_late = grown and silence > GAP
         return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
 
+    def heard(self, node: str) -> float:
+        """Return the time of a proxy's last report, by its clock; 0 for a proxy that is not known."""
+        proxy = self._proxies.get(node)
+        return proxy.heard if proxy else 0.0
+
     def forget(self, now: float) -> None:
         """Drop proxies that have been silent for `FORGET` seconds; one that returns is new."""
         for node in [node for node, proxy in self._proxies.items() if proxy.arrived < now - FORGET]:
