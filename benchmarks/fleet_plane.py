@@ -80,13 +80,9 @@ class Plane:
             await self._store.create(item)
             if "status" in item:
                 await self._store.update(item, subresource="status")
-        status = StatusWriter(
-            Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True)),
-            self._loop,
-            self._fleet,
-            Latest({}),
-        )
-        trust = self._trust.run(self._store, self._loop, self._fleet)
+        ports = Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True))
+        status = StatusWriter(ports, self._loop, self._fleet, Latest({}))
+        trust = self._trust.run(ports, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
         await self._machine.compiled()

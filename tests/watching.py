@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from headgate.objects.following import Listed, follow_all
-from headgate.objects.ports import Change, Reader
+from headgate.objects.ports import Change, Listed, Reader, follow_all
 from headgate.resources.registry import KINDS
 from headgate.standalone.store.memory import MemoryStore
 

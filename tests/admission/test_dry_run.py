@@ -15,7 +15,6 @@ from headgate.admission.admission import admission
 from headgate.admission.self_references import sound_check
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
-from headgate.plane.advice import Advice
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Known, Loop
 from headgate.plane.machine import Machine
@@ -64,7 +63,7 @@ async def world() -> AsyncIterator[World]:
     machine = Machine(store, feed, loop, fleet)
 
     following = asyncio.create_task(feed.run())
-    yield World(Client(create_app(store, token=TOKEN, advise=Advice(machine)), store), addresses)
+    yield World(Client(create_app(store, token=TOKEN, advise=machine.advice), store), addresses)
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

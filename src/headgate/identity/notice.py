@@ -20,8 +20,7 @@ from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, first, until
 from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.objects.following import Listed, follow
-from headgate.objects.ports import Store
+from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.meta import Input, Key, Object
 from headgate.resources.registry import key_of
 from headgate.resources.times import timestamp

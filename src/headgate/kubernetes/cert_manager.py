@@ -33,8 +33,7 @@ from headgate.identity.files import changes
 from headgate.identity.issuers import Clock, IssueError, Wanted
 from headgate.latest import Latest
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
-from headgate.objects.following import follow
-from headgate.objects.ports import Change, Store
+from headgate.objects.ports import Change, Store, follow
 from headgate.resources.meta import Object, Value
 from headgate.resources.registry import Kind, key_of
 

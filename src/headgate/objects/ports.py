@@ -1,14 +1,21 @@
-"""The ports to objects: how the control plane reads and writes them, whatever host it runs on.
+"""The ports to objects: how the control plane reads, follows and writes them, whatever host it runs on.
 
 Objects go in and out in the hub version of their kind (`resources.versions`). Resource versions are opaque: two are equal or
 not, and neither is newer. Lists and watches are of one kind each; kinds have no order among them.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
+
+AGAIN_SECONDS = 1.0  # between two attempts to reach the objects
+
+log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
@@ -70,6 +77,46 @@ class Reader(Protocol):
 
         Raises Gone when the changes since then are no longer kept, also later, when the reader falls behind that far.
         """
+
+
+class Listed(NamedTuple):
+    """All objects of a kind at one moment. What a reader knew before and is not among them is gone."""
+
+    items: Sequence[Object]
+
+
+async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Listed | Change]:
+    """Yield all objects of a kind, then each change, for ever; begin again when the watch expired or failed."""
+    while True:
+        try:
+            listing = await reader.list(group, kind, namespace)
+            yield Listed(listing.items)
+            async for change in reader.watch(group, kind, namespace, since=listing.version):
+                yield change
+        except Gone:
+            continue
+        except Unavailable as error:
+            log.warning("objects of kind %s can't be read, the next attempt is in %g s: %s", kind, AGAIN_SECONDS, error)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncGenerator[Listed | Change]:
+    """Follow several kinds, given by group and kind, at once. Only the changes of one kind have an order."""
+    streams = [follow(reader, group, kind) for group, kind in kinds]
+    waiting = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
+    try:
+        while True:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for future in done:
+                stream = waiting.pop(future)
+                yield future.result()
+                waiting[asyncio.ensure_future(anext(stream))] = stream
+    finally:
+        for future in waiting:
+            future.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for stream in streams:
+            await stream.aclose()
 
 
 class Writer(Protocol):

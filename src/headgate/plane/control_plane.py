@@ -1,10 +1,8 @@
 """The control plane, wired for any host: objects in, configurations for proxies out, statuses and counts back."""
 
-import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
-from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
@@ -53,10 +51,10 @@ class ControlPlane:
         loop, dropped = self.machine.loop, self.traffic.dropped
         status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
         yield "feed", self.machine.feed.run()
-        yield "certificates", _when_active(self._ports.active, self._trust.run(self._ports.objects, loop, self._fleet))
+        yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
-        yield "status", _when_active(self._ports.active, status.run())
+        yield "status", status.run()
 
     async def serve(self, address: str) -> None:
         """Serve proxies as soon as the stored objects are compiled: one that reconnects must never get an empty mesh."""
@@ -67,13 +65,3 @@ class ControlPlane:
     async def stop(self) -> None:
         """End all streams; the proxies keep what they have and come back."""
         await self._server.stop()
-
-
-async def _when_active(active: Latest[bool], work: Coroutine[Any, Any, None]) -> None:
-    """Begin with work as soon as this control plane is the active one."""
-    try:
-        await until(active.get, active)
-    except asyncio.CancelledError:
-        work.close()
-        raise
-    await work

@@ -8,15 +8,14 @@ from headgate.compiler.remains import remains
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound
 from headgate.latest import Latest, until
-from headgate.objects.following import Listed, follow
-from headgate.objects.ports import Reader, version_of
+from headgate.objects.ports import Listed, Reader, follow, version_of
 from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
 
 T = TypeVar("T")
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
-_GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
+GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
 
 class Feed:
@@ -142,7 +141,7 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
     """Return the snapshot of objects that are at hand, files for example; kinds that are not compiled are left out."""
-    read = {key: read_object(obj) for key, obj in objects.items() if (key.group, key.kind) in _GROUP_KINDS}
+    read = {key: read_object(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
     undecodable = {key: item for key, item in read.items() if not isinstance(item, Resource)}
     return Snapshot(
         revision,

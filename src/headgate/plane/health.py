@@ -12,8 +12,8 @@ from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.routing import PortRef, Split
+from headgate.plane.loop import Timings
 from headgate.plane.machine import Machine
-from headgate.plane.timings import Timings
 from headgate.telemetry.prometheus.text import Family, Line
 from headgate.telemetry.prometheus.totals import Labels
 

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +24,8 @@ from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
 from headgate.model.routing import Mesh, Stage, Workload
 from headgate.plane.staging import Staging
-from headgate.plane.timings import Timings
 from headgate.settings import Settings
+from headgate.telemetry.prometheus.text import Line, histogram
 from headgate.xds.fleet import Fleet, Proxy
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ LONGEST_S = 1.5
 """From one build to the next in a storm of changes, unless a build takes more than half of that."""
 SAMPLED = 16
 """How many proxies tell how far a change is on its way to all."""
+_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of buckets
 
 
 class Known(NamedTuple):
@@ -272,3 +274,20 @@ class Proxies:
     def pods(self) -> Mapping[str, str]:
         """The uid of each sidecar's pod, by node id."""
         return {node.id: item.uid for node, item in self.nodes if item}
+
+
+class Timings:
+    """A histogram of durations since headgate started, for `/metrics`."""
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (len(_BOUNDS_S) + 1)
+        self._total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add a duration."""
+        self._buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+        self._total += seconds
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines of the histogram."""
+        return histogram(_BOUNDS_S, self._buckets, self._total)

@@ -8,13 +8,15 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.latest import until
 from headgate.objects.ports import Store
 from headgate.plane.census import Census
-from headgate.plane.feed import Feed, changed
+from headgate.plane.feed import GROUP_KINDS, Feed, changed
 from headgate.plane.loop import Loop
-from headgate.plane.status.blame import refusals
+from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
-from headgate.plane.trust import faults
 from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
 from headgate.xds.fleet import Fleet, Proxy
+
+ADVICE_S = 0.2  # for the compiler to have seen a write; its warnings are worth that much of a writer's time
 
 
 class Machine:
@@ -102,6 +104,18 @@ class Machine:
         await self.feed.catches_up()
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not hold up other requests
+
+    async def advice(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
+        """Return the compiler's findings about an object that was just written; with `dry_run`, if it were written (R22)."""
+        key = key_of(obj)
+        if (key.group, key.kind) not in GROUP_KINDS:
+            return ()
+        try:
+            async with asyncio.timeout(None if dry_run else ADVICE_S):
+                compiled = await (self.foreseen(obj) if dry_run else self.compiled(obj))
+        except TimeoutError:
+            return ()
+        return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == key]
 
     async def in_force(self) -> Compiled:
         """Wait until everything that is stored is compiled and distributed; return the result."""

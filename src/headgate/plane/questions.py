@@ -39,7 +39,7 @@ from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.plane.machine import Machine
 from headgate.plane.mesh_state import Observed, mesh_state
-from headgate.plane.status.blame import PROXY, Origin, origins
+from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapAsked
 from headgate.resources import inspect
 from headgate.resources.inspect import (

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
 from headgate.envoy.config import SECRET
 from headgate.envoy.names import IDENTITY, ROOTS
-from headgate.envoy.view import SIDECAR
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
@@ -18,10 +15,10 @@ from headgate.identity.keys import FileKeys
 from headgate.identity.notice import Board
 from headgate.identity.pem import Files, PemIssuer
 from headgate.identity.rotation import Rotation
+from headgate.latest import until
 from headgate.model.identities import Credential
-from headgate.objects.ports import Store
+from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
-from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -43,15 +40,16 @@ class Trust:
             self._issuer = self._own = EmbeddedIssuer(FileKeys(state / KEYS), trust_domain, clock=time.time)
         self.credentials = Credentials(self._issuer, self._schedule)
 
-    async def run(self, store: Store, loop: Loop, fleet: Fleet) -> None:
-        """Issue, renew, rotate, and tell about it, until cancelled."""
+    async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
+        """Issue, renew, rotate, and report it, until cancelled, while this control plane is the active one."""
+        await until(ports.active.get, ports.active)
         rotation = Rotation(self._own, self.credentials, Holders(loop, fleet), self._schedule) if self._own else None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._issuer.run(), name="authority")
             tasks.create_task(self.credentials.run(), name="certificates")
             if rotation:
                 tasks.create_task(rotation.run(), name="rotation of the authority")
-            board = Board(store, self._issuer, self.credentials, self._schedule, rotation)
+            board = Board(ports.objects, self._issuer, self.credentials, self._schedule, rotation)
             tasks.create_task(board.run(), name="notice of the authority")
 
 
@@ -81,18 +79,3 @@ def _lags(proxy: Proxy) -> bool:
         return True
     shelf = proxy.session.shelves[SECRET]
     return any(shelf.asks_for(name) and proxy.lags(SECRET, name) for name in (IDENTITY, ROOTS))
-
-
-def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Return why proxies have no certificate, or an old one, as findings on their pods."""
-    return tuple(
-        Finding(
-            about=_about(node), reason=Reason.IDENTITY_UNAVAILABLE, field="", message=f"the proxy {node}: {message}"
-        )
-        for node, message in sorted(found.items())
-    )
-
-
-def _about(node: str) -> Key:
-    kind, _, pod = node.partition("/")
-    return Key("", "Pod", *pod.split("/")) if kind == SIDECAR else Key("", "Proxy", "", node)

@@ -22,7 +22,6 @@ from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane import staging
-from headgate.plane.advice import Advice
 from headgate.plane.census import pods_in
 from headgate.plane.control_plane import ControlPlane, Proxies
 from headgate.plane.health import Health
@@ -129,7 +128,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         questions = Questions(plane.machine, LocalHost(envoy, runtime, instance))
         computed = Computed(source, questions, settings=ground.settings)
         app = create_app(
-            store, token=read_token(state), advise=Advice(plane.machine), logs=_logs(runtime.logs), computed=computed
+            store, token=read_token(state), advise=plane.machine.advice, logs=_logs(runtime.logs), computed=computed
         )
         tasks.start(serve(app, ground.api, certificate_in(state)), name="api")
         await serving(envoy, trust)

@@ -11,8 +11,7 @@ from typing import Any
 import headgate
 from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.objects.events import EventRecorder
-from headgate.objects.following import Listed, follow, follow_all
-from headgate.objects.ports import Change, Store
+from headgate.objects.ports import Change, Listed, Store, follow, follow_all
 from headgate.objects.rules import with_metadata
 from headgate.resources import times
 from headgate.resources.meta import Key, Object

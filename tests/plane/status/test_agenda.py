@@ -12,9 +12,8 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.status.agenda import Agenda, Look
+from headgate.plane.status.agenda import Agenda, Look, Reported
 from headgate.plane.status.receipts import MOST, Groups, Receipts
-from headgate.plane.status.reported import Reported
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 

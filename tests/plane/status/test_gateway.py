@@ -26,11 +26,10 @@ from headgate.model.routing import Certificate, GatewayPort, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Known, Loop
-from headgate.plane.status.blame import refusals
 from headgate.plane.status.conditions import Present, Said
-from headgate.plane.status.gateway import class_status, gateway_status
+from headgate.plane.status.findings import refusals
+from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.receipts import Receipts
-from headgate.plane.status.route import route_status
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of

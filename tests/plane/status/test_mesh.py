@@ -14,10 +14,10 @@ from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.identity.keys import FileKeys
 from headgate.kinds import MESH
 from headgate.model.routing import Mesh, Stage, Workload
+from headgate.plane.status.agenda import said_of
 from headgate.plane.status.conditions import Present, Said
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
-from headgate.plane.status.reported import said_of
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 

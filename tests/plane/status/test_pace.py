@@ -1,6 +1,6 @@
 """How much of the time the status may take, by a clock that only the test advances."""
 
-from headgate.plane.status.pace import (
+from headgate.plane.status.writer import (
     LONGEST_SECONDS,
     PATIENCE_SECONDS,
     REST,

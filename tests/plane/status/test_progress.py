@@ -13,8 +13,8 @@ from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import PortRef
-from headgate.plane.status.blame import refusals
 from headgate.plane.status.conditions import few, programmed
+from headgate.plane.status.findings import refusals
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.registry import POD
 from headgate.xds.fleet import Fleet

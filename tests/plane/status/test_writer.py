@@ -17,11 +17,10 @@ from headgate.identity.credentials import Credentials
 from headgate.kinds import SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
-from headgate.objects.following import follow
-from headgate.objects.ports import Change, Ports
+from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
 from headgate.plane.loop import Known, Loop
-from headgate.plane.status import pace, writer
+from headgate.plane.status import writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Object
 from headgate.resources.registry import Key, key_of
@@ -212,7 +211,7 @@ async def test_a_proxy_that_leaves_or_comes_counts_for_every_object(world: World
 async def test_a_proxy_that_comes_in_the_middle_of_a_round_makes_another_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)  # one object at a time
+    monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # one object at a time
     world.clients.pop(SIDECAR).leave()
     world.fleet.bump()
     async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:

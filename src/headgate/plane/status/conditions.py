@@ -1,4 +1,4 @@
-"""The report and the proxies' answers as conditions, and as the status of a TrafficSplit. Pure: it writes nothing."""
+"""The report and the proxies' answers as conditions, and as the status of TrafficSplits and Services. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -14,6 +14,7 @@ _FINE = {
     Condition.RESOLVED_REFS: ("ResolvedRefs", "every Service that the split names exists and offers the root's ports"),
     Condition.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
+_SOUND = "the pods of the Service have every port that it names"
 _CONFLICTED = "Conflicted"
 _NO_SUCH_BACKEND = {
     Reason.BACKEND_NOT_FOUND,
@@ -180,4 +181,29 @@ def split_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]
         "conditions": timed(judged, before, generation=generation, now=present.time),
         "proxies": {"programmed": progress.holding, "total": progress.total},
         "ports": shares(said.outcomes),
+    }
+
+
+def service_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+    """Return the whole status of a Service: whether its pods have the ports that it names.
+
+    None for one that has no fault and had none. Conditions of other controllers stay.
+    """
+    before = status_of(obj)
+    known = before.get("conditions") or ()
+    faults = [item for item in said.findings if item.reason.condition is Condition.RESOLVED_REFS]
+    if not faults and all(item.get("type") != Condition.RESOLVED_REFS.value for item in known):
+        return None
+    text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
+    verdict = Verdict(
+        type=Condition.RESOLVED_REFS.value,
+        status=not faults,
+        reason=faults[0].reason.value if faults else Condition.RESOLVED_REFS.value,
+        message=text or _SOUND,
+    )
+    generation = said.generation or obj["metadata"].get("generation", 0)
+    own = timed([verdict], known, generation=generation, now=present.time)
+    return {
+        **before,
+        "conditions": [*(item for item in known if item.get("type") != Condition.RESOLVED_REFS.value), *own],
     }

@@ -16,27 +16,27 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
-from headgate.latest import Latest
+from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
-from headgate.plane.status.agenda import Agenda, Look
+from headgate.plane.status.agenda import Agenda, Look, Reported
 from headgate.plane.status.announcements import Announcements
-from headgate.plane.status.blame import refusals
-from headgate.plane.status.conditions import Present, Said, split_status, summary
-from headgate.plane.status.gateway import class_status, gateway_status
+from headgate.plane.status.conditions import Present, Said, service_status, split_status, summary
+from headgate.plane.status.findings import dropped_copies, faults, refusals
+from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.mirror_limits import dropped_copies
-from headgate.plane.status.pace import Pace
 from headgate.plane.status.receipts import Groups, Receipts
-from headgate.plane.status.reported import Reported
-from headgate.plane.status.route import route_status
-from headgate.plane.status.service import service_status
-from headgate.plane.trust import faults
 from headgate.resources import times
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
+SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
+PATIENCE_SECONDS = 0.25  # at most between two answers, if they take longer
+LONGEST_SECONDS = 1.0  # at most for all answers
+SLICE_SECONDS = 0.02  # of work; then the streams have their turn
+REST = 3  # times as long as the work took
+ROUND_REST = 9  # the same after a round
 TOGETHER = 32  # proxies that are looked at without a turn for other tasks
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
@@ -71,6 +71,7 @@ class StatusWriter:
         self._staging = loop.staging
         self._fleet = fleet
         self._events = ports.events
+        self._active = ports.active
         self._announcements = Announcements(self._store, self._events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
@@ -86,7 +87,8 @@ class StatusWriter:
         self._late: Proxy | None = None
 
     async def run(self) -> None:
-        """Write for ever. A write that fails is repeated a second later."""
+        """Write for ever, when this control plane is the active one. A write that fails is repeated a second later."""
+        await until(self._active.get, self._active)
 
         async def follow(cell: Latest[Any]) -> None:
             async for _ in cell.changes():
@@ -297,3 +299,66 @@ def _conditions(status: Any) -> Iterator[Mapping[str, Any]]:
 def _is_waiting(condition: Mapping[str, Any]) -> bool:
     """Say whether a condition is about proxies that may still come to hold an object."""
     return condition.get("type") == "Programmed" and condition.get("reason") in {"Pending", Reason.ENVOY_REJECTED.value}
+
+
+class Pace:
+    """Measures work, and says how long to rest. Times are seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._rested = self._began  # when the rest after the last slice is over
+        self._next_round = self._began
+        self._round = 0.0
+        self._noticed: float | None = None  # when something happened that was not looked at yet
+        self._answers = 0
+        self._answered = self._began
+
+    def notice(self, answers: int) -> None:
+        """Note that something happened, and how many answers have come since the start."""
+        now = self._clock()
+        if self._noticed is None:
+            self._noticed = self._answered = now
+        if self._answers != answers:
+            self._answers, self._answered = answers, now
+
+    def looked(self) -> None:
+        """Note that all that happened was looked at."""
+        self._noticed = None
+
+    def patience(self) -> float:
+        """Return how long proxies may still take to answer until what happened is looked at all the same."""
+        if self._noticed is None:
+            return 0.0
+        return min(self._answered + PATIENCE_SECONDS, self._noticed + LONGEST_SECONDS) - self._clock()
+
+    def pause(self) -> float:
+        """Return how long to wait before the next slice."""
+        return max(SETTLE_SECONDS, self._rested - self._clock())
+
+    def begin(self) -> None:
+        """Begin a slice."""
+        self._began = self._clock()
+
+    @property
+    def is_slice_over(self) -> bool:
+        """Say whether the slice has taken its time."""
+        return self._clock() - self._began >= SLICE_SECONDS
+
+    def end(self) -> None:
+        """End a slice."""
+        now = self._clock()
+        self._rested = now + REST * (now - self._began)
+
+    def spend_on_round(self, seconds: float) -> None:
+        """Note work for a round: the next one waits for it."""
+        self._round += seconds
+        self._next_round = self._clock() + ROUND_REST * self._round
+
+    def begin_round(self) -> None:
+        """Begin a round."""
+        self._round = 0.0
+
+    def until_round(self) -> float:
+        """Return how long to wait until a round may begin; 0 or less when it may now."""
+        return self._next_round - self._clock()

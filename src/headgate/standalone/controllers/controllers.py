@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from headgate.errors import DecodeError, Invalid, refusal
 from headgate.objects.events import EventRecorder
-from headgate.objects.following import Listed, follow
-from headgate.objects.ports import Store
+from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object

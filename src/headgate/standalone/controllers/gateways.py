@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.errors import DecodeError, NotFound
-from headgate.objects.following import follow_all
-from headgate.objects.ports import Store
+from headgate.objects.ports import Store, follow_all
 from headgate.resources.decode import read
 from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass
 from headgate.resources.meta import Key, Object

@@ -14,8 +14,7 @@ from pathlib import Path
 from headgate.admission.workload_rules import workload_causes
 from headgate.errors import DecodeError, NotFound, refusal
 from headgate.objects.events import EventRecorder
-from headgate.objects.following import Listed, follow
-from headgate.objects.ports import Store
+from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import POD

@@ -9,8 +9,7 @@ from typing import Any
 
 from headgate.errors import NotFound
 from headgate.latest import Latest
-from headgate.objects.following import Listed, follow_all
-from headgate.objects.ports import Store
+from headgate.objects.ports import Listed, Store, follow_all
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import POD, key_of
 from headgate.standalone.pods.logs import Logs

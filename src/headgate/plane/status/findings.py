@@ -1,15 +1,20 @@
-"""Which object is to blame for what a proxy refuses (pure)."""
+"""Findings about objects that come from the running mesh, not from a build. Pure.
+
+What proxies refuse, with the object to blame; certificates that can't be issued; copies that mirrors drop.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headgate.compiler.reasons import Reason
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, TypeUrl
+from headgate.envoy.mirrors import REQUESTS
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
-from headgate.model.routing import PortRef
+from headgate.model.routing import Mesh, Mirror, PortRef, Route
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE
@@ -75,8 +80,67 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
         return Key(GATEWAY, "Gateway", *gateway.gateway.split("/"))
     ref = names.parse(name)
     if ref is None:
-        kind, _, pod = node_id.partition("/")
-        return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
+        return _of_node(node_id, name)
     if type_url != LISTENER and not names.is_host(name) and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))
+
+
+def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Return why proxies have no certificate, or an old one, as findings on their pods."""
+    return tuple(
+        Finding(
+            about=_of_node(node, node),
+            reason=Reason.IDENTITY_UNAVAILABLE,
+            field="",
+            message=f"the proxy {node}: {message}",
+        )
+        for node, message in sorted(found.items())
+    )
+
+
+def _of_node(node_id: str, name: str) -> Key:
+    """Return the pod of a sidecar; of a gateway's own, a key of that name."""
+    kind, _, pod = node_id.partition("/")
+    return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
+
+
+def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
+    """Return a finding for each rule and mirrored Service port; `counts` are the dropped copies by cluster.
+
+    The message has the power of ten of the count: it changes a few times, not with every report.
+    """
+    found: dict[tuple[object, ...], Finding] = {}
+    for route in _routes(mesh) if counts else ():
+        for mirror in route.mirrors:
+            if route.origin and (count := _count(mirror, counts)):
+                finding = Finding(
+                    about=route.origin,
+                    reason=Reason.COPIES_DROPPED,
+                    field=f"spec.rules[{route.name}].filters",
+                    message=_message(mirror, count),
+                    related=(service_key(mirror.ref.service),),
+                )
+                found.setdefault((route.origin, route.name, mirror.ref), finding)
+    return tuple(found.values())
+
+
+def _routes(mesh: Mesh) -> Iterator[Route]:
+    for table in mesh.tables:
+        yield from table.routes
+    for port in mesh.gateways:
+        for host in port.hosts:
+            yield from host.routes
+
+
+def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
+    name = names.mirror(mirror.ref, mirror.split)
+    return sum(count for cluster, count in counts.items() if cluster == name or cluster.startswith(f"{name}/to/"))
+
+
+def _message(mirror: Mirror, count: int) -> str:
+    power = 10 ** (len(str(count)) - 1)
+    return (
+        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {REQUESTS} of them on the way "
+        "at once. Give the Service more or faster endpoints, or mirror a smaller fraction"
+    )

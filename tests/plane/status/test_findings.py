@@ -5,7 +5,7 @@ import pytest
 from headgate.compiler.reasons import Reason
 from headgate.kinds import GATEWAY, SPLIT
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRef, Route, Split, Target
-from headgate.plane.status.mirror_limits import dropped_copies
+from headgate.plane.status.findings import dropped_copies
 from headgate.resources.meta import Key
 
 SHOP = PortRef("default/shop", 80)
