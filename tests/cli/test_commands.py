@@ -52,7 +52,7 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
         (["try", "website", "-H", "Host: other"], "Host follows from the URL"),
         (["try", "website", "-X", "GET /"], "not a method"),
-        (["try", "website", "-n", "0"], "greater than or equal to 1"),
+        (["try", "website", "-n", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_two_lines(run: Callable[..., Any], arguments: list[str], told: str) -> None:
