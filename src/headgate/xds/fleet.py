@@ -6,6 +6,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, dropwhile
 
 from headgate.envoy.config import CLUSTER, NOTHING, ORDER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
@@ -202,10 +203,12 @@ class Fleet:
         return [proxy for proxy in self.proxies.values() if proxy.serves]
 
     def first(self, is_wanted: Callable[[Proxy], bool], last: Proxy | None = None) -> Proxy | None:
-        """Return a proxy of some sort, if there is one: the `last` that was found, while it still is of that sort."""
-        if last is not None and self.proxies.get(last.id) is last and is_wanted(last):
-            return last
-        return next(filter(is_wanted, self.proxies.values()), None)
+        """Return a proxy of some sort, if there is one: the `last` that was found, while it still is of that sort.
+
+        Else those after it are looked at first: while proxies answer one after the other, they still are of the sort.
+        """
+        proxies = self.proxies.values()
+        return next(filter(is_wanted, chain(dropwhile(lambda proxy: proxy is not last, proxies), proxies)), None)
 
     def bump(self) -> None:
         """Tell the readers of `news` that a proxy's state changed: at once, then at most once in a while.
