@@ -19,11 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headgate.api import discovery, media
 from headgate.api.certificate import Certificate
 from headgate.api.front import Api, FrontProxy, Permissions, front_proxy, user_of
-from headgate.api.guard import guarded
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.listening import Server
-from headgate.api.metrics.groups import METRICS_GROUPS, metrics_group
+from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
@@ -35,7 +34,7 @@ from headgate.resources.meta import Object
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_GROUPS = tuple(group.name for group in METRICS_GROUPS)
+_GROUPS = tuple(name for name, _ in METRICS_GROUPS)
 # Below everything that Kubernetes has, and below custom resources (1000): `pods` and `deployments` go on to mean those.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
@@ -65,7 +64,7 @@ class _Front:
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
-        return await guarded(request, self._answer)
+        return await media.guarded(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         path = request.scope["path"]
@@ -73,12 +72,12 @@ class _Front:
             return PlainTextResponse("ok")
         user = user_of(self._front.get(), _certified(request), _headers(request))
         parts = path.strip("/").split("/")
-        group = metrics_group(*parts[1:3]) if len(parts) > 3 and parts[0] == "apis" else None
-        if group:
+        asked_group = (parts[1], parts[2]) if len(parts) > 3 and parts[0] == "apis" else ("", "")
+        if group := METRICS_GROUPS.get(asked_group):
             asked = question(group, parts[3:])
             await self._permissions.check(user, asked.attributes)
             return await self._metrics.answer(request, asked)
-        if self._inspect and len(parts) > 3 and parts[0] == "apis" and inspect_query.is_inspect(*parts[1:3]):
+        if self._inspect and asked_group == inspect_query.INSPECT:
             inspected = inspect_query.asked_of(parts[3:])
             await self._permissions.check(user, inspected.attributes)
             return await self._inspect.answer(request, inspected)
@@ -206,8 +205,5 @@ def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Ob
                 "versionPriority": _VERSION_PRIORITY,
             },
         }
-        for group, version in (
-            (inspection.GROUP, inspection.VERSION),
-            *((group.name, group.version) for group in METRICS_GROUPS),
-        )
+        for group, version in (inspect_query.INSPECT, *METRICS_GROUPS)
     )

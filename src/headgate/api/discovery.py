@@ -18,20 +18,18 @@ from headgate.api.metrics.groups import (
     MetricsGroup,
     distinct_kind,
     is_cluster_scoped,
-    metrics_group,
 )
 from headgate.api.reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
-from headgate.resources import inspect
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import api_version
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
 _OTHERS = (
-    *((group, version) for group, version, *_ in REVIEWS),
-    (inspect.GROUP, inspect.VERSION),
-    *((group.name, group.version) for group in METRICS_GROUPS),
+    *(review[:2] for review in REVIEWS),
+    inspect_query.INSPECT,
+    *METRICS_GROUPS,
 )
 """Groups and versions of what is not stored."""
 
@@ -85,12 +83,12 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
     rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [
         _row(plural, kind, ["create"], namespaced=False, singular=kind.lower())
-        for g, v, plural, kind in REVIEWS
-        if (g, v) == (group, version)
+        for (*served, plural), kind in REVIEWS.items()
+        if served == [group, version]
     ]
-    if inspect_query.is_inspect(group, version):
+    if (group, version) == inspect_query.INSPECT:
         rows += [row for resource in inspect_query.RESOURCES.values() for row in _inspect_rows(resource)]
-    if metrics := metrics_group(group, version):
+    if metrics := METRICS_GROUPS.get((group, version)):
         rows += [_metrics_row(plural, TRAFFIC_METRICS) for plural in metrics.kinds]
     if not rows:
         raise no_such_path()
@@ -208,7 +206,7 @@ def _scope(row: Mapping[str, Any]) -> str:
 
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    metrics = metrics_group(group, version)
+    metrics = METRICS_GROUPS.get((group, version))
     listed = _aggregated_metrics(metrics) if metrics else resource_list(group, version)["resources"]
     for row in listed:
         parent, _, subresource = row["name"].partition("/")

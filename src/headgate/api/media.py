@@ -1,14 +1,18 @@
 """Bodies in and out: what a client may send, and the form in which it wants its answer."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.api.status import ApiError
 
 JSON = "application/json"
+_log = logging.getLogger(__name__)
+_BUG = ApiError(500, "headgate has a bug here; its log says more")
 SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")
 _TABLE_VERSIONS = ("v1", "v1beta1")
@@ -89,3 +93,14 @@ def included(query: Mapping[str, str]) -> str:
     if include not in _INCLUDES:
         raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
     return include
+
+
+async def guarded(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Answer a request; every error becomes a Status."""
+    try:
+        return await respond(request)
+    except ApiError as error:
+        return answer(error.status(), code=error.code)
+    except Exception:  # noqa: BLE001  a bug ends this answer, not the server
+        _log.exception("no answer to %s %s", request.method, request.url.path)
+        return answer(_BUG.status(), code=_BUG.code)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-REVIEWS = (  # group, version, resource, kind
-    ("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    ("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview"),
-)
+REVIEWS: Mapping[tuple[str, str, str], str] = {
+    ("authorization.k8s.io", "v1", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
+    ("authorization.k8s.io", "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
+    ("authentication.k8s.io", "v1", "selfsubjectreviews"): "SelfSubjectReview",
+}
+"""Kinds by group, version and resource."""
 _EVERY_RULE = {
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -18,11 +19,6 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "selfsubjectrulesreviews": _EVERY_RULE,
     "selfsubjectreviews": {"userInfo": {"username": "headgate:admin", "groups": ["system:masters"]}},
 }
-
-
-def is_review(group: str, version: str, resource: str) -> bool:
-    """Whether the resource is one of the reviews."""
-    return any((group, version, resource) == review[:3] for review in REVIEWS)
 
 
 def answered(resource: str, review: Mapping[str, Any]) -> dict[str, Any]:

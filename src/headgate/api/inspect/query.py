@@ -23,6 +23,7 @@ class Resource(Value, frozen=True, kw_only=True):
     subresources: Mapping[str, str] = {}
 
 
+INSPECT = GROUP, VERSION
 TAP, TAP_VALUES = "tap", "tapvalues"
 _TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
 
@@ -66,11 +67,6 @@ class Asked(NamedTuple):
             namespace=self.namespace,
             name=self.name,
         )
-
-
-def is_inspect(group: str, version: str) -> bool:
-    """Return whether a group and version are the inspect API's."""
-    return (group, version) == (GROUP, VERSION)
 
 
 def asked_of(parts: Sequence[str]) -> Asked:

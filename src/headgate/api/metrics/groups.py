@@ -56,19 +56,23 @@ class MetricsGroup(Value, frozen=True, kw_only=True):
         return {**KINDS, SPLITS: SPLIT} if self.splits else KINDS
 
 
-METRICS_GROUPS = (
-    MetricsGroup(name="traffic.metrics.k8s.io", version="v1beta1"),
-    MetricsGroup(name="mesh.metrics.k8s.io", version="v1beta1"),
-    MetricsGroup(
-        name="metrics.smi-spec.io",
-        version="v1alpha1",
-        unit="ms",
-        per_second=1000,
-        all_received="from",
-        sides=True,
-        splits=True,
-    ),
-)
+METRICS_GROUPS: Mapping[tuple[str, str], MetricsGroup] = {
+    (one.name, one.version): one
+    for one in (
+        MetricsGroup(name="traffic.metrics.k8s.io", version="v1beta1"),
+        MetricsGroup(name="mesh.metrics.k8s.io", version="v1beta1"),
+        MetricsGroup(
+            name="metrics.smi-spec.io",
+            version="v1alpha1",
+            unit="ms",
+            per_second=1000,
+            all_received="from",
+            sides=True,
+            splits=True,
+        ),
+    )
+}
+"""By name and version."""
 
 
 def distinct_kind(kind: str) -> str:
@@ -79,11 +83,6 @@ def distinct_kind(kind: str) -> str:
     TrafficMetrics, the kind of all answers, because some resource must have it.
     """
     return shapes.TRAFFIC_METRICS if kind == POD else f"{kind}{shapes.TRAFFIC_METRICS}"
-
-
-def metrics_group(name: str, version: str) -> MetricsGroup | None:
-    """Return a group by its name and version; None if it serves no metrics."""
-    return next((group for group in METRICS_GROUPS if (group.name, group.version) == (name, version)), None)
 
 
 def is_cluster_scoped(plural: str) -> bool:

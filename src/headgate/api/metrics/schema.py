@@ -17,7 +17,7 @@ _META_DEFINITION = f"{META}ObjectMeta"
 def definitions() -> Mapping[str, Schema]:
     """Return the schemas by the names of their definitions."""
     found: dict[str, Schema] = {}
-    for group in METRICS_GROUPS:
+    for group in METRICS_GROUPS.values():
         name = _name(group, TRAFFIC_METRICS)
         found[name] = {**_metrics(group), **_kinds(group, *map(distinct_kind, group.kinds.values()))}
         found[_name(group, TRAFFIC_METRICS_LIST)] = {**_list(name), **_kinds(group, TRAFFIC_METRICS_LIST)}

@@ -18,12 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.api import discovery, media, reviews
 from headgate.api.certificate import Certificate
-from headgate.api.guard import guarded
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi, Questions
 from headgate.api.kinds import groups
 from headgate.api.listening import Server, serve_on_loopback
-from headgate.api.metrics.groups import metrics_group
+from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
@@ -153,7 +152,7 @@ class _Api:
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
-        return await guarded(request, self._answer)
+        return await media.guarded(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")
@@ -174,11 +173,11 @@ class _Api:
             return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
         if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
             return media.answer(discovery.custom_resources())
-        if reviews.is_review(*parts[1:4]) and len(parts) == 4:
+        if tuple(parts[1:]) in reviews.REVIEWS:
             return await _review(request, parts[3])
-        if found := metrics_group(parts[1], parts[2]):
+        if found := METRICS_GROUPS.get((parts[1], parts[2])):
             return await self._metrics.answer(request, question(found, parts[3:]))
-        if inspect_query.is_inspect(parts[1], parts[2]):
+        if (parts[1], parts[2]) == inspect_query.INSPECT:
             return await self._inspect.answer(request, inspect_query.asked_of(parts[3:]))
         return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
 

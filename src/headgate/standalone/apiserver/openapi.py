@@ -13,9 +13,8 @@ from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
 from headgate.api.kinds import Served, groups
 from headgate.api.metrics import schema as metrics_schema
-from headgate.api.metrics.groups import METRICS_GROUPS, metrics_group
+from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.status import no_such_path
-from headgate.resources import inspect
 from headgate.resources.definitions import catalogue
 from headgate.resources.definitions.parts import REF, Schema
 from headgate.resources.registry import api_version
@@ -55,9 +54,9 @@ def v3_json(path: str) -> bytes:
     if found is None:
         raise no_such_path()
     group, version = found
-    if metrics := metrics_group(group, version):
+    if metrics := METRICS_GROUPS.get((group, version)):
         return _v3_document(metrics_schema.paths(metrics), metrics_schema.names(metrics))
-    if inspect_query.is_inspect(group, version):
+    if (group, version) == inspect_query.INSPECT:
         return _v3_document(inspect_schema.paths(), inspect_schema.names())
     served = groups()[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
@@ -84,11 +83,7 @@ def _v3_paths() -> Mapping[str, tuple[str, str]]:
     stored = [(group, version) for group, versions in groups().items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
-        for group, version in (
-            *stored,
-            (inspect.GROUP, inspect.VERSION),
-            *((found.name, found.version) for found in METRICS_GROUPS),
-        )
+        for group, version in (*stored, inspect_query.INSPECT, *METRICS_GROUPS)
     }
 
 
@@ -108,7 +103,7 @@ def _v2() -> dict[str, Any]:
         "swagger": "2.0",
         "info": _info(),
         "paths": {path: item for one in every for path, item in _paths(one, v3=False).items()}
-        | {path: item for found in METRICS_GROUPS for path, item in metrics_schema.paths(found).items()}
+        | {path: item for found in METRICS_GROUPS.values() for path, item in metrics_schema.paths(found).items()}
         | inspect_schema.paths(),
         "definitions": dict(_definitions()),
     }
