@@ -94,10 +94,13 @@ def test_a_cluster_has_a_transport_for_each_peer_and_one_for_plaintext():
     (demanded,) = first.combined_validation_context.default_validation_context.match_typed_subject_alt_names
     assert demanded.matcher.exact == BLUE  # what matches nothing is never called in plaintext by mistake
     assignment = read(config, ENDPOINTS, pb.ClusterLoadAssignment, "outbound/default/one/80")
+    match = "envoy.transport_socket_match"
     chosen = {
-        item.endpoint.address.socket_address.address: item.metadata.filter_metadata["envoy.transport_socket_match"]
+        item.endpoint.address.socket_address.address: place.metadata.filter_metadata[match]
         for locality in assignment.endpoints
         for item in locality.lb_endpoints
+        for place in (item, locality)  # Envoy looks at the endpoint first
+        if match in place.metadata.filter_metadata
     }
     keys = {address: struct.fields["headgate"].string_value for address, struct in chosen.items()}
     blue = f"80.one.default.svc.cluster.local {BLUE}"

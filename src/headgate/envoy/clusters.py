@@ -114,27 +114,36 @@ def _name_pods(found: Iterable[pb.LocalityLbEndpoints], localities: Iterable[Loc
 
 
 def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
+    """Return the endpoints of a backend. In a cluster with peers, the locality names its peer, for all of its endpoints.
+
+    Where these have several peers, each endpoint names its own. The metadata of a locality is read once, when Envoy makes an
+    endpoint. It never changes without the peers of the cluster, and so without a new cluster with new endpoints.
+    """
     namespace, name = locality.backend.split("/")
-    return pb.LocalityLbEndpoints(
+    peers = locality.peers
+    found = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.is_secured else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         lb_endpoints=[
             pb.LbEndpoint(
                 endpoint=pb.Endpoint(address=address(endpoint.address, endpoint.port)),
-                metadata=_metadata(locality, endpoint, secured=secured),
+                metadata=_metadata(locality, endpoint),
             )
             for endpoint in locality.endpoints
         ],
     )
+    if secured and len(peers) == 1:
+        found.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(*peers))
+    elif secured:
+        for item, endpoint in zip(found.lb_endpoints, locality.endpoints, strict=True):
+            item.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
+    return found
 
 
-def _metadata(locality: Locality, endpoint: Endpoint, *, secured: bool) -> pb.Metadata:
+def _metadata(locality: Locality, endpoint: Endpoint) -> pb.Metadata:
     texts = {"backend": locality.backend, "pod": pod_and_port(endpoint)}
     fields = {key: pb.Value(string_value=text) for key, text in texts.items() if text}
-    found = pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
-    if secured:
-        found.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
-    return found
+    return pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
 
 
 def pod_and_port(endpoint: Endpoint) -> str:

@@ -1,7 +1,7 @@
 """Between proxies. Mutual TLS towards endpoints (R74, R76): who must answer, and how a cluster tells its endpoints apart.
 
-An endpoint names its peer in metadata, and its cluster has a transport socket for each. Whatever an endpoint names that
-its cluster doesn't know is called by TLS as well, as the first of the peers: an update that is half there may fail a call
+An endpoint or its locality names its peer in metadata, and its cluster has a transport socket for each. Whatever it names
+that its cluster doesn't know is called by TLS as well, as the first of the peers: an update that is half there may fail a call
 and never sends it in plaintext. Plaintext is only for endpoints that say so.
 """
 
@@ -20,8 +20,7 @@ UNREACHED = "x-headgate-unreached"
 try another pod."""
 DENIED = "x-headgate-denied"
 """A response header of a server's proxy: access rules refused the request. The caller's proxy counts it apart."""
-_TLS = "envoy.transport_sockets.tls"
-_RAW = "envoy.transport_sockets.raw_buffer"
+_TLS, _RAW = "tls", "raw"  # Envoy finds both by the type of their configuration; each cluster repeats the names
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True):

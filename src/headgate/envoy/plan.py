@@ -53,7 +53,12 @@ class Locality(Value, frozen=True, kw_only=True):
     @property
     def is_secured(self) -> bool:
         """Whether an endpoint is called by TLS; then all are, once they are apart (`ClusterPlan.parted`)."""
-        return any(self.peer(endpoint) for endpoint in self.endpoints)
+        return any(self.peers)
+
+    @property
+    def peers(self) -> set[Peer | None]:
+        """The peers of all endpoints; None among them stands for plaintext."""
+        return {self.peer(endpoint) for endpoint in self.endpoints}
 
     def parts(self) -> list["Locality"]:
         """Return those that are called by TLS, and those in plaintext; only what is there."""
@@ -95,8 +100,7 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     @property
     def peers(self) -> tuple[Peer, ...]:
         """Return everybody whom the endpoints must prove to be; nobody where all are called in plaintext."""
-        found = {locality.peer(endpoint) for locality in self.localities for endpoint in locality.endpoints}
-        return tuple(sorted(peer for peer in found if peer))
+        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))
 
 
 class WeightedName(Value, frozen=True, kw_only=True):

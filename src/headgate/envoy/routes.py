@@ -42,6 +42,8 @@ def of_address(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRou
     """Return the routes for connections that were meant for an address, as a scope with its routes in it."""
     found = routes(plan)
     found.request_headers_to_remove.append(ADDRESSED)
+    found.ClearField("name")
+    found.virtual_hosts[0].name = "all"  # the scope has the name; many proxies hold many of them
     found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # as in routes that come by themselves
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
@@ -172,9 +174,7 @@ def _retries(backend_ms: int) -> pb.RetryPolicy:
         num_retries=pb.UInt32Value(value=RETRIES),
         per_try_timeout=_duration(backend_ms) if backend_ms else None,
         retry_host_predicate=[
-            pb.RetryPolicy.RetryHostPredicate(
-                name="envoy.retry_host_predicates.previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate())
-            )
+            pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
         ],
         host_selection_retry_max_attempts=OTHER_HOST_ATTEMPTS,
     )
