@@ -204,6 +204,7 @@ class _Stream:
         self._context = context
         self._session = Session()
         self._session.receive(request)
+        self._seen = 0  # the session's count of changes when it last said what to send
         self._loop = asyncio.get_running_loop()
         self._sent: dict[str, float] = {}  # nonce -> when the answer is overdue
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -270,11 +271,13 @@ class _Stream:
             self._sending = None
 
     def _due(self) -> list[Response]:
-        if self._status or not self._offered() or not self._turn.take():
+        session = self._session
+        if self._status or not self._offered() or session.changes == self._seen or not self._turn.take():
             return []
-        responses = self._session.advance()
-        if not responses and not self._session.is_waiting:
-            is_done = self._session.shelves[LISTENER].spoken and self._proxy.settled()
+        responses = session.advance()
+        self._seen = session.changes
+        if not responses and not session.is_waiting:
+            is_done = session.shelves[LISTENER].spoken and self._proxy.settled()
             (self._turn.dispense if is_done else self._turn.rest)()
         if responses:
             due, now = time.monotonic() + ANSWER_SECONDS, time.time()

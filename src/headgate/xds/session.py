@@ -81,7 +81,8 @@ class Session:
             return ()
         self.changes += 1
         shelf.touch()
-        self._subscribe(shelf, request)
+        if request.subscribe or request.unsubscribe or request.initial or not shelf.spoken:
+            self._subscribe(shelf, request)
         response = shelf.flying.pop(request.nonce, None)
         shelf.overdue.discard(request.nonce)
         if response is None:
@@ -159,6 +160,7 @@ class Session:
         shelf = self.shelves[LISTENER]
         refused = {name: None for name, rejected in shelf.rejected.items() if IN_USE in rejected.message}
         if refused:
+            self.changes += 1
             shelf.touch()
             shelf.alone |= refused
         return bool(refused)

@@ -46,12 +46,13 @@ class Turn:
 
     def take(self) -> bool:
         """Return whether it is the stream's turn; wait for it otherwise."""
-        if self._state is _State.NONE and self._turns.free:
-            self._hold()
-        elif self._state is _State.NONE:
-            self._state = _State.AWAITED
-            (self._turns.waiting.appendleft if self._has_begun else self._turns.waiting.append)(self)
-        return self._state in {_State.HELD, _State.NOT_NEEDED}
+        if self._state is _State.NONE:
+            if self._turns.free:
+                self._hold()
+            else:
+                self._state = _State.AWAITED
+                (self._turns.waiting.appendleft if self._has_begun else self._turns.waiting.append)(self)
+        return self._state is _State.NOT_NEEDED or self._state is _State.HELD
 
     def begin(self) -> None:
         """Let the stream go on: its turn has come."""
