@@ -1,11 +1,16 @@
 """The order in which streams bring their proxies up to date."""
 
 import asyncio
+import ctypes
+import resource
+from pathlib import Path
 
 import pytest
 
 from headgate.xds import turns
 from headgate.xds.turns import Turn, Turns
+
+PAGE = resource.getpagesize()
 
 
 class Streams:
@@ -66,3 +71,25 @@ async def test_a_proxy_that_does_not_answer_makes_others_wait_for_a_while_only(
         await asyncio.sleep(0)
     assert first.take()
     second.dispense()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc, which keeps freed memory")
+async def test_freed_memory_goes_back_to_the_system_after_the_last_turn(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "QUIET_SECONDS", 0.0)
+    blocks = [bytes(60_000) for _ in range(2000)]
+    kept = blocks[::100]  # so that what is free lies between what is not
+    blocks.clear()
+    before = resident_pages()
+    turn = streams.begin("first")
+    assert turn.take()
+    turn.dispense()
+    async with asyncio.timeout(20):
+        while (before - resident_pages()) * PAGE < 50_000_000:
+            await asyncio.sleep(0)
+    assert kept
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
