@@ -1,7 +1,7 @@
 """Discovery: which groups, versions and resources exist, in the plain form and in the aggregated one (v2, v2beta1)."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -200,39 +200,22 @@ def custom_resources() -> dict[str, Any]:
     }
 
 
-def _scope(row: Mapping[str, Any]) -> str:
-    return "Namespaced" if row["namespaced"] else "Cluster"
-
-
 def _aggregated_rows(group: str, version: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
     metrics = METRICS_GROUPS.get((group, version))
-    listed = _aggregated_metrics(metrics) if metrics else resource_list(group, version)["resources"]
-    for row in listed:
+    rows: dict[str, dict[str, Any]] = {}
+    for row in _aggregated_metrics(metrics) if metrics else resource_list(group, version)["resources"]:
         parent, _, subresource = row["name"].partition("/")
-        kind = {
-            "group": row.get("group", group),
-            "version": row.get("version", version),
-            "kind": row["kind"],
-        }
+        kind = {"group": row.get("group", group), "version": row.get("version", version), "kind": row["kind"]}
+        scope = "Namespaced" if row["namespaced"] else "Cluster"
+        known = rows.setdefault(parent, {"resource": parent, "scope": scope, "verbs": [], "subresources": []})
         if subresource:
-            part = {"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]}
-            known = next((other for other in rows if other["resource"] == parent), None)
-            if known is None:  # a resource that has subresources alone
-                known = {"resource": parent, "scope": _scope(row), "verbs": [], "subresources": []}
-                rows.append(known)
-            known["subresources"].append(part)
-            continue
-        rows.append(
-            {
-                "resource": parent,
+            known["subresources"].append({"subresource": subresource, "responseKind": kind, "verbs": row["verbs"]})
+        else:
+            known |= {
                 "responseKind": kind,
-                "scope": _scope(row),
                 "singularResource": row["singularName"],
                 "verbs": row["verbs"],
                 "shortNames": row.get("shortNames", []),
                 "categories": row.get("categories", []),
-                "subresources": [],
             }
-        )
-    return rows
+    return list(rows.values())

@@ -11,20 +11,20 @@ from headgate.manifests import documents
 from headgate.standalone.apiserver import protobuf
 
 LARGEST_BODY = 3 * 1024 * 1024  # bytes, as in Kubernetes
+_TOO_LONG = f"the request is longer than {LARGEST_BODY} bytes; write large objects in parts"
 _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/apply-patch+yaml")
 
 
 async def read_body(request: Request) -> bytes:
     """Read a request's body. Raises ApiError 413 as soon as it is longer than allowed."""
-    too_long = ApiError(413, f"the request is longer than {LARGEST_BODY} bytes; write large objects in parts")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > LARGEST_BODY:
-        raise too_long
+        raise ApiError(413, _TOO_LONG)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST_BODY:
-            raise too_long
+            raise ApiError(413, _TOO_LONG)
     return bytes(body)
 
 

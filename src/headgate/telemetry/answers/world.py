@@ -60,7 +60,6 @@ class World:
         self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
         self._sorted: dict[str, Sequence[Thing]] = {}
         self._mesh: dict[str, Mapping[Ref, MetricsMesh]] = {}
-        self._with_pod: dict[tuple[str, str], bool] = {}
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
     def find(self, ref: Ref) -> Thing | None:
@@ -91,25 +90,20 @@ class World:
         called, answered = _service(flow.service), _service(flow.backend)
         pod = self._pods.get(flow.destination.pod)
         if pod is None:
-            is_selected = bool(flow.destination.pod) and self._has_selector(called)
+            is_selected = bool(flow.destination.pod) and flow.service in self._with_selector
             named = (answered, called if is_selected or not answered else None)
             return tuple(dict.fromkeys(ref for ref in named if ref))
         found = self._leading_to(pod, flow.target)
         if not flow.target:
             found = tuple(ref for ref in found if ref in (called, answered))
-        if answered and answered not in found and not self._has_selector(answered):
+        if answered and answered not in found and flow.backend not in self._with_selector:
             found = (*found, answered)
         return found
 
     def counts_with_pod(self, flow: Flow) -> bool:
         """Return whether a flow counts for the Services that its pod belongs to, by the pod's port, and for no other."""
-        key = flow.destination.pod, flow.backend
-        found = self._with_pod.get(key)
-        if found is None:
-            answered = _service(flow.backend)
-            found = self._pods.get(key[0]) is not None and (answered is None or self._has_selector(answered))
-            self._with_pod[key] = found
-        return found and flow.target != 0
+        is_selected = not flow.backend or flow.backend in self._with_selector
+        return is_selected and flow.target != 0 and flow.destination.pod in self._pods
 
     def leads_to(self, service: Ref, pod: str, ports: Iterable[int]) -> bool:
         """Return whether a Service selects a pod (`namespace/name`) and leads to all of these ports of it."""
@@ -125,10 +119,6 @@ class World:
                 ref for ref in homes if not port or _leads_to(self._things[ref].targets, pod, port)
             )
         return self._leading[key]
-
-    def _has_selector(self, service: Ref | None) -> bool:
-        thing = self._things.get(service) if service else None
-        return bool(thing and thing.selector)
 
     def mesh(self, ref: Ref) -> MetricsMesh:
         """Return how many pods a resource has now, and how many of them have a sidecar."""
@@ -148,6 +138,11 @@ class World:
             thing = self._pods.get(peer.pod)
             return thing.identity if thing else ""
         return self._gateway if peer == GATEWAY else peer.outside if peer.outside.startswith(_IDENTITY) else ""
+
+    @cached_property
+    def _with_selector(self) -> frozenset[str]:
+        """The Services that have a selector, as flows name them."""
+        return frozenset(str(ref) for ref, thing in self._things.items() if thing.selector)
 
     @cached_property
     def _pods(self) -> Mapping[str, Thing]:
