@@ -52,7 +52,7 @@ class Present(NamedTuple):
 
 def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, ...]:
     """Return the conditions of an object, in their order."""
-    found = tuple(_from_findings(findings))
+    found = tuple(by_condition(findings, _FINE))
     conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
     conflict = Verdict(
         type=_CONFLICTED,
@@ -64,8 +64,9 @@ def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, 
     return (*found, conflict, programmed(progress, accepted=accepted))
 
 
-def _from_findings(findings: Sequence[Finding]) -> Iterator[Verdict]:
-    for condition, (reason, message) in _FINE.items():
+def by_condition(findings: Sequence[Finding], fine: Mapping[Condition, tuple[str, str]]) -> Iterator[Verdict]:
+    """Yield a verdict for each condition; `fine` has the reason and the message of one that no finding breaks."""
+    for condition, (reason, message) in fine.items():
         broken = [item for item in findings if item.reason.condition is condition]
         if broken:
             text = "; ".join(dict.fromkeys(item.message for item in broken))

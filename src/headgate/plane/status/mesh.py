@@ -1,6 +1,6 @@
 """The status of TLSConfigs and TrafficTargets: whether the pods that they are about do what they say. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from headgate.compiler.report import Verdict, listed
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
-from headgate.plane.status.conditions import Present, Said, few, programmed, status_of, timed
+from headgate.plane.status.conditions import Present, Said, by_condition, few, programmed, status_of, timed
 from headgate.plane.status.receipts import Answer, Progress, Receipts, Resource, Standing, own
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
@@ -33,7 +33,7 @@ def mesh_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] 
     progress, holding = _progress(workloads, present.receipts)
     done = len(holding.difference(said.underway, said.unnamed))
     held = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
-    verdicts = [*_from_findings(said), _programmed(said, progress, present.awaited, held=held)]
+    verdicts = [*by_condition(said.findings, _FINE), _programmed(said, progress, present.awaited, held=held)]
     return {
         "observedGeneration": generation,
         "conditions": timed(verdicts, status_of(obj).get("conditions"), generation=generation, now=present.time),
@@ -51,14 +51,6 @@ def names_in(chain: str) -> frozenset[str]:
     except x509.ExtensionNotFound:
         return frozenset()
     return frozenset(found.get_values_for_type(x509.DNSName))
-
-
-def _from_findings(said: Said) -> Iterator[Verdict]:
-    for condition, (reason, message) in _FINE.items():
-        broken = [item for item in said.findings if item.reason.condition is condition]
-        text = "; ".join(dict.fromkeys(item.message for item in broken))
-        word = broken[0].reason.value if broken else reason
-        yield Verdict(type=condition.value, status=not broken, reason=word, message=text or message)
 
 
 def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, frozenset[str]]:

@@ -1,9 +1,8 @@
 """From a proxy's record of a request to the event that a user sees. Pure; values are redacted here unless asked for."""
 
-from headgate.envoy import names
 from headgate.envoy.rbac import OPEN
 from headgate.envoy.view import place_of, pod_of
-from headgate.plane.tap.targets import service_called
+from headgate.plane.tap.targets import place_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.times import precise
 from headgate.telemetry.reports.tap_records import Record
@@ -42,15 +41,8 @@ def _client(own: str, record: Record) -> TapPeer:
 
 def _server(record: Record) -> TapPeer:
     service = record.backend or service_called(record)
-    return TapPeer(pod=record.server.pod, service=service, port=record.server.port or _port(record.cluster))
-
-
-def _port(cluster: str) -> int:
-    try:
-        ref = names.parse(cluster) or names.parse_gateway(cluster)
-    except ValueError:
-        return 0
-    return ref.port if ref else 0
+    place = place_called(record)
+    return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (place.port if place else 0))
 
 
 def _access(record: Record) -> TapAccess:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from headgate.envoy import names
 from headgate.envoy.view import pod_of, sidecar
-from headgate.model.routing import Mesh
+from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.world import SERVICE, World
@@ -80,8 +80,8 @@ class Routed(Value, frozen=True, kw_only=True):
     def wants(self, record: Record) -> bool:
         """Say whether the route was chosen."""
         if self.kind == GATEWAY:
-            place = _gateway(record.cluster)
-            return place is not None and place.gateway == self.name
+            place = place_called(record)
+            return isinstance(place, names.GatewayRef) and place.gateway == self.name
         return record.route == f"{self.kind} {self.name}"
 
 
@@ -92,17 +92,15 @@ def target_of(ref: Ref, world: World) -> Target:
     return Pods(target=ref, world=world)
 
 
-def service_called(record: Record) -> str:
-    """Return the Service (`namespace/name`) that a client called."""
+def place_called(record: Record) -> names.Place | None:
+    """Return the port of a Service or Gateway that a client called; None when the cluster is not headgate's."""
     try:
-        ref = names.parse(record.cluster)
-    except ValueError:  # not a name of ours
-        return ""
-    return ref.service if ref else ""
-
-
-def _gateway(cluster: str) -> names.GatewayRef | None:
-    try:
-        return names.parse_gateway(cluster)
+        return names.parse(record.cluster) or names.parse_gateway(record.cluster)
     except ValueError:
         return None
+
+
+def service_called(record: Record) -> str:
+    """Return the Service (`namespace/name`) that a client called."""
+    place = place_called(record)
+    return place.service if isinstance(place, PortRef) else ""
