@@ -11,8 +11,7 @@ from tests.embedded_api import TOKEN, Answer, Client
 from tests.identity.world import Signs, Time
 from tests.sound_objects import path, sound
 
-from headgate.admission.admission import admission
-from headgate.admission.self_references import sound_check
+from headgate.admission.admission import admission, sound_check
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
@@ -54,7 +53,7 @@ async def world() -> AsyncIterator[World]:
     addresses = Addresses(77)
     store = MemoryStore(
         check=sound_check(Settings()),
-        admit=admission("all", admit_services(addresses)),
+        admit=admission("all", {("v1", "Service"): admit_services(addresses)}),
         kept=follow_services(addresses),
     )
     feed, fleet = Feed(store), Fleet()

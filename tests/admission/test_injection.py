@@ -8,8 +8,7 @@ import pytest
 from headgate.admission.injection import Mode, admit_sidecars
 from headgate.errors import Invalid
 from headgate.resources.meta import Object
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
-from headgate.resources.process_identity import PROCESS, PROCESS_ID
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
 from headgate.resources.registry import key_of
 from headgate.standalone.store.shelves import Shelves
 

@@ -1,7 +1,7 @@
 import pytest
 from tests.standalone.conftest import make_deployment
 
-from headgate.admission.workload_rules import admit_workloads
+from headgate.admission.workloads import admit_workloads
 from headgate.errors import Invalid
 
 

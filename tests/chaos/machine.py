@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.standalone.processes import adopt
 
 PATIENCE_S = 120.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
 
 # Another headgate: it starts a program, says which, and waits to be killed.

@@ -1,15 +1,49 @@
-"""What every write to a store passes, in order. Each step is a pure function of the object, the one before and a view."""
+"""What every write to a store passes: its check, and the steps of its kind. Pure functions of the object, the one before and a view."""
 
-from headgate.admission import defaults
+from collections.abc import Mapping
+
 from headgate.admission.injection import Mode, admit_sidecars
-from headgate.admission.workload_rules import admit_workloads
+from headgate.admission.workloads import COMPLETED, admit_workloads
+from headgate.compiler.references import SELF_REFERENCE, self_reference
+from headgate.errors import Cause
 from headgate.objects.ports import Admit, View
-from headgate.resources.meta import Object
+from headgate.resources.decode import Check, Checked, check
+from headgate.resources.meta import Object, namespace_of
+from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.smi import TrafficSplit
+from headgate.settings import Settings
 
 
-def admission(sidecars: Mode, *host: Admit) -> Admit:
-    """Return what completes and checks each sound object on its way in; `host` are the steps of the host, which come last."""
-    return chain(defaults.admit, admit_workloads, admit_sidecars(sidecars), *host)
+def sound_check(settings: Settings) -> Check:
+    """Return the check of every object that is written, which also fills in what Kubernetes leaves optional.
+
+    It names structural mistakes, and splits that name their own root as a backend (R18, D1).
+    """
+
+    def checked(obj: Object, *, request: bool = False) -> Checked:
+        found = check(obj, request=request)
+        if isinstance(found.value, TrafficSplit):
+            index = self_reference(TRAFFIC_SPLIT.key(namespace_of(obj), ""), found.value, settings.domain)
+            if index is not None:
+                message = SELF_REFERENCE.format(root=found.value.spec.service)
+                return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)
+        complete = COMPLETED.get((found.hub["apiVersion"], found.hub["kind"])) if found.hub else None
+        return found._replace(hub=complete(found.hub)) if complete and found.hub else found
+
+    return checked
+
+
+def admission(sidecars: Mode, host: Mapping[tuple[str, str], Admit]) -> Admit:
+    """Return what checks each sound object against what is stored; `host` are steps of the host, by apiVersion and kind."""
+    workload = chain(admit_workloads, admit_sidecars(sidecars))
+    workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), workload)
+    steps: Mapping[tuple[str, str], Admit] = {**workloads, **host}
+
+    def admit(new: Object, old: Object | None, view: View) -> Object:
+        step = steps.get((new["apiVersion"], new["kind"]))
+        return step(new, old, view) if step else new
+
+    return admit
 
 
 def chain(*steps: Admit) -> Admit:

@@ -13,8 +13,16 @@ from headgate.model.identities import is_gateway
 from headgate.objects.ports import Admit, View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
-from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, read_identity
+from headgate.resources.pods import (
+    APPLICATION_PORTS,
+    EXCLUDED_PORTS,
+    EXTERNAL,
+    INJECT,
+    PROCESS,
+    PROCESS_ID,
+    SIDECAR,
+    read_identity,
+)
 from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 

@@ -10,7 +10,6 @@ from starlette.responses import Response
 import headgate
 from headgate.api import media
 from headgate.api.inspect import query as inspect_query
-from headgate.api.kinds import Served, groups
 from headgate.api.metrics.groups import (
     EDGES,
     METRICS_GROUPS,
@@ -22,7 +21,7 @@ from headgate.api.metrics.groups import (
 from headgate.api.reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.metrics import TRAFFIC_METRICS
-from headgate.resources.registry import api_version
+from headgate.resources.registry import GROUPS, Served, api_version
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
@@ -52,7 +51,7 @@ def version() -> dict[str, Any]:
 def root() -> dict[str, Any]:
     """Return the paths that exist."""
     paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-    paths += [f"/api/{version}" for version in groups()[""]]
+    paths += [f"/api/{version}" for version in GROUPS[""]]
     paths += [f"/apis/{api_version(group, version)}" for group in _named() for version in _versions(group)]
     return {"paths": sorted(paths)}
 
@@ -66,7 +65,7 @@ def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] =
         response.headers["content-type"] = f"{media.JSON};{shape}"
         return response
     if core:
-        return media.answer({"kind": "APIVersions", "versions": list(groups()[""]), "serverAddressByClientCIDRs": []})
+        return media.answer({"kind": "APIVersions", "versions": list(GROUPS[""]), "serverAddressByClientCIDRs": []})
     listed = [_group(group) for group in only or _named()]
     return media.answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
 
@@ -80,7 +79,7 @@ def group(name: str) -> dict[str, Any]:
 
 def resource_list(group: str, version: str) -> dict[str, Any]:
     """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
-    rows = [row for served in groups().get(group, {}).get(version, ()) for row in _rows(served)]
+    rows = [row for served in GROUPS.get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [
         _row(plural, kind, ["create"], namespaced=False, singular=kind.lower())
         for (*served, plural), kind in REVIEWS.items()
@@ -123,11 +122,11 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
 
 def _named() -> list[str]:
     """Return the groups in the order of precedence: the last ones never take a name like `pods` from the others."""
-    return [*(name for name in groups() if name), *dict.fromkeys(group for group, *_ in _OTHERS)]
+    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _OTHERS)]
 
 
 def _versions(group: str) -> list[str]:
-    return list(groups().get(group, {})) or list(dict.fromkeys(v for g, v in _OTHERS if g == group))
+    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _OTHERS if g == group))
 
 
 def _group(name: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.api.kinds import Served
 from headgate.errors import (
     AlreadyExists,
     Cause,
@@ -17,6 +16,7 @@ from headgate.errors import (
     Unavailable,
 )
 from headgate.merge.applying import ApplyConflicts
+from headgate.resources.registry import Served
 
 _REASONS = {
     400: "BadRequest",

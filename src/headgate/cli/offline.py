@@ -18,10 +18,9 @@ from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
 from headgate.errors import HeadgateError, Invalid
 from headgate.manifests.files import Manifests, read
 from headgate.plane.feed import snapshot_of
-from headgate.resources.checks.shared import part, rows
 from headgate.resources.gateway import GROUP as GATEWAY_GROUP
 from headgate.resources.gateway import IP_ADDRESS
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, part, rows
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
 from headgate.standalone.addresses import FIRST_RANGE, Addresses

@@ -19,7 +19,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.process_identity import EXTERNAL, PROCESS, PROCESS_ID, write_identity
+from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, write_identity
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports

@@ -28,10 +28,9 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
-from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TrafficTarget
+from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
 
 CONNECTION_SHARE = 4

@@ -10,11 +10,17 @@ from typing import Any
 
 from headgate.errors import DecodeError
 from headgate.resources.decode import read
-from headgate.resources.mesh import LabelSelector, TLSConfig, TLSConfigSpec
 from headgate.resources.meta import Metadata, Object, Resource
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR, Pod
 from headgate.resources.registry import find_written
-from headgate.resources.smi import Destination, TrafficTarget, TrafficTargetSpec
+from headgate.resources.smi import (
+    Destination,
+    LabelSelector,
+    TLSConfig,
+    TLSConfigSpec,
+    TrafficTarget,
+    TrafficTargetSpec,
+)
 
 ACCOUNT = "ServiceAccount"
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand

@@ -16,10 +16,9 @@ from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
 from headgate.model.identities import spiffe_id
 from headgate.model.routing import Access, Connections, Grant, InboundPort, Requests, Stage, Workload
-from headgate.resources.mesh import TLSConfig
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
-from headgate.resources.smi import Rule, TCPRoute, TrafficTarget
+from headgate.resources.smi import Rule, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"

@@ -12,8 +12,7 @@ from headgate.compiler.report import Finding, listed
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Frontend
 from headgate.resources.core import Service, ServicePort
-from headgate.resources.meta import Key
-from headgate.resources.names import is_dns_subdomain
+from headgate.resources.meta import Key, is_dns_subdomain
 from headgate.resources.pods import Container, Pod
 from headgate.settings import Settings
 

@@ -15,10 +15,10 @@ from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.routing import InboundPort, PortRef, Probe, Protocol, Spoken, Workload
-from headgate.resources import pods
 from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
-from headgate.resources.names import is_dns_subdomain
+from headgate.resources.meta import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
+from headgate.resources.workloads import ContainerPort
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]
@@ -175,7 +175,7 @@ def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
         yield InboundPort(port=number, application=behind[number], spoken=spoken)
 
 
-def _container_ports(pod: Pod) -> Iterator[pods.ContainerPort]:
+def _container_ports(pod: Pod) -> Iterator[ContainerPort]:
     for container in pod.spec.containers:
         for port in container.ports or ():
             if port.protocol == "TCP" and 0 < port.container_port <= LARGEST_PORT:

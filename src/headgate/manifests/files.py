@@ -17,9 +17,9 @@ from watchfiles import Change, awatch
 from headgate.errors import StoreError
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
-from headgate.objects.rules import DEFAULT_NAMESPACE, with_metadata
+from headgate.objects.rules import with_metadata
 from headgate.resources.decode import check
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, namespace_of
 from headgate.resources.registry import find_written, key_of
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -223,7 +223,7 @@ def _qualified(hub: Object) -> Object:
     kind = find_written(hub["apiVersion"], hub["kind"])
     if kind is None or not kind.namespaced:
         return with_metadata(hub, namespace=None)
-    return with_metadata(hub, namespace=hub["metadata"].get("namespace") or DEFAULT_NAMESPACE)
+    return with_metadata(hub, namespace=namespace_of(hub))
 
 
 def _unversioned(manifest: Manifest) -> Problem:

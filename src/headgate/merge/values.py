@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from headgate.resources.definitions.parts import Schema, field_schema, item_schema
+from headgate.resources.definitions.catalogue import field_schema, item_schema
+from headgate.resources.definitions.parts import Schema
 
 Path: TypeAlias = tuple[str, ...]
 Paths: TypeAlias = AbstractSet[Path]

@@ -2,17 +2,14 @@
 
 import secrets
 import uuid
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Any
 
 from headgate.errors import Cause, Conflict, Invalid, NotFound
-from headgate.resources.meta import Key, Object
-from headgate.resources.names import metadata_causes
+from headgate.resources.meta import Key, Object, metadata_causes, namespace_of
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
-DEFAULT_NAMESPACE = "default"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
 _LONGEST_PREFIX = 58  # with five letters more, a name still fits in a DNS label
 _OWNED_BY_STORE = (
@@ -46,15 +43,10 @@ def qualified(kind: Kind) -> str:
 
 def normalised(obj: Object, kind: Kind) -> Object:
     """Return the object with the namespace that its kind needs. Raises Invalid when its metadata can't be used."""
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, Mapping):
-        raise Invalid(Cause("metadata", "is missing: give the object a metadata.name"))
-    causes = tuple(metadata_causes(metadata, kind.kind))
+    causes = tuple(metadata_causes(obj))
     if causes:
         raise Invalid(*causes)
-    if kind.namespaced:
-        return with_metadata(obj, namespace=metadata.get("namespace") or DEFAULT_NAMESPACE)
-    return with_metadata(obj, namespace=None)
+    return with_metadata(obj, namespace=namespace_of(obj) if kind.namespaced else None)
 
 
 def with_metadata(obj: Object, **fields: Any) -> Object:

@@ -8,24 +8,12 @@ import msgspec
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
-from headgate.resources.checks.access import port_route_causes, target_causes
-from headgate.resources.checks.core import (
-    config_map_causes,
-    grant_causes,
-    secret_causes,
-    service_causes,
-    slice_causes,
-)
-from headgate.resources.checks.gateways import gateway_causes
-from headgate.resources.checks.pods import namespace_causes, pod_causes, template_causes
+from headgate.resources.checks import access, core, gateways, pods, routes
 from headgate.resources.checks.route_groups import route_group_causes
-from headgate.resources.checks.routes import grpc_route_causes, http_route_causes, tcp_route_causes
 from headgate.resources.checks.schema import examine
-from headgate.resources.checks.shared import common_causes
 from headgate.resources.checks.splits import split_causes
-from headgate.resources.checks.tls_configs import tls_config_causes
 from headgate.resources.definitions.catalogue import schema
-from headgate.resources.meta import Object, Resource
+from headgate.resources.meta import Object, Resource, metadata_causes
 from headgate.resources.registry import split_api_version
 from headgate.resources.versions import kind_written, to_hub
 
@@ -45,23 +33,23 @@ _WORDS = {
 _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (SPLIT, "TrafficSplit"): split_causes,
     (SPECS, "HTTPRouteGroup"): route_group_causes,
-    (SPECS, "TCPRoute"): port_route_causes,
-    (SPECS, "UDPRoute"): port_route_causes,
-    (ACCESS, "TrafficTarget"): target_causes,
-    (MESH, "TLSConfig"): tls_config_causes,
-    (GATEWAY, "Gateway"): gateway_causes,
-    (GATEWAY, "HTTPRoute"): http_route_causes,
-    (GATEWAY, "GRPCRoute"): grpc_route_causes,
-    (GATEWAY, "TCPRoute"): tcp_route_causes,
-    (GATEWAY, "ReferenceGrant"): grant_causes,
-    ("", "ConfigMap"): config_map_causes,
-    ("", "Namespace"): namespace_causes,
-    ("", "Pod"): pod_causes,
-    ("", "Secret"): secret_causes,
-    ("", "Service"): service_causes,
-    ("apps", "Deployment"): template_causes,
-    ("apps", "ReplicaSet"): template_causes,
-    ("discovery.k8s.io", "EndpointSlice"): slice_causes,
+    (SPECS, "TCPRoute"): access.port_route_causes,
+    (SPECS, "UDPRoute"): access.port_route_causes,
+    (ACCESS, "TrafficTarget"): access.target_causes,
+    (MESH, "TLSConfig"): access.tls_config_causes,
+    (GATEWAY, "Gateway"): gateways.gateway_causes,
+    (GATEWAY, "HTTPRoute"): routes.http_route_causes,
+    (GATEWAY, "GRPCRoute"): routes.grpc_route_causes,
+    (GATEWAY, "TCPRoute"): routes.tcp_route_causes,
+    (GATEWAY, "ReferenceGrant"): gateways.grant_causes,
+    ("", "ConfigMap"): core.config_map_causes,
+    ("", "Namespace"): pods.namespace_causes,
+    ("", "Pod"): pods.pod_causes,
+    ("", "Secret"): core.secret_causes,
+    ("", "Service"): core.service_causes,
+    ("apps", "Deployment"): pods.template_causes,
+    ("apps", "ReplicaSet"): pods.template_causes,
+    ("discovery.k8s.io", "EndpointSlice"): core.slice_causes,
 }
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have: a kind without a status ignores it."""
@@ -108,7 +96,7 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     if request and kind.is_custom:
         obj = examined.value
     checks = _CHECKS.get((kind.group, kind.kind))
-    general, special = tuple(common_causes(obj)), tuple(checks(obj) if checks else ())
+    general, special = tuple(metadata_causes(obj)), tuple(checks(obj) if checks else ())
     named = {cause.field for cause in (*general, *special)}.union(tolerated)
     causes = (*general, *(cause for cause in examined.causes if cause.field not in named), *special)
     if causes:

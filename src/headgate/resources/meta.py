@@ -1,12 +1,24 @@
-"""What every object has: identity, labels, owners. Types name only the fields that headgate uses; the store keeps all."""
+"""What every object has: identity, labels, owners, and what may stand there. The store keeps all; types name what headgate uses.
 
-from collections.abc import Mapping
+The grammar of names and labels is Kubernetes', and so are the words about mistakes in them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
+from headgate.errors import Cause
+
 Object: TypeAlias = Mapping[str, Any]
 """An object as JSON, whole, as the user sees it. Never changed in place once another part has it: copy, then change."""
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LONGEST_SUBDOMAIN = 253
+_LARGEST_ANNOTATIONS = 256 * 1024  # bytes, keys and values together, as in Kubernetes
+_LABEL_KINDS = frozenset({"Namespace", "Service"})
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,3 +69,171 @@ class Resource(Input, frozen=True, kw_only=True):
     """Base of the typed kinds."""
 
     metadata: Metadata = Metadata()
+
+
+def rows(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the objects in what should be a list, with their places."""
+    for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
+        if isinstance(item, Mapping):
+            yield index, item
+
+
+def part(value: object, name: str) -> Mapping[str, Any]:
+    """Return a field that should be an object; an empty one where it is none."""
+    found = value.get(name) if isinstance(value, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def namespace_of(obj: Object) -> str:
+    """Return an object's namespace, where it will be when it names none."""
+    return str(part(obj, "metadata").get("namespace") or "default")
+
+
+def annotation(obj: Object, name: str) -> object:
+    """Return an annotation's value, whatever stands there; None when there is none."""
+    return part(part(obj, "metadata"), "annotations").get(name)
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether `text` may name a Service or a Namespace (RFC 1123 label)."""
+    return DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether `text` may name most objects (RFC 1123 subdomain)."""
+    return len(text) <= _LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def label_fault(text: str) -> str:
+    """Say what is wrong with a name of a Service or a Namespace; empty when nothing is."""
+    if is_dns_label(text):
+        return ""
+    return f"{text!r} is not valid: use at most 63 lower case letters, digits and '-', beginning and ending with a letter or digit"
+
+
+def subdomain_fault(text: str) -> str:
+    """Say what is wrong with an object's name; empty when nothing is."""
+    if is_dns_subdomain(text):
+        return ""
+    return (
+        f"{text!r} is not valid: use at most 253 lower case letters, digits, '-' and '.', "
+        "beginning and ending with a letter or digit"
+    )
+
+
+def label_key_fault(key: str) -> str:
+    """Say what is wrong with the key of a label or an annotation; empty when nothing is."""
+    prefix, slash, word = key.rpartition("/")
+    if slash and not is_dns_subdomain(prefix.lower()):
+        return f"the part before '/' of key {key!r} must be a DNS name such as example.com"
+    if _LABEL_WORD.fullmatch(word) is None:
+        return f"key {key!r} must have at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+    return ""
+
+
+def metadata_causes(obj: Object) -> Iterator[Cause]:
+    """Yield every mistake in an object's `metadata`. Its kind decides which names are allowed."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, Mapping):
+        message = "is missing: give the object a metadata.name" if metadata is None else "must be an object"
+        yield Cause("metadata", message)
+        return
+    fault = label_fault if obj.get("kind") in _LABEL_KINDS else subdomain_fault
+    yield from _name_causes(metadata, fault)
+    yield from label_causes(metadata.get("labels"), "metadata.labels")
+    yield from _map_causes("metadata.annotations", metadata.get("annotations"), lambda _: "")
+    yield from _annotation_size(metadata.get("annotations"))
+    yield from _finalizer_causes(metadata.get("finalizers"))
+    yield from _owner_causes(metadata.get("ownerReferences"))
+
+
+def label_causes(labels: object, where: str) -> Iterator[Cause]:
+    """Yield what is wrong with labels, or with those that a selector asks for."""
+    yield from _map_causes(where, labels, _label_value_fault)
+
+
+def _name_causes(metadata: Mapping[str, Any], fault: Callable[[str], str]) -> Iterator[Cause]:
+    for field, check in (("name", fault), ("namespace", label_fault)):
+        value = metadata.get(field)
+        if value is None or value == "":
+            continue
+        if not isinstance(value, str):
+            yield Cause(f"metadata.{field}", f"must be text; write {field}: {str(value)!r} with quotes")
+        elif message := check(value):
+            yield Cause(f"metadata.{field}", message)
+    if not metadata.get("name") and not isinstance(metadata.get("generateName", ""), str):
+        yield Cause("metadata.generateName", "must be text")
+    elif not metadata.get("name") and not metadata.get("generateName"):
+        yield Cause("metadata.name", "is missing: give the object a name")
+
+
+def _map_causes(field: str, value: object, fault: Callable[[str], str]) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        yield Cause(field, f"must map text to text, not be {type_name(value)}")
+        return
+    for key, text in value.items():
+        where = f"{field}.{key}"
+        if not isinstance(key, str):
+            yield Cause(field, f"key {key!r} must be text; write it with quotes")
+        elif message := label_key_fault(key):
+            yield Cause(where, message)
+        elif not isinstance(text, str):
+            yield Cause(where, f"must be text, not {type_name(text)}; write it with quotes")
+        elif message := fault(text):
+            yield Cause(where, message)
+
+
+def _label_value_fault(text: str) -> str:
+    if text == "" or _LABEL_WORD.fullmatch(text):
+        return ""
+    return f"{text!r} is not a label value: use at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+
+
+def _annotation_size(annotations: object) -> Iterator[Cause]:
+    if not isinstance(annotations, Mapping):
+        return
+    size = sum(
+        len(key) + len(text) for key, text in annotations.items() if isinstance(key, str) and isinstance(text, str)
+    )
+    if size > _LARGEST_ANNOTATIONS:
+        yield Cause("metadata.annotations", f"take {size} characters; at most {_LARGEST_ANNOTATIONS} are kept")
+
+
+def _finalizer_causes(value: object) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        yield Cause("metadata.finalizers", "must be a list of names")
+
+
+def _owner_causes(value: object) -> Iterator[Cause]:
+    if value is None:
+        return
+    if not isinstance(value, list):
+        yield Cause("metadata.ownerReferences", "must be a list")
+        return
+    for index, item in enumerate(value):
+        where = f"metadata.ownerReferences[{index}]"
+        if not isinstance(item, Mapping):
+            yield Cause(where, "must be an object")
+            continue
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not isinstance(item.get(name), str) or not item[name]:
+                yield Cause(f"{where}.{name}", "is required, as text")
+
+
+def type_name(value: object) -> str:
+    """Name a JSON value's type as a user of YAML would."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return "a whole number"
+    if isinstance(value, float):
+        return "a fraction"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "an object"

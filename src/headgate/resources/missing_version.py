@@ -3,7 +3,7 @@
 Only files are read this way. The API refuses such objects, as kubectl does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from headgate.resources.decode import validate
 from headgate.resources.meta import Object
@@ -34,12 +34,5 @@ def with_api_version(obj: Object) -> Object:
     kind = _KINDS.get(str(obj.get("kind")))
     if obj.get("apiVersion") or kind is None:
         return obj
-    newest, *older = _versions(kind, obj)
+    newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.written)
     return next((item for item in (newest, *older) if not validate(with_metadata_name(item))), newest)
-
-
-def _versions(kind: Kind, obj: Object) -> Iterator[Object]:
-    for version in kind.versions:
-        yield {**obj, "apiVersion": api_version(kind.group, version)}
-    for group, version in kind.aliases:
-        yield {**obj, "apiVersion": api_version(group, version)}

@@ -2,7 +2,8 @@
 
 from msgspec import field
 
-from headgate.resources.meta import Input, Resource
+from headgate.resources.meta import Input, Metadata, Resource, Value
+from headgate.resources.workloads import ContainerPort, Probe
 
 INJECT = "headgate.dev/inject"
 """Label or annotation of a pod, label of a namespace: `true` or `false`, whether pods get a sidecar."""
@@ -13,28 +14,11 @@ APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: where its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that its sidecar leaves alone, `9090,9102`, for scrapes without an identity."""
-
-
-class HttpGet(Input, frozen=True, kw_only=True):
-    """An HTTP health check; a port's name is looked up in its container."""
-
-    port: int | str = 0
-    path: str = "/"
-    scheme: str = "HTTP"
-
-
-class Probe(Input, frozen=True, kw_only=True):
-    """A health check; other kinds than HTTP have nothing that is read here."""
-
-    http_get: HttpGet | None = None
-
-
-class ContainerPort(Input, frozen=True, kw_only=True):
-    """A port that a container listens on."""
-
-    container_port: int
-    name: str = ""
-    protocol: str = "TCP"
+PROCESS = "headgate.dev/process"
+"""Annotation of a pod: `external` when its process is not the runtime's to start."""
+EXTERNAL = "external"
+PROCESS_ID = "headgate.dev/process-id"
+"""Annotation of such a pod: the process whose end is the pod's, `PID-START-BOOT` (`Identity`), as `headgate run` writes it."""
 
 
 class Container(Input, frozen=True, kw_only=True):
@@ -66,3 +50,25 @@ class Pod(Resource, frozen=True, kw_only=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+
+class Identity(Value, frozen=True, kw_only=True):
+    """Which process: a pid is used again, but not with the same start (clock ticks since boot) in the same boot."""
+
+    pid: int
+    started: int
+    boot: str
+
+
+def write_identity(identity: Identity) -> str:
+    """Return the annotation's text for a process."""
+    return f"{identity.pid}-{identity.started}-{identity.boot}"
+
+
+def read_identity(metadata: Metadata) -> Identity | None:
+    """Return the process that a pod names; None when it names none."""
+    pid, _, rest = metadata.annotations.get(PROCESS_ID, "").partition("-")
+    started, _, boot = rest.partition("-")
+    if not (pid.isdecimal() and started.isdecimal() and boot and int(pid)):
+        return None
+    return Identity(pid=int(pid), started=int(started), boot=boot)

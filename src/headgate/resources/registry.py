@@ -1,5 +1,6 @@
-"""The kinds that headgate stores: their versions, types and parts. Their names are in `headgate.kinds`."""
+"""The kinds that headgate stores, and what an API serves of each version of them. Their names are in `headgate.kinds`."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -8,12 +9,15 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, Names, names_of
 from headgate.resources import smi
 from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
 from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
-from headgate.resources.mesh import TLSConfig
-from headgate.resources.meta import Key, Object, Resource
+from headgate.resources.meta import Key, Object, Resource, Value
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
+from headgate.resources.smi import TLSConfig
 
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
+_SCALED = frozenset({"Deployment", "ReplicaSet"})
+_ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # what `kubectl get all` shows
+_PER_OBJECT = frozenset({"Namespace", "Service"})  # can't be deleted as a collection, as in Kubernetes
 
 
 class Kind(Names, frozen=True, kw_only=True):
@@ -34,6 +38,11 @@ class Kind(Names, frozen=True, kw_only=True):
         """Whether the kind is a custom resource on a cluster: unknown fields are pruned, patches have no merge keys."""
         return self.group in CUSTOM_GROUPS
 
+    @property
+    def written(self) -> Sequence[tuple[str, str]]:
+        """Every group and version in which objects of the kind may be written; aliases last."""
+        return [*((self.group, version) for version in self.versions), *self.aliases]
+
     def key(self, namespace: str, name: str) -> Key:
         """Point at an object of the kind."""
         return Key(self.group, self.kind, namespace if self.namespaced else "", name)
@@ -48,6 +57,53 @@ def split_api_version(text: str) -> tuple[str, str]:
     """Return group and version of an `apiVersion`."""
     group, _, version = text.rpartition("/")
     return group, version
+
+
+class Served(Value, frozen=True, kw_only=True):
+    """One kind in one version."""
+
+    kind: Kind
+    group: str
+    version: str
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects carry them."""
+        return api_version(self.group, self.version)
+
+    @property
+    def plural(self) -> str:
+        """The name in paths. An alias gets another one: two resources called alike would make short names ambiguous."""
+        return self.kind.plural if self.group == self.kind.group else f"bare{self.kind.plural}"
+
+    @property
+    def short(self) -> tuple[str, ...]:
+        """The short names that kubectl offers."""
+        return self.kind.short if self.group == self.kind.group else ()
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The groups of resources that kubectl knows it by."""
+        return ("all",) if self.kind.kind in _ALL else ()
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether the store holds objects just like this."""
+        return self.api_version == self.kind.hub
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What can be done with the resource."""
+        many = () if self.kind.kind in _PER_OBJECT else ("deletecollection",)
+        return ("create", "delete", *many, "get", "list", "patch", "update", "watch")
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        """The parts of an object that have a path of their own."""
+        names = ["status"] if self.kind.status else []
+        names += ["scale"] if self.kind.kind in _SCALED else []
+        names += ["log", "eviction"] if self.kind.kind == "Pod" else []
+        return tuple(names)
 
 
 def _kind(group: str, kind: str, **facts: Any) -> Kind:
@@ -94,10 +150,22 @@ TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
 TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
 
-_BY_VERSION = {
-    (group, version, kind.kind): kind
-    for kind in KINDS
-    for group, version in (*((kind.group, version) for version in kind.versions), *kind.aliases)
+
+def _groups() -> Mapping[str, Mapping[str, tuple[Served, ...]]]:
+    found: dict[str, dict[str, tuple[Served, ...]]] = {"": {"v1": ()}}
+    for kind in KINDS:
+        for group, version in kind.written:
+            versions = found.setdefault(group, {})
+            versions[version] = (*versions.get(version, ()), Served(kind=kind, group=group, version=version))
+    return found
+
+
+GROUPS = _groups()
+"""Group -> version -> what is served; the first version of a group is the preferred one."""
+_SERVED = [served for versions in GROUPS.values() for many in versions.values() for served in many]
+_BY_VERSION = {(served.group, served.version, served.kind.kind): served.kind for served in _SERVED}
+_BY_PATH = {(served.group, served.version, served.kind.plural): served for served in _SERVED} | {
+    (served.group, served.version, served.plural): served for served in _SERVED
 }
 
 
@@ -109,6 +177,11 @@ def find(group: str, kind: str) -> Kind | None:
 def find_written(apiversion: str, kind: str) -> Kind | None:
     """Look a kind up as a manifest names it, older versions and aliases included."""
     return _BY_VERSION.get((*split_api_version(apiversion), kind))
+
+
+def served_at(group: str, version: str, plural: str) -> Served | None:
+    """Return what a path leads to; an alias answers to the kind's usual plural too."""
+    return _BY_PATH.get((group, version, plural))
 
 
 def key_of(obj: Object) -> Key:

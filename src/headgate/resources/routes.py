@@ -4,7 +4,7 @@ An optional number, or one whose default must not be mistaken for something writ
 Durations are texts such as `1h30m` (`durations.milliseconds`).
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Input, Resource
@@ -86,14 +86,6 @@ class RequestMirror(Input, frozen=True, kw_only=True):
     fraction: Fraction | None = None
 
 
-class ExtensionReference(Input, frozen=True, kw_only=True):
-    """Names an object that another product understands."""
-
-    name: str
-    group: str
-    kind: str
-
-
 class RouteFilter(Input, frozen=True, kw_only=True):
     """A change of requests or answers; `type` says which field is set."""
 
@@ -110,7 +102,6 @@ class RouteFilter(Input, frozen=True, kw_only=True):
     request_mirror: RequestMirror | None = None
     request_redirect: RequestRedirect | None = None
     url_rewrite: URLRewrite | None = None
-    extension_ref: ExtensionReference | None = None
 
 
 class RouteBackend(BackendReference, frozen=True, kw_only=True):
@@ -151,29 +142,19 @@ class HTTPRouteTimeouts(Input, frozen=True, kw_only=True):
     backend_request: str | None = None
 
 
-class SessionPersistence(Input, frozen=True, kw_only=True):
-    """What keeps a client at the backend that it had."""
-
-    session_name: str = ""
-    type: Literal["Cookie", "Header"] = "Cookie"
-
-
-class HTTPRouteRetry(Input, frozen=True, kw_only=True):
-    """Further attempts at a backend. headgate has a rule of its own for them, so it only notes that this is written."""
-
-    attempts: int | None = None
-
-
 class HTTPRouteRule(Input, frozen=True, kw_only=True):
-    """Requests that fit one of `matches` (no matches: all), and what becomes of them."""
+    """Requests that fit one of `matches` (no matches: all), and what becomes of them.
+
+    headgate has rules of its own for `retry` and `session_persistence`, so it only notes that these are written.
+    """
 
     name: str = ""
     matches: tuple[HTTPRouteMatch, ...] = ()
     filters: tuple[RouteFilter, ...] = ()
     backend_refs: tuple[RouteBackend, ...] = ()
     timeouts: HTTPRouteTimeouts = HTTPRouteTimeouts()
-    retry: HTTPRouteRetry | None = None
-    session_persistence: SessionPersistence | None = None
+    retry: Any = None
+    session_persistence: Any = None
 
 
 class HTTPRouteSpec(Input, frozen=True, kw_only=True):
@@ -212,7 +193,7 @@ class GRPCRouteRule(Input, frozen=True, kw_only=True):
     matches: tuple[GRPCRouteMatch, ...] = ()
     filters: tuple[RouteFilter, ...] = ()
     backend_refs: tuple[RouteBackend, ...] = ()
-    session_persistence: SessionPersistence | None = None
+    session_persistence: Any = None
 
 
 class GRPCRouteSpec(Input, frozen=True, kw_only=True):

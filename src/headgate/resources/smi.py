@@ -1,8 +1,8 @@
-"""The Service Mesh Interface's kinds, in their hub form (requirements 2.1)."""
+"""The kinds of the mesh, in their hub form: the Service Mesh Interface's (requirements 2.1), and headgate's own (004, D17)."""
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from headgate.resources.meta import Input, Resource
 
@@ -25,7 +25,6 @@ class MatchReference(Input, frozen=True, kw_only=True):
 
     kind: str
     name: str
-    api_group: str = ""
 
 
 class TrafficSplitSpec(Input, frozen=True, kw_only=True):
@@ -132,3 +131,22 @@ class TrafficTarget(Resource, frozen=True, kw_only=True):
     """Allows some ServiceAccounts to call another one's pods (003, requirements 2.3)."""
 
     spec: TrafficTargetSpec
+
+
+class LabelSelector(Input, frozen=True, kw_only=True):
+    """Pods that have all of `match_labels` (R73); none are all pods of the namespace."""
+
+    match_labels: dict[str, str] = field(default_factory=dict)
+
+
+class TLSConfigSpec(Input, frozen=True, kw_only=True):
+    """The pods, and the names that their certificates carry besides their identity (R75)."""
+
+    selector: LabelSelector
+    subject_names: tuple[str, ...] = ()
+
+
+class TLSConfig(Resource, frozen=True, kw_only=True):
+    """Lets the pods of its namespace that it selects talk through mutual TLS only (R72 to R78)."""
+
+    spec: TLSConfigSpec

@@ -18,8 +18,7 @@ from typing import Any
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, SPECS, SPLIT
 from headgate.quantity import parse_quantity, whole_weights
-from headgate.resources.meta import Object
-from headgate.resources.names import type_name
+from headgate.resources.meta import Object, type_name
 from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
 
 WEIGHTS = "conversion.headgate.dev/weights"
@@ -65,7 +64,7 @@ def _unknown(version: str, name: str) -> Cause:
         nearest = difflib.get_close_matches(name, kinds, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(kinds)}{_DRAFTS.get(name, '')}"
         return Cause("kind", f"{name!r} is not a kind that headgate knows; {hint}")
-    known = ", ".join(api_version(*pair) for kind in named for pair in _written_versions(kind))
+    known = ", ".join(api_version(*pair) for kind in named for pair in kind.written)
     draft = _DRAFTS.get(f"{version} {name}", "")
     return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}{draft}")
 
@@ -77,10 +76,6 @@ def with_metadata_name(obj: Object) -> Object:
         return obj
     rest = {field: value for field, value in obj.items() if field != "name"}
     return {**rest, "metadata": {**metadata, "name": obj["name"]}}
-
-
-def _written_versions(kind: Kind) -> list[tuple[str, str]]:
-    return [(kind.group, version) for version in kind.versions] + list(kind.aliases)
 
 
 def to_hub(obj: Object) -> Object:
@@ -95,7 +90,7 @@ def to_hub(obj: Object) -> Object:
 def from_hub(obj: Object, group: str, version: str) -> Object:
     """Return an object of the store in another version. Raises DecodeError when its kind has no such version."""
     kind = find(split_api_version(obj["apiVersion"])[0], obj["kind"])
-    if kind is None or (group, version) not in _written_versions(kind):
+    if kind is None or (group, version) not in kind.written:
         raise DecodeError(_unknown(api_version(group, version), obj["kind"]))
     convert = _FROM_HUB.get((kind.group, kind.kind))
     written = {**obj, "apiVersion": api_version(group, version)}

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from headgate.admission.admission import admission
-from headgate.admission.self_references import sound_check
+from headgate.admission.admission import admission, sound_check
 from headgate.api.exposition import PATH
 from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses, claim_range
@@ -119,7 +118,7 @@ def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tup
     addresses = Addresses(number)
     store = MemoryStore(
         check=sound_check(settings),
-        admit=admission(options.sidecars, admit_nodes, admit_services(addresses)),
+        admit=admission(options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): admit_services(addresses)}),
         kept=follow_services(addresses),
         journal=journal,
     )

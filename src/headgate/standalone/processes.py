@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 
 KILL_WAIT = 5.0  # seconds in which a killed process must be gone; longer means that the kernel holds it
 

@@ -11,9 +11,8 @@ from tests.resources.seeds import SEED_004
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
 from headgate.resources.decode import validate
-from headgate.resources.mesh import TLSConfig
 from headgate.resources.routes import TCPRoute as GatewayTCPRoute
-from headgate.resources.smi import TCPRoute, TrafficTarget, UDPRoute
+from headgate.resources.smi import TCPRoute, TLSConfig, TrafficTarget, UDPRoute
 from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name
 
 ACCESS = "access.smi-spec.io"

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from headgate.kinds import GATEWAY
-from headgate.resources.checks.grammars import FORMATS, PATTERNS
-from headgate.resources.checks.schema import examine
+from headgate.resources.checks.schema import FORMATS, PATTERNS, examine
 from headgate.resources.decode import check
 from headgate.resources.definitions.catalogue import schema
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from headgate.api.kinds import groups
 from headgate.api.status import ApiError
 from headgate.resources.definitions import catalogue
+from headgate.resources.registry import GROUPS
 from headgate.standalone.apiserver import openapi
 
-SERVED = [one for versions in groups().values() for many in versions.values() for one in many]
+SERVED = [one for versions in GROUPS.values() for many in versions.values() for one in many]
 
 
 @pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")

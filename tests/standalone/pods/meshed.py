@@ -22,7 +22,7 @@ from headgate.latest import Latest, until
 from headgate.model.routing import InboundPort, Protocol, Spoken, Stage, Workload
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods import application_ports

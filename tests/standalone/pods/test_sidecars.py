@@ -19,8 +19,7 @@ from tests.standalone.pods.meshed import MeshedMachine, ask, fact
 from tests.standalone.pods.test_runtime import PORTS, SERVER, alive, key, pid_of, pod, python
 
 from headgate.resources.decode import read
-from headgate.resources.pods import APPLICATION_PORTS, INJECT
-from headgate.resources.process_identity import PROCESS, PROCESS_ID, write_identity
+from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, write_identity
 from headgate.resources.workloads import Pod
 from headgate.standalone.addresses import claim_range
 from headgate.standalone.pods import health, sidecars

@@ -1,13 +1,16 @@
-"""What can be wrong with a TrafficTarget, or with SMI's TCPRoute and UDPRoute, as they are written (2.2, 2.3)."""
+"""What can be wrong with what says who may call whom, as it is written: TrafficTarget, TCPRoute, UDPRoute (2.2, 2.3), TLSConfig (004)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.checks.shared import namespace_of, part, rows
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, label_causes, namespace_of, part, rows
 from headgate.resources.registry import ROUTE_GROUP, split_api_version
 from headgate.resources.versions import FLAT_TARGET, PORTLESS_VERSIONS
+
+_LONGEST_LABEL = 63
+_LABELS = "spec.selector.matchLabels"
+_UNSELECTED = "is missing: write which pods are meant, for example matchLabels: {app: web}; {} are all of the namespace"
 
 
 def target_causes(obj: Object) -> Iterator[Cause]:
@@ -59,3 +62,41 @@ def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
         yield Cause("spec.matches", f"is not a field of {version}; write the route in v1alpha4")
     if spec.keys() - {"matches"}:
         yield Cause("spec", f"has no fields in {version}, which means every connection; write the route in v1alpha4")
+
+
+def tls_config_causes(obj: Object) -> Iterator[Cause]:
+    """Yield what the schema can't say about a TLSConfig (R72 to R75). Labels must be written: no pod is selected by accident."""
+    if "name" in obj:
+        yield Cause("name", "is a field of metadata: write metadata.name, and only there")
+    spec = part(obj, "spec")
+    if isinstance(obj.get("spec"), Mapping) and spec.get("selector") is None:
+        yield Cause("spec.selector", _UNSELECTED)
+    elif isinstance(spec.get("selector"), Mapping) and spec["selector"].get("matchLabels") is None:
+        yield Cause(_LABELS, _UNSELECTED)
+    yield from _label_causes(part(part(spec, "selector"), "matchLabels"))
+    names = spec.get("subjectNames")
+    listed = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    yield from _long_names(listed)
+    yield from _foreign_names(listed, namespace_of(obj))
+
+
+def _label_causes(labels: Mapping[str, object]) -> Iterator[Cause]:
+    """Yield labels that no pod can have; values of other types are known from the schema."""
+    yield from label_causes({key: value for key, value in labels.items() if isinstance(value, str)}, _LABELS)
+
+
+def _long_names(names: Sequence[str]) -> Iterator[Cause]:
+    for index, name in enumerate(names):
+        longest = max(map(len, name.split(".")))
+        if longest > _LONGEST_LABEL:
+            message = f"has {longest} characters between two dots; a DNS name has at most {_LONGEST_LABEL}"
+            yield Cause(f"spec.subjectNames[{index}]", message)
+
+
+def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
+    """Yield names of Services of other namespaces: who could have one would be taken for that Service, or for headgate."""
+    for index, name in enumerate(names):
+        match name.split("."):
+            case [_, other, "svc", *_] if other != namespace:
+                message = f"is a Service's name in the namespace {other}; only a TLSConfig there can give it"
+                yield Cause(f"spec.subjectNames[{index}]", message)

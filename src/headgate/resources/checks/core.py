@@ -1,4 +1,4 @@
-"""What the schema can't say about Services, EndpointSlices, ConfigMaps, Secrets and ReferenceGrants that headgate reads."""
+"""What the schema can't say about Services, EndpointSlices, ConfigMaps and Secrets that headgate reads."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -6,21 +6,11 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.checks.shared import part, rows
 from headgate.resources.definitions.parts import LARGEST_PORT
-from headgate.resources.meta import Object
-from headgate.resources.names import label_fault
+from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
 _NO_ADDRESS = ("", "None")  # not given yet, and headless
-
-
-def grant_causes(obj: Object) -> Iterator[Cause]:
-    """Yield references of a ReferenceGrant without a group: it must be written even where it is empty."""
-    for field in ("from", "to"):
-        for index, reference in rows(part(obj, "spec").get(field)):
-            if reference.get("group") is None:
-                yield Cause(f"spec.{field}[{index}].group", 'is required, as text; the core group is ""')
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:

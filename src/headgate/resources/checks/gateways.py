@@ -1,11 +1,10 @@
-"""What can be wrong between the fields of a Gateway: the rules of the released API (2.4)."""
+"""What can be wrong between the fields of a Gateway, and of a ReferenceGrant: the rules of the released API (2.4)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.checks.shared import part, rows
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, part, rows
 
 _WITHOUT_TLS = frozenset({"HTTP", "TCP", "UDP"})
 _WITHOUT_HOSTNAME = frozenset({"TCP", "UDP"})
@@ -52,3 +51,11 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
     namespaces = part(part(listener, "allowedRoutes"), "namespaces")
     if namespaces.get("from") == "Selector" and namespaces.get("selector") is None:
         yield Cause(f"{where}.allowedRoutes.namespaces.selector", "is missing: from Selector needs it")
+
+
+def grant_causes(obj: Object) -> Iterator[Cause]:
+    """Yield references of a ReferenceGrant without a group: it must be written even where it is empty."""
+    for field in ("from", "to"):
+        for index, reference in rows(part(obj, "spec").get(field)):
+            if reference.get("group") is None:
+                yield Cause(f"spec.{field}[{index}].group", 'is required, as text; the core group is ""')

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.checks.shared import part
 from headgate.resources.definitions.parts import LARGEST_PORT
-from headgate.resources.meta import Object
-from headgate.resources.names import is_dns_subdomain
+from headgate.resources.meta import Object, is_dns_subdomain, part
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
 
 _PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")

@@ -6,9 +6,7 @@ from typing import Any
 
 from headgate.errors import Cause
 from headgate.resources import regexes
-from headgate.resources.checks.shared import part, rows
-from headgate.resources.meta import Object
-from headgate.resources.names import type_name
+from headgate.resources.meta import Object, part, rows, type_name
 from headgate.resources.smi import METHODS
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

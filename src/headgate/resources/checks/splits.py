@@ -6,9 +6,16 @@ from fractions import Fraction
 
 from headgate.errors import Cause
 from headgate.quantity import parse_quantity, whole_weights
-from headgate.resources.checks.shared import annotation, namespace_of, part, rows
-from headgate.resources.meta import Object
-from headgate.resources.names import is_dns_label, is_dns_subdomain, type_name
+from headgate.resources.meta import (
+    Object,
+    annotation,
+    is_dns_label,
+    is_dns_subdomain,
+    namespace_of,
+    part,
+    rows,
+    type_name,
+)
 from headgate.resources.registry import split_api_version
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS

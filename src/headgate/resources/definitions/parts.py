@@ -1,6 +1,6 @@
 """The pieces that schemas are written with: OpenAPI, in few words.
 
-`format` of a text names its grammar (`grammars.GRAMMARS`); Kubernetes' own readers take no notice of it.
+`format` of a text names its grammar (`checks.schema`); Kubernetes' own readers take no notice of it.
 """
 
 from collections.abc import Mapping
@@ -11,18 +11,6 @@ Schema: TypeAlias = Mapping[str, Any]
 REF = "#/definitions/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 LARGEST_PORT = 65535
-
-
-def field_schema(schema: Schema, name: str) -> Schema:
-    """Return the schema of a field of an object; an empty one where the schema says nothing about it."""
-    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
-    return found
-
-
-def item_schema(schema: Schema) -> Schema:
-    """Return the schema of the items of a list; an empty one where the schema says nothing about them."""
-    found: Schema = schema.get("items") or {}
-    return found
 
 
 def record(description: str, required: str = "", /, **properties: Schema) -> Schema:

@@ -7,12 +7,14 @@ import ipaddress
 import json
 import logging
 import socket
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,15 +22,16 @@ from headgate.api import discovery, media, reviews
 from headgate.api.certificate import Certificate
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi, Questions
-from headgate.api.kinds import groups
 from headgate.api.listening import Server, serve_on_loopback
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
+from headgate.errors import Unavailable
 from headgate.private import write_private
+from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
-from headgate.standalone.apiserver import bodies, health, openapi, paths
+from headgate.standalone.apiserver import openapi, requests
 from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.apiserver.objects import Advise, Objects
 from headgate.standalone.apiserver.resources import ResourceApi
@@ -36,7 +39,8 @@ from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.flows import Source
 
 _log = logging.getLogger(__name__)
-_OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
+_HEALTH = ("healthz", "livez", "readyz")
+_OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in _HEALTH)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
 _CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
@@ -160,8 +164,8 @@ class _Api:
             return await self._of_objects(request, parts)
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
-        if parts[0] in health.ENDPOINTS:
-            return await health.health(parts, request.query_params, self._resources.check)
+        if parts[0] in _HEALTH:
+            return await _health(parts, request.query_params, self._resources.check)
         return _described(request, parts)
 
     async def _of_objects(self, request: Request, parts: list[str]) -> Response:
@@ -169,23 +173,46 @@ class _Api:
             raise ApiError(
                 403, "the embedded API has one user, who may do everything; it answers as nobody else (--as)"
             )
-        if parts[0] == "api":
-            return await self._resources.answer(request, paths.place("", parts[1], parts[2:]))
+        group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
+        if group in GROUPS:
+            return await self._resources.answer(request, requests.place(group, version, rest))
         if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
             return media.answer(discovery.custom_resources())
         if tuple(parts[1:]) in reviews.REVIEWS:
-            return await _review(request, parts[3])
-        if found := METRICS_GROUPS.get((parts[1], parts[2])):
-            return await self._metrics.answer(request, question(found, parts[3:]))
-        if (parts[1], parts[2]) == inspect_query.INSPECT:
-            return await self._inspect.answer(request, inspect_query.asked_of(parts[3:]))
-        return await self._resources.answer(request, paths.place(parts[1], parts[2], parts[3:]))
+            return await _review(request, rest[0])
+        if found := METRICS_GROUPS.get((group, version)):
+            return await self._metrics.answer(request, question(found, rest))
+        if (group, version) == inspect_query.INSPECT:
+            return await self._inspect.answer(request, inspect_query.asked_of(rest))
+        raise no_such_path()
+
+
+async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], Awaitable[None]]) -> Response:
+    """Answer `/ENDPOINT[/CHECK][?verbose][&exclude=CHECK]` as a Kubernetes API server does. Raises ApiError 404.
+
+    Only readiness asks the store, whether what is written would be kept: a full disk is no reason to end the server.
+    """
+    endpoint, *chosen = parts
+    checks = ["ping", "store"] if endpoint == "readyz" else ["ping"]
+    if chosen and (len(chosen) > 1 or chosen[0] not in checks):
+        raise no_such_path()
+    reasons = dict.fromkeys((one for one in chosen or checks if one not in query.getlist("exclude")), "")
+    if "store" in reasons:
+        try:
+            await store()
+        except Unavailable as error:
+            reasons["store"] = str(error)
+    failed = any(reasons.values())
+    lines = [f"[-]{check} failed: {reason}" if reason else f"[+]{check} ok" for check, reason in reasons.items()]
+    verbose = "verbose" in query and (query["verbose"] == "" or media.flag(query, "verbose"))
+    text = "\n".join([*lines, f"{'/'.join(parts)} check {'failed' if failed else 'passed'}", ""])
+    return PlainTextResponse(text if failed or verbose else "ok", status_code=500 if failed else 200)
 
 
 async def _review(request: Request, resource: str) -> Response:
     if request.method != "POST":
         raise ApiError(405, f"{resource} can only be created")
-    return media.answer(reviews.answered(resource, await bodies.read_object(request)), code=201)
+    return media.answer(reviews.answered(resource, await requests.read_object(request)), code=201)
 
 
 def _described(request: Request, parts: list[str]) -> Response:
@@ -207,7 +234,7 @@ def _described_json(parts: list[str]) -> dict[str, Any]:
             return discovery.version()
         case ["api", version]:
             return discovery.resource_list("", version)
-        case ["apis", version] if version in groups()[""]:  # where clients before 1.27 look for versions but v1
+        case ["apis", version] if version in GROUPS[""]:  # where clients before 1.27 look for versions but v1
             return discovery.resource_list("", version)
         case ["apis", group]:
             return discovery.group(group)

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from headgate.api.status import ApiError
 from headgate.resources.meta import Key, Object
+from headgate.standalone.apiserver.requests import number
 
 _REFUSED = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime", "stream")  # lines are kept as written, undated
 
@@ -34,7 +35,7 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
         container=_container(query.get("container", ""), pod),
         follow=_flag(query.get("follow", "")),
         previous=_flag(query.get("previous", "")),
-        tail_lines=_number(query, "tailLines"),
+        tail_lines=number(query, "tailLines"),
     )
 
 
@@ -68,12 +69,3 @@ def _container(wanted: str, pod: Object) -> str:
 
 def _flag(text: str) -> bool:
     return text.lower() in ("true", "1")
-
-
-def _number(query: Mapping[str, str], name: str) -> int | None:
-    text = query.get(name, "")
-    if not text:
-        return None
-    if not text.isdecimal():
-        raise ApiError(400, f"{name} must be a whole number, not {text!r}")
-    return int(text)

@@ -1,10 +1,9 @@
 """Reading and writing objects: everything between a parsed request and the store, in the version that was asked for."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from headgate.admission.defaults import completed
-from headgate.api.kinds import Served
 from headgate.api.status import ApiError, conflicting, from_error, invalid
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.applying import ApplyConflicts, tracked_apply
@@ -16,6 +15,7 @@ from headgate.resources.checks.schema import examine
 from headgate.resources.definitions import catalogue
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import Served
 from headgate.resources.versions import from_hub, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore
 
@@ -43,6 +43,11 @@ class Target(NamedTuple):
     def key(self) -> Key:
         """The object in the store."""
         return self.served.kind.key(self.namespace, self.name)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of its version."""
+        return catalogue.schema(self.served.group, self.served.version, self.served.kind.kind)
 
 
 class WriteOptions(NamedTuple):
@@ -81,20 +86,17 @@ class Objects:
 
     async def get(self, target: Target) -> Object:
         """Return an object."""
-        try:
+        with _explained(target):
             return as_served(await self.store.get(target.key), target.served)
-        except StoreError as error:
-            raise from_error(error, target.served, target.name) from error
 
     async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> Written:
         """Store a new object in the path's namespace."""
-        hub, warnings = self._prepared(target, obj, None, options)
-        write = _write(target, options, "Update")
-        hub = with_metadata(hub, managedFields=tracked_update(None, as_served(hub, target.served), write))
-        try:
+        hub, warnings = self._checked(target, obj, None, options)
+        target = target._replace(name=_name(hub))
+        managers = tracked_update(None, as_served(hub, target.served), _write(target, options, "Update"))
+        with _explained(target):
+            hub = with_metadata(hub, managedFields=managers)
             stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
-        except (StoreError, DecodeError) as error:
-            raise from_error(error, target.served, _name(hub)) from error
         return await self._written(target, stored, warnings, options, created=True)
 
     async def change(
@@ -102,21 +104,19 @@ class Objects:
     ) -> Written:
         """Read, change and write; try again when another client wrote in between and this one named no version."""
         write = _write(target, options, "Update", subresource)
-        for attempt in range(_ATTEMPTS):
-            old = await self.get(target)
-            try:
+        with _explained(target):
+            for attempt in range(_ATTEMPTS):
+                old = await self.get(target)
                 new = change(old)
-                hub, warnings = self._prepared(target, new, old, options)
+                hub, warnings = self._checked(target, new, old, options)
                 hub = with_metadata(hub, managedFields=tracked_update(old, as_served(hub, target.served), write))
-                stored = await self.store.update(
-                    hub, subresource=_stored(subresource), dry_run=options.dry_run, sound=True
-                )
-            except (StoreError, DecodeError) as error:
-                fresh = isinstance(error, Conflict) and _revision(new) == _revision(old)
-                if fresh and attempt + 1 < _ATTEMPTS:
-                    continue
-                raise from_error(error, target.served, target.name) from error
-            return await self._written(target, stored, warnings, options)
+                try:
+                    stored = await self._updated(hub, subresource, options)
+                except Conflict:
+                    if attempt + 1 == _ATTEMPTS or _revision(new) != _revision(old):
+                        raise
+                else:
+                    return await self._written(target, stored, warnings, options)
         raise AssertionError("the last attempt returns or raises")
 
     async def apply(
@@ -124,41 +124,30 @@ class Objects:
     ) -> Written:
         """Make an object have what a manager applies; create it when there is none."""
         write = _write(target, options, "Apply", subresource)
-        known = examine(_addressed(target, config), _schema(target.served), required=False)
-        config = known.value if target.served.kind.is_custom else _addressed(target, config)
-        warnings = _unknown(target.served, known.unknown, None, options)
-        old = await self._current(target)
-        if old is None and subresource:
-            await self.get(target)
-        try:
+        config = _addressed(target, config)
+        known = examine(config, target.schema, required=False)
+        warnings = _unknown(target, known.unknown, None, options)
+        if target.served.kind.is_custom:
+            config = known.value
+        with _explained(target):
+            try:
+                old = as_served(await self.store.get(target.key), target.served)
+            except NotFound:
+                if subresource:
+                    raise
+                old = None
             new = tracked_apply(old, decode.without_nulls(config), write)
-            hub, _ = self._prepared(target, new, old, options._replace(validation="Ignore"))
+            hub, _ = self._checked(target, new, old, options._replace(validation="Ignore"))
             if old is None:
                 stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
             else:
-                stored = await self.store.update(
-                    hub, subresource=_stored(subresource), dry_run=options.dry_run, sound=True
-                )
-        except ApplyConflicts as error:
-            raise conflicting(error) from error
-        except MergeError as error:
-            raise invalid(target.served, target.name, [Cause("", str(error))]) from error
-        except (StoreError, DecodeError) as error:
-            raise from_error(error, target.served, target.name) from error
+                stored = await self._updated(hub, subresource, options)
         return await self._written(target, stored, warnings, options, created=old is None)
-
-    async def _current(self, target: Target) -> Object | None:
-        try:
-            return as_served(await self.store.get(target.key), target.served)
-        except NotFound:
-            return None
-        except StoreError as error:
-            raise from_error(error, target.served, target.name) from error
 
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
         """Delete an object. Returns it when it still waits for finalizers, None when it is gone."""
         limits = options.get("preconditions") or {}
-        try:
+        with _explained(target):
             last = await self.store.delete(
                 target.key,
                 uid=limits.get("uid") or "",
@@ -166,26 +155,42 @@ class Objects:
                 orphan=options.get("propagationPolicy") == "Orphan" or options.get("orphanDependents") is True,
                 dry_run=dry_run,
             )
-        except StoreError as error:
-            raise from_error(error, target.served, target.name) from error
         return as_served(last, target.served) if last["metadata"].get("deletionTimestamp") else None
 
-    def _prepared(
+    def _checked(
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
         """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
         whole = _addressed(target, obj)
         checked = self.store.checked(whole)
-        warnings = _unknown(target.served, checked.unknown, old, options)
+        warnings = _unknown(target, checked.unknown, old, options)
         if checked.hub is None:
             raise invalid(target.served, target.name or _name(whole), checked.causes)
-        return completed(checked.hub), warnings
+        return checked.hub, warnings
+
+    async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions) -> Object:
+        """Update an object; of one that is scaled, the whole: a scale is a part of its spec."""
+        part: Literal["", "status"] = "status" if subresource == "status" else ""
+        return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True)
 
     async def _written(
         self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
     ) -> Written:
         advice = await self._advise(stored, dry_run=options.dry_run) if self._advise else ()
         return Written(as_served(stored, target.served), [*warnings, *advice], created)
+
+
+@contextmanager
+def _explained(target: Target) -> Iterator[None]:
+    """Turn what the store, a merge or a decoder says about an object into an ApiError."""
+    try:
+        yield
+    except ApplyConflicts as error:
+        raise conflicting(error) from error
+    except MergeError as error:
+        raise invalid(target.served, target.name, [Cause("", str(error))]) from error
+    except (StoreError, DecodeError) as error:
+        raise from_error(error, target.served, target.name) from error
 
 
 def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
@@ -207,19 +212,16 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _unknown(served: Served, paths: Sequence[str], old: Object | None, options: WriteOptions) -> Sequence[str]:
+def _unknown(target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions) -> Sequence[str]:
     """Return warnings about unknown fields that are new in an object. Raises ApiError 400 when the client is strict."""
-    known = examine(old, _schema(served), required=False).unknown if paths and old else ()
+    served = target.served
+    known = examine(old, target.schema, required=False).unknown if paths and old else ()
     unknown = [f'unknown field "{path}"' for path in paths if path not in known]
     if unknown and options.validation == "Strict":
         raise ApiError(
             400, f"{served.kind.kind} in version {served.api_version}: strict decoding error: {', '.join(unknown)}"
         )
     return unknown if options.validation == "Warn" else ()
-
-
-def _schema(served: Served) -> Schema:
-    return catalogue.schema(served.group, served.version, served.kind.kind)
 
 
 def _write(
@@ -229,11 +231,6 @@ def _write(
     served = target.served
     manager = Manager(options.manager, operation, served.api_version, subresource)
     return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)
-
-
-def _stored(subresource: Subresource) -> Literal["", "status"]:
-    """Return what is written of an object in the store: a scale is a part of its spec."""
-    return "status" if subresource == "status" else ""
 
 
 def _name(obj: Mapping[str, Any]) -> str:

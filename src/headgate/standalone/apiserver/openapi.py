@@ -11,13 +11,12 @@ import msgspec
 import headgate
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect import schema as inspect_schema
-from headgate.api.kinds import Served, groups
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.status import no_such_path
 from headgate.resources.definitions import catalogue
 from headgate.resources.definitions.parts import REF, Schema
-from headgate.resources.registry import api_version
+from headgate.resources.registry import GROUPS, Served, api_version
 from headgate.standalone.apiserver import openapi_pb
 
 _GVK = "x-kubernetes-group-version-kind"
@@ -58,7 +57,7 @@ def v3_json(path: str) -> bytes:
         return _v3_document(metrics_schema.paths(metrics), metrics_schema.names(metrics))
     if (group, version) == inspect_query.INSPECT:
         return _v3_document(inspect_schema.paths(), inspect_schema.names())
-    served = groups()[group][version]
+    served = GROUPS[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
     return _v3_document(paths, {catalogue.names()[group, version, one.kind.kind] for one in served})
 
@@ -80,7 +79,7 @@ def _definitions() -> Mapping[str, Schema]:
 
 
 def _v3_paths() -> Mapping[str, tuple[str, str]]:
-    stored = [(group, version) for group, versions in groups().items() for version in versions]
+    stored = [(group, version) for group, versions in GROUPS.items() for version in versions]
     return {
         f"{'apis' if group else 'api'}/{api_version(group, version)}": (group, version)
         for group, version in (*stored, inspect_query.INSPECT, *METRICS_GROUPS)
@@ -98,7 +97,7 @@ def _closure(names: set[str]) -> set[str]:
 
 
 def _v2() -> dict[str, Any]:
-    every = [one for versions in groups().values() for many in versions.values() for one in many]
+    every = [one for versions in GROUPS.values() for many in versions.values() for one in many]
     return {
         "swagger": "2.0",
         "info": _info(),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.resources.definitions.parts import Schema
-from headgate.standalone.apiserver.messages import find
+from headgate.standalone.apiserver.protobuf import message_class
 
 _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "description": "description"}
 
@@ -24,7 +24,7 @@ def document(swagger: Mapping[str, Any]) -> bytes:
 
 
 def _make(name: str, /, **fields: Any) -> Any:
-    return find(f"openapi.v2.{name}")(**fields)
+    return message_class(f"openapi.v2.{name}")(**fields)
 
 
 def _schema(schema: Schema) -> Any:

@@ -1,25 +1,32 @@
 """Reads Kubernetes' protobuf form of an object, which current clients use for typed requests, into the JSON form.
 
+The classes of the messages, and of those of OpenAPI documents, come from descriptors that `tools/core_messages.py` writes.
 Answers are always JSON. Zero values are left out, as in JSON; where zero and absent differ, the descriptors make a field
 optional.
 """
 
 import base64
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import msgspec
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headgate.api.status import ApiError
 from headgate.resources.definitions import catalogue
 from headgate.resources.registry import split_api_version
-from headgate.standalone.apiserver import messages
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+_INLINE = "-"  # the JSON name of a field whose own fields stand in its parent in JSON
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -36,23 +43,38 @@ _UNPUBLISHED = {  # kinds without a schema of ours
 }
 
 
+@cache
+def message_class(name: str) -> Any:
+    """Return the class of a message. Raises KeyError when there is none of that name."""
+    return GetMessageClass(_pool().FindMessageTypeByName(name))
+
+
+@cache
+def _pool() -> DescriptorPool:
+    pool = DescriptorPool()
+    content = zlib.decompress(files(__package__).joinpath("messages.fds.z").read_bytes())
+    for file in FileDescriptorSet.FromString(content).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
 def decode(body: bytes) -> dict[str, Any]:
     """Return the object. Raises ApiError 400 when the bytes are no such object, 415 for one that JSON must carry."""
     if not body.startswith(_MAGIC):
         raise ApiError(400, f"the body is not {MEDIA_TYPE}: it must begin with k8s and a zero byte")
     try:
-        envelope = messages.find("k8s.io.apimachinery.pkg.runtime.Unknown").FromString(body[len(_MAGIC) :])
+        envelope = message_class("k8s.io.apimachinery.pkg.runtime.Unknown").FromString(body[len(_MAGIC) :])
         api_version, kind = envelope.typeMeta.apiVersion, envelope.typeMeta.kind
-        fields = _object(_message_class(api_version, kind).FromString(envelope.raw))
+        fields = _object(_class_of(api_version, kind).FromString(envelope.raw))
     except (DecodeError, ValueError, OverflowError) as error:
         raise ApiError(400, f"the body is not {MEDIA_TYPE}: {error}") from error
     return {"apiVersion": api_version, "kind": kind, **fields}
 
 
-def _message_class(api_version: str, kind: str) -> Any:
+def _class_of(api_version: str, kind: str) -> Any:
     name = _UNPUBLISHED.get((api_version, kind)) or catalogue.names().get((*split_api_version(api_version), kind), "")
     try:
-        return messages.find(name.replace("io.k8s.", "k8s.io.", 1))
+        return message_class(name.replace("io.k8s.", "k8s.io.", 1))
     except KeyError:
         raise ApiError(415, f"{kind} in {api_version} is not read in protobuf here; send JSON") from None
 
@@ -67,7 +89,7 @@ def _object(message: Message) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for field, part in message.ListFields():
         value = _whole(field, part)
-        if field.json_name == messages.INLINE:
+        if field.json_name == _INLINE:
             result |= value
         elif value is not None and (value or field.containing_oneof or not field.message_type):
             result[field.name] = value

@@ -54,15 +54,17 @@ def _cell(column: Column, obj: Object) -> Cell:
         return "<invalid>"
 
 
-_NAME = Column("Name", cells.at("metadata", "name"), "Name of the object.", format="name")
-_AGE = Column("Age", cells.age, "Time since the object was created.")
+_NAME = Column("Name", cells.at("metadata.name"), "Name of the object.", format="name")
+_AGE = Column("Age", cells.since("metadata.creationTimestamp"), "Time since the object was created.")
 _IN_PODS = (
-    Column("Containers", cells.container_names, wide=True),
-    Column("Images", cells.images, wide=True),
-    Column("Selector", cells.selector, wide=True),
+    Column("Containers", cells.names("spec.template.spec.containers"), wide=True),
+    Column(
+        "Images", cells.listed("spec.template.spec.containers", lambda one: one.get("image", cells.NONE)), wide=True
+    ),
+    Column("Selector", cells.labels("spec.selector.matchLabels"), wide=True),
 )
-_PARENTS = Column("Parents", cells.names("parentRefs"), "What the route is attached to.", wide=True)
-_HOSTNAMES = Column("Hostnames", cells.names("hostnames"), "The hosts that the route is for.")
+_PARENTS = Column("Parents", cells.names("spec.parentRefs"), "What the route is attached to.", wide=True)
+_HOSTNAMES = Column("Hostnames", cells.names("spec.hostnames"), "The hosts that the route is for.")
 _ROUTE_STATE = (
     Column("Accepted", cells.at_parents("Accepted"), "Whether every parent takes the route."),
     Column("Programmed", cells.at_parents("Programmed"), "Whether all proxies hold it."),
@@ -71,33 +73,43 @@ _STATE = (
     Column("Accepted", cells.condition("Accepted"), "Whether it can be used."),
     Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
 )
+_PROXIES_CELL = cells.ratio("status.proxies.programmed", "status.proxies.total")
 _REACH = (
-    Column("Sidecars", cells.sidecars, "Pods with a sidecar, of all that it is about.", wide=True),
-    Column("Proxies", cells.proxies, "Proxies that confirmed it, of all.", wide=True),
+    Column(
+        "Sidecars",
+        cells.ratio("status.pods.sidecars", "status.pods.total"),
+        "Pods with a sidecar, of all that it is about.",
+        wide=True,
+    ),
+    Column("Proxies", _PROXIES_CELL, "Proxies that confirmed it, of all.", wide=True),
 )
-_PORT_ROUTE = (_NAME, Column("Ports", cells.route_ports, "The ports that are meant."), _AGE)
+_PORT_ROUTE = (
+    _NAME,
+    Column("Ports", cells.listed("spec.matches.ports", str, "<all>"), "The ports that are meant."),
+    _AGE,
+)
 _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
-    ("", "Namespace"): (_NAME, Column("Status", cells.at("status", "phase", default="Active")), _AGE),
+    ("", "Namespace"): (_NAME, Column("Status", cells.at("status.phase", "Active")), _AGE),
     ("", "Node"): (
         _NAME,
         Column("Status", cells.node_state),
         Column("Roles", cells.node_roles),
         _AGE,
-        Column("Version", cells.at("status", "nodeInfo", "kubeletVersion")),
-        Column("Internal-IP", cells.node_address("InternalIP"), wide=True),
-        Column("External-IP", cells.node_address("ExternalIP"), wide=True),
-        Column("OS-Image", cells.at("status", "nodeInfo", "osImage"), wide=True),
-        Column("Kernel-Version", cells.at("status", "nodeInfo", "kernelVersion"), wide=True),
-        Column("Container-Runtime", cells.at("status", "nodeInfo", "containerRuntimeVersion"), wide=True),
+        Column("Version", cells.at("status.nodeInfo.kubeletVersion")),
+        Column("Internal-IP", cells.of_type("status.addresses", "InternalIP", "address", cells.NONE), wide=True),
+        Column("External-IP", cells.of_type("status.addresses", "ExternalIP", "address", cells.NONE), wide=True),
+        Column("OS-Image", cells.at("status.nodeInfo.osImage"), wide=True),
+        Column("Kernel-Version", cells.at("status.nodeInfo.kernelVersion"), wide=True),
+        Column("Container-Runtime", cells.at("status.nodeInfo.containerRuntimeVersion"), wide=True),
     ),
     ("", "Service"): (
         _NAME,
-        Column("Type", cells.at("spec", "type", default="ClusterIP")),
-        Column("Cluster-IP", cells.at("spec", "clusterIP")),
+        Column("Type", cells.at("spec.type", "ClusterIP")),
+        Column("Cluster-IP", cells.at("spec.clusterIP")),
         Column("External-IP", cells.external),
-        Column("Port(s)", cells.service_ports),
+        Column("Port(s)", cells.listed("spec.ports", cells.service_port)),
         _AGE,
-        Column("Selector", cells.selector, wide=True),
+        Column("Selector", cells.labels("spec.selector"), wide=True),
     ),
     ("", "Pod"): (
         _NAME,
@@ -105,67 +117,75 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         Column("Status", cells.pod_status),
         Column("Restarts", cells.restarts, type="integer"),
         _AGE,
-        Column("IP", cells.at("status", "podIP"), wide=True),
-        Column("Node", cells.at("spec", "nodeName"), wide=True),
+        Column("IP", cells.at("status.podIP"), wide=True),
+        Column("Node", cells.at("spec.nodeName"), wide=True),
     ),
     ("apps", "Deployment"): (
         _NAME,
-        Column("Ready", cells.deployment_ready, "Pods that are ready, of those wanted."),
-        Column("Up-to-date", cells.at("status", "updatedReplicas", default=0)),
-        Column("Available", cells.at("status", "availableReplicas", default=0)),
+        Column(
+            "Ready", cells.ratio("status.readyReplicas", "spec.replicas", 1), "Pods that are ready, of those wanted."
+        ),
+        Column("Up-to-date", cells.at("status.updatedReplicas", 0)),
+        Column("Available", cells.at("status.availableReplicas", 0)),
         _AGE,
         *_IN_PODS,
     ),
     ("apps", "ReplicaSet"): (
         _NAME,
-        Column("Desired", cells.at("spec", "replicas", default=1), type="integer"),
-        Column("Current", cells.at("status", "replicas", default=0), type="integer"),
-        Column("Ready", cells.at("status", "readyReplicas", default=0), type="integer"),
+        Column("Desired", cells.at("spec.replicas", 1), type="integer"),
+        Column("Current", cells.at("status.replicas", 0), type="integer"),
+        Column("Ready", cells.at("status.readyReplicas", 0), type="integer"),
         _AGE,
         *_IN_PODS,
     ),
     ("", "Secret"): (
         _NAME,
-        Column("Type", cells.at("type", default="Opaque")),
+        Column("Type", cells.at("type", "Opaque")),
         Column("Data", cells.count("data")),
         _AGE,
     ),
     ("", "ConfigMap"): (
         _NAME,
-        Column("Data", lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ())),
+        Column("Data", cells.count("data", "binaryData")),
         _AGE,
     ),
     ("", "ServiceAccount"): (_NAME, Column("Secrets", cells.count("secrets")), _AGE),
     ("discovery.k8s.io", "EndpointSlice"): (
         _NAME,
         Column("AddressType", cells.at("addressType")),
-        Column("Ports", cells.slice_ports),
+        Column("Ports", cells.listed("ports", lambda port: port.get("port") or "*", "<unset>")),
         Column("Endpoints", cells.addresses),
         _AGE,
     ),
     ("", "Event"): (
-        Column("Last Seen", cells.last_seen),
+        Column("Last Seen", cells.since("series.lastObservedTime", "lastTimestamp", "eventTime")),
         Column("Type", cells.at("type")),
         Column("Reason", cells.at("reason")),
         Column("Object", cells.about),
-        Column("Source", cells.at("source", "component", default=""), wide=True),
-        Column("Message", cells.at("message", default="")),
-        Column(
-            "First Seen", lambda obj: cells.duration(obj.get("firstTimestamp") or obj.get("eventTime") or ""), wide=True
-        ),
-        Column("Count", cells.at("count", default=1), wide=True),
-        Column("Name", cells.at("metadata", "name"), format="name", wide=True),
+        Column("Source", cells.at("source.component", ""), wide=True),
+        Column("Message", cells.at("message", "")),
+        Column("First Seen", cells.since("firstTimestamp", "eventTime"), wide=True),
+        Column("Count", cells.at("count", 1), wide=True),
+        Column("Name", cells.at("metadata.name"), format="name", wide=True),
     ),
     (SPLIT, "TrafficSplit"): (
         _NAME,
-        Column("Service", cells.at("spec", "service"), "The root that clients call."),
-        Column("Backends", cells.backends, "The backends and their weights."),
+        Column("Service", cells.at("spec.service"), "The root that clients call."),
+        Column(
+            "Backends",
+            cells.listed("spec.backends", lambda one: f"{one.get('service')}:{one.get('weight')}"),
+            "The backends and their weights.",
+        ),
         Column("Accepted", cells.condition("Accepted"), "Whether the split can be used."),
         Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
         _AGE,
-        Column("Proxies", cells.proxies, "Proxies that confirmed it, of all.", wide=True),
+        Column("Proxies", _PROXIES_CELL, "Proxies that confirmed it, of all.", wide=True),
     ),
-    (SPECS, "HTTPRouteGroup"): (_NAME, Column("Matches", cells.names("matches"), "The names of the matches."), _AGE),
+    (SPECS, "HTTPRouteGroup"): (
+        _NAME,
+        Column("Matches", cells.names("spec.matches"), "The names of the matches."),
+        _AGE,
+    ),
     (SPECS, "TCPRoute"): _PORT_ROUTE,
     (SPECS, "UDPRoute"): _PORT_ROUTE,
     (ACCESS, "TrafficTarget"): (
@@ -180,33 +200,39 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     (MESH, "TLSConfig"): (
         _NAME,
         Column("Pods", cells.pod_labels, "The labels of the pods that it selects."),
-        Column("Subject-Names", cells.names("subjectNames"), "What their certificates carry besides their identity."),
+        Column(
+            "Subject-Names", cells.names("spec.subjectNames"), "What their certificates carry besides their identity."
+        ),
         *_STATE,
         _AGE,
         *_REACH,
     ),
     (GATEWAY, "GatewayClass"): (
         _NAME,
-        Column("Controller", cells.at("spec", "controllerName"), "Who makes Gateways of the class real."),
+        Column("Controller", cells.at("spec.controllerName"), "Who makes Gateways of the class real."),
         Column("Accepted", cells.condition("Accepted")),
         _AGE,
-        Column("Description", cells.at("spec", "description"), wide=True),
+        Column("Description", cells.at("spec.description"), wide=True),
     ),
     (GATEWAY, "Gateway"): (
         _NAME,
-        Column("Class", cells.at("spec", "gatewayClassName")),
-        Column("Address", cells.gateway_address, "The address that its listeners bind."),
+        Column("Class", cells.at("spec.gatewayClassName")),
+        Column(
+            "Address",
+            cells.listed("status.addresses", lambda one: one.get("value")),
+            "The address that its listeners bind.",
+        ),
         Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
         _AGE,
-        Column("Listeners", cells.names("listeners"), wide=True),
+        Column("Listeners", cells.names("spec.listeners"), wide=True),
     ),
     (GATEWAY, "HTTPRoute"): (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
     (GATEWAY, "GRPCRoute"): (_NAME, _HOSTNAMES, *_ROUTE_STATE, _AGE, _PARENTS),
     (GATEWAY, "TCPRoute"): (_NAME, *_ROUTE_STATE, _AGE, _PARENTS),
     (GATEWAY, "ReferenceGrant"): (
         _NAME,
-        Column("From", cells.pairs("from", "namespace", "kind")),
-        Column("To", cells.pairs("to", "kind", "name")),
+        Column("From", cells.pairs("spec.from", "namespace", "kind")),
+        Column("To", cells.pairs("spec.to", "kind", "name")),
         _AGE,
     ),
 }

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from headgate.admission.workload_rules import check_selector
+from headgate.admission.workloads import check_selector
 from headgate.manifests.applied import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.admission.workload_rules import check_selector
+from headgate.admission.workloads import check_selector
 from headgate.resources import times
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of

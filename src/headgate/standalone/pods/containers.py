@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.private import write_private
 from headgate.resources.meta import Value
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, says

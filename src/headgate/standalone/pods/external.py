@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.runs import ContainerState, Owner, Plan, Run
 from headgate.standalone.processes import Launch, until_gone

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from headgate.errors import NotFound
-from headgate.resources.meta import Key
-from headgate.resources.names import is_dns_label, is_dns_subdomain
+from headgate.resources.meta import Key, is_dns_label, is_dns_subdomain
 from headgate.standalone.proxies.envoy import LOG
 
 LARGEST = 10 << 20  # bytes

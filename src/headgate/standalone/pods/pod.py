@@ -16,8 +16,7 @@ from headgate.objects.ports import Store
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
-from headgate.resources.process_identity import EXTERNAL, PROCESS, read_identity
+from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, read_identity
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Container, Pod
 from headgate.standalone.node import NODE

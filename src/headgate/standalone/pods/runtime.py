@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.admission.workload_rules import workload_causes
+from headgate.admission.workloads import workload_causes
 from headgate.errors import DecodeError, NotFound, refusal
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Listed, Store, follow

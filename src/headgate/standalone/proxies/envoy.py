@@ -24,7 +24,7 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.private import write_private
 from headgate.resources.meta import Value
-from headgate.resources.process_identity import Identity
+from headgate.resources.pods import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
 from headgate.xds.proofs import LocalTokens

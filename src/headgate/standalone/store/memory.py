@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
+from headgate.admission.admission import sound_check
 from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
 from headgate.merge.applying import tracked_apply
 from headgate.merge.managers import Manager, Write, versions_of
 from headgate.merge.values import MergeError
 from headgate.objects import rules
 from headgate.objects.ports import Admit, Change, Kept, Listing
-from headgate.resources.decode import Check, Checked, check
+from headgate.resources.decode import Check, Checked
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
+from headgate.settings import DEFAULTS
 from headgate.standalone.store.history import History
 from headgate.standalone.store.shelves import Shelves, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
 _NAME_ATTEMPTS = 20
+_DEFAULT_CHECK = sound_check(DEFAULTS)
 
 
 class Journal(Protocol):
@@ -90,8 +93,8 @@ class MemoryStore:
         return Listing(self._shelves.select(group, kind, namespace), str(self.revision))
 
     def checked(self, obj: Object) -> Checked:
-        """Check an object as a client wrote it, in any version. It can then be stored with `sound`."""
-        return (self._check or check)(obj, request=True)
+        """Check an object as a client wrote it, in any version. Its `hub` can then be stored with `sound`."""
+        return (self._check or _DEFAULT_CHECK)(obj, request=True)
 
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
@@ -213,9 +216,11 @@ class MemoryStore:
         return stored
 
     def _admitted(self, new: Object, old: Object | None, *, sound: bool) -> Object:
-        causes = self._check(new).causes if self._check and not sound else ()
-        if causes:
-            raise Invalid(*causes)
+        if self._check and not sound:
+            found = self._check(new)
+            if found.hub is None:
+                raise Invalid(*found.causes)
+            new = found.hub
         return self._admit(new, old, self._shelves) if self._admit else new
 
     def _existing(self, key: Key) -> Object:

@@ -1,13 +1,76 @@
-"""What must hold for a Deployment, ReplicaSet or Pod before it is stored, so that kubectl hears of a mistake at once."""
+"""Workloads and Secrets on their way into a store: the values that Kubernetes fills in, and what must hold for a workload.
 
+kubectl's describe and rollout rely on some of the values. The objects are sound: every part has the type of its schema, or
+is null.
+"""
+
+import base64
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.resources.decode import read
-from headgate.resources.meta import Object
-from headgate.resources.names import label_fault
+from headgate.resources.meta import Object, label_fault
 from headgate.resources.workloads import Deployment, Pod, PodSpec, ReplicaSet, selects
+
+_POD = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst"}
+_ROLLING = {"maxSurge": "25%", "maxUnavailable": "25%"}
+_DEPLOYMENT = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
+
+
+def _secret(obj: Object) -> Object:
+    """Move `stringData`, which is for writing only, into `data`."""
+    filled = {"type": "Opaque", **_given(obj)}
+    texts = filled.pop("stringData", {})
+    if not all(isinstance(text, str) for text in texts.values()):
+        return obj
+    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    return {**filled, "data": {**filled.get("data", {}), **encoded}} if "stringData" in obj else filled
+
+
+def _spec(complete: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Object], Object]:
+    """Return what completes the spec of an object that has one."""
+    return lambda obj: {**obj, "spec": complete(_given(obj["spec"]))} if obj.get("spec") is not None else obj
+
+
+def _deployment_spec(given: dict[str, Any]) -> dict[str, Any]:
+    strategy = {"type": "RollingUpdate", **_given(given.get("strategy", {}))}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {**_ROLLING, **_given(strategy.get("rollingUpdate", {}))}
+    return _replicaset_spec({**_DEPLOYMENT, **given, "strategy": strategy})
+
+
+def _replicaset_spec(given: dict[str, Any]) -> dict[str, Any]:
+    spec, template = {"replicas": 1, **given}, given.get("template", {})
+    if template.get("spec") is not None:
+        spec["template"] = {**template, "spec": _pod_spec(_given(template["spec"]))}
+    return spec
+
+
+def _pod_spec(given: dict[str, Any]) -> dict[str, Any]:
+    filled = {**_POD, **given}
+    if "containers" in filled:
+        filled["containers"] = [_container(container) for container in filled["containers"]]
+    return filled
+
+
+def _container(container: Any) -> Any:
+    if not container or not container.get("ports"):
+        return container
+    return {**container, "ports": [port and {"protocol": "TCP", **_given(port)} for port in container["ports"]]}
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+COMPLETED: Mapping[tuple[str, str], Callable[[Object], Object]] = {
+    ("v1", "Secret"): _secret,
+    ("v1", "Pod"): _spec(_pod_spec),
+    ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
+    ("apps/v1", "Deployment"): _spec(_deployment_spec),
+}
+"""What fills in the optional values of an object, by its apiVersion and kind."""
 
 
 def admit_workloads(new: Object, _old: Object | None, _view: object = None) -> Object:
@@ -28,7 +91,7 @@ def workload_causes(obj: Object) -> Iterator[Cause]:
             yield from error.causes
 
 
-def _deployment(obj: Object) -> Iterator[Cause]:
+def _deployment_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, Deployment)
     check_selector(typed)
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
@@ -37,14 +100,14 @@ def _deployment(obj: Object) -> Iterator[Cause]:
     yield from _template(typed.spec.template)
 
 
-def _replicaset(obj: Object) -> Iterator[Cause]:
+def _replicaset_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, ReplicaSet)
     check_selector(typed)
     yield from _replicas(typed.spec.replicas)
     yield from _template(typed.spec.template)
 
 
-def _pod(obj: Object) -> Iterator[Cause]:
+def _pod_causes(obj: Object) -> Iterator[Cause]:
     yield from _containers(read(obj, Pod).spec, "spec")
 
 
@@ -78,9 +141,9 @@ def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
 
 
 _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
-    ("apps/v1", "Deployment"): _deployment,
-    ("apps/v1", "ReplicaSet"): _replicaset,
-    ("v1", "Pod"): _pod,
+    ("apps/v1", "Deployment"): _deployment_causes,
+    ("apps/v1", "ReplicaSet"): _replicaset_causes,
+    ("v1", "Pod"): _pod_causes,
 }
 
 
