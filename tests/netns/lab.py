@@ -207,7 +207,7 @@ class Lab:
         """Serve these objects beside the pods; return what they are compiled to when every proxy has taken it."""
         given = [*(item.manifest for item in self.members.values()), *found]
         snapshot = snapshot_of({key_of(item): item for item in given})
-        assert not snapshot.undecodable
+        assert not snapshot.mistakes
         self.compiled = compile_mesh(snapshot, settings or Settings())
         self.run(self._offer())
         if settle:

@@ -235,5 +235,5 @@ def test_what_was_compiled_before_does_not_matter(history, random):
         fresh = snapshot_of(world)
         objects = {key: before.objects.get(key) for key in fresh.objects}
         shared = {key: objects[key] if objects[key] == item else item for key, item in fresh.objects.items()}
-        before = Snapshot(0, shared, fresh.undecodable, remains=fresh.remains)
+        before = Snapshot(0, shared, fresh.mistakes, remains=fresh.remains)
         assert compiler.compile(before, Settings()) == compile_mesh(fresh, Settings())

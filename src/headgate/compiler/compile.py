@@ -118,7 +118,7 @@ class Compiler:
             *self._once(protocols.conflicts, written, served.choices, places.endpoints),
             *self._once(services.target_ports, placed),
             *repeated_names(snapshot),
-            *_undecodable(snapshot),
+            *_invalid(snapshot),
             *claims.findings,
             *api.findings,
             *secured.findings,
@@ -136,7 +136,7 @@ class Compiler:
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return the objects of some kinds, as the same value as last time if they are the same."""
-        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.undecodable, snapshot.remains)
+        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.remains)
         last = self._parts.get(shapes)
         if last is None or last[0] != source:
             last = source, snapshot.only(*shapes).following(last[1] if last else Snapshot())
@@ -178,7 +178,7 @@ class Compiler:
         return tuple(found)
 
     def _seen(self, snapshot: Snapshot) -> dict[Key, int]:
-        found = dict.fromkeys(snapshot.undecodable, 0)
+        found = dict.fromkeys(snapshot.mistakes, 0)
         for part in self._each(_generations, {shape: (listed,) for shape, listed in snapshot.by_shape.items()}):
             found |= part
         return found
@@ -206,10 +206,11 @@ def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
     return {key: item.metadata.generation for key, item in listed}
 
 
-def _undecodable(snapshot: Snapshot) -> list[Finding]:
+def _invalid(snapshot: Snapshot) -> list[Finding]:
     return [
         Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_left(snapshot, key)}")
-        for key, causes in snapshot.undecodable.items()
+        for key, causes in snapshot.mistakes.items()
+        if key not in snapshot.objects
         for cause in causes
     ]
 

@@ -79,7 +79,7 @@ class Targets:
             self._tell(key, Reason.RULE_NOT_APPLICABLE, f"{field}.kind", message)
             return ()
         if name not in self._snapshot.objects:
-            what = "is not valid" if name in self._snapshot.undecodable else "not found"
+            what = "is not valid" if name in self._snapshot.mistakes else "not found"
             message = f"{name} {what}, so the rule allows nothing; create it or correct the name"
             self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.name", message)
             return ()

@@ -39,22 +39,22 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 
 
 class Snapshot:
-    """`objects` are the typed ones, `undecodable` those whose content can't be used, with the reasons.
+    """`objects` are the typed ones. `mistakes` are of those that can't be used, and of fields that headgate does not read.
 
-    `remains` is what holds of some of the latter all the same (`compiler.remains`).
+    `remains` is what holds of some of those that can't be used (`compiler.remains`).
     """
 
     def __init__(
         self,
         revision: int = 0,
         objects: Mapping[Key, Resource] | None = None,
-        undecodable: Mapping[Key, tuple[Cause, ...]] | None = None,
+        mistakes: Mapping[Key, tuple[Cause, ...]] | None = None,
         *,
         remains: Mapping[Key, Resource] | None = None,
     ) -> None:
         self.revision = revision
         self.objects = objects or {}
-        self.undecodable = undecodable or {}
+        self.mistakes = mistakes or {}
         self.remains = remains or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
@@ -73,7 +73,7 @@ class Snapshot:
     def only(self, *shapes: type[Resource]) -> "Snapshot":
         """Return a snapshot with the objects of some kinds."""
         objects = {key: item for shape in shapes for key, item in self.by_shape.get(shape, ())}
-        return Snapshot(0, objects, self.undecodable, remains=self.remains)
+        return Snapshot(0, objects, self.mistakes, remains=self.remains)
 
     @cached_property
     def by_shape(self) -> dict[type[Resource], Listed]:

@@ -125,7 +125,7 @@ class Claims:
             group = group_key(key.namespace, reference.name)
             found += named_matches(self.snapshot, group)
             if group not in self.snapshot.objects:
-                invalid = group in self.snapshot.undecodable
+                invalid = group in self.snapshot.mistakes
                 what = "is not valid" if invalid else "not found"
                 message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
                 field, related = f"spec.matches[{index}].name", () if invalid else (group,)

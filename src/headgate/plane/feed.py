@@ -9,7 +9,7 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound
 from headgate.latest import Latest, until
 from headgate.objects.ports import Listed, Reader, follow, version_of
-from headgate.resources.decode import check
+from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
 
@@ -30,7 +30,7 @@ class Feed:
         self._source = objects
         self._unlisted = {(kind.group, kind.kind) for kind in COMPILED}
         self._objects: dict[Key, Resource] = {}
-        self._undecodable: dict[Key, tuple[Cause, ...]] = {}
+        self._mistakes: dict[Key, tuple[Cause, ...]] = {}
         self._remains: dict[Key, Resource] = {}
         self._versions: dict[tuple[str, str], dict[Key, str]] = {name: {} for name in self._unlisted}
         self._differs = True
@@ -90,7 +90,7 @@ class Feed:
     def _take(self, key: Key, obj: Object | None) -> None:
         """Take an object as it is now, none when it is gone, and note whether the compiler could see a difference."""
         versions = self._versions[key.group, key.kind]
-        known: tuple[dict[Key, Any], ...] = (self._objects, self._undecodable, self._remains)
+        known: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
         before = [part.pop(key, None) for part in known]
         versions.pop(key, None)
         if obj is not None:
@@ -99,28 +99,22 @@ class Feed:
         self._differs |= before != [part.get(key) for part in known]
 
     def _put(self, key: Key, obj: Object) -> None:
-        decoded = read_object(obj)
-        if isinstance(decoded, Resource):
-            self._objects[key] = decoded
-        else:
-            self._undecodable[key] = decoded
-            if (left := remains(obj)) is not None:
-                self._remains[key] = left
+        checked = check_stored(obj)
+        if checked.value:
+            self._objects[key] = checked.value
+        elif (left := remains(obj)) is not None:
+            self._remains[key] = left
+        if checked.causes:
+            self._mistakes[key] = checked.causes
 
     def _publish(self) -> None:
         self._publishing = None
         if self._differs and not self._unlisted:
             self._differs = False
             last = self.snapshot.get()
-            parts = dict(self._objects), dict(self._undecodable)
+            parts = dict(self._objects), dict(self._mistakes)
             self.snapshot.set(Snapshot(last.revision + 1 if last else 1, *parts, remains=dict(self._remains)))
         self.seen.set(self.seen.get() + 1)
-
-
-def read_object(obj: Object) -> Resource | tuple[Cause, ...]:
-    """Return an object as the compiler reads it, or every reason why it can't."""
-    checked = check(obj)
-    return checked.value or checked.causes
 
 
 def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
@@ -130,7 +124,7 @@ def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
     return Snapshot(
         snapshot.revision,
         _without(snapshot.objects, key) | dict(new.objects),
-        _without(snapshot.undecodable, key) | dict(new.undecodable),
+        _without(snapshot.mistakes, key) | dict(new.mistakes),
         remains=_without(snapshot.remains, key) | dict(new.remains),
     )
 
@@ -141,11 +135,11 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
     """Return the snapshot of objects that are at hand, files for example; kinds that are not compiled are left out."""
-    read = {key: read_object(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
-    undecodable = {key: item for key, item in read.items() if not isinstance(item, Resource)}
+    read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
+    left = {key: remains(objects[key]) for key, item in read.items() if not item.value}
     return Snapshot(
         revision,
-        {key: item for key, item in read.items() if isinstance(item, Resource)},
-        undecodable,
-        remains={key: left for key in undecodable if (left := remains(objects[key])) is not None},
+        {key: item.value for key, item in read.items() if item.value},
+        {key: item.causes for key, item in read.items() if item.causes},
+        remains={key: item for key, item in left.items() if item},
     )

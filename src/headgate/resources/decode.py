@@ -14,7 +14,7 @@ from headgate.resources.checks.schema import examine
 from headgate.resources.checks.splits import split_causes
 from headgate.resources.definitions.catalogue import schema
 from headgate.resources.meta import Object, Resource, metadata_causes
-from headgate.resources.registry import split_api_version
+from headgate.resources.registry import find_written, split_api_version
 from headgate.resources.versions import kind_written, to_hub
 
 T = TypeVar("T")
@@ -51,6 +51,11 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     ("apps", "ReplicaSet"): pods.template_causes,
     ("discovery.k8s.io", "EndpointSlice"): core.slice_causes,
 }
+_UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
+    (GATEWAY, "Gateway"): re.compile(r"spec\.(tls|allowedListeners)\b.*"),
+    (GATEWAY, "HTTPRoute"): re.compile(r"spec\.rules\[\d+\]\.retry\b.*"),
+}
+"""Fields that headgate does not read. Before their schemas were published, any content could be stored in them."""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have: a kind without a status ignores it."""
 
@@ -58,8 +63,9 @@ TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 class Checked(NamedTuple):
     """An object after its checks: sound when there are no causes.
 
-    `hub` is the object in the version of the store and `value` its decoded form; both are None when there are causes, and
-    `value` also for a kind of which headgate reads nothing. `unknown` are the paths of fields that the schema does not have.
+    `hub` is the object in the version of the store and `value` its decoded form; both are None when there are causes (but see
+    `check_stored`), and `value` also for a kind of which headgate reads nothing. `unknown` are the paths of fields that the
+    schema does not have.
     """
 
     causes: tuple[Cause, ...]
@@ -106,6 +112,17 @@ def check(obj: Object, *, request: bool = False) -> Checked:
         return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
     except DecodeError as error:  # damaged conversion annotations, fields that no check looks at
         return Checked(error.causes, unknown=examined.unknown)
+
+
+def check_stored(obj: Object) -> Checked:
+    """Check an object that is stored: it can be used in spite of mistakes in fields that headgate does not read."""
+    found = check(obj)
+    kind = find_written(obj["apiVersion"], obj["kind"])
+    unread = _UNREAD.get((kind.group, kind.kind)) if kind else None
+    if not kind or not kind.shape or not unread or not all(unread.fullmatch(cause.field) for cause in found.causes):
+        return found
+    hub = to_hub(obj)
+    return found._replace(hub=hub, value=read(hub, kind.shape))
 
 
 def validate(obj: Object) -> tuple[Cause, ...]:

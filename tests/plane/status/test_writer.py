@@ -22,6 +22,7 @@ from headgate.plane.feed import Feed
 from headgate.plane.loop import Known, Loop
 from headgate.plane.status import writer
 from headgate.plane.status.writer import StatusWriter
+from headgate.resources.decode import check
 from headgate.resources.meta import Object
 from headgate.resources.registry import Key, key_of
 from headgate.settings import Settings
@@ -290,3 +291,53 @@ async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:
     world.take()
     await world.programmed(WEB, says(ALL, 2))
     assert OTHER not in world.status.judged
+
+
+STORED = {
+    "Gateway": (
+        {
+            "gatewayClassName": "headgate",
+            "listeners": [{"name": "web", "port": 8080, "protocol": "HTTP"}],
+            "tls": {"frontend": {"mode": "strict"}},
+            "allowedListeners": {"namespaces": "All"},
+        },
+        ("spec.tls.frontend.default: is missing", "spec.allowedListeners.namespaces: must be an object, not text"),
+    ),
+    "HTTPRoute": (
+        {
+            "parentRefs": [{"name": "edge"}],
+            "rules": [{"backendRefs": [{"name": "web", "port": 8080}], "retry": {"attempts": "three"}}],
+        },
+        ("spec.rules[0].retry.attempts: must be a whole number, not text",),
+    ),
+}
+"""What an earlier version stored, which took any content in fields that headgate does not read: spec, and its mistakes."""
+
+
+async def test_mistakes_in_fields_that_are_not_read_are_named_and_stop_nothing(world: World) -> None:
+    edges = [obj(kind, "edge", spec=spec) for kind, (spec, _) in STORED.items()]
+    assert [check(edge, request=True).hub for edge in edges] == [None, None], "a new one is refused"
+    address = {"addresses": [{"type": "IPAddress", "value": "127.9.9.9"}]}
+    await world.write(*({**edge, "status": address if edge["kind"] == "Gateway" else {}} for edge in edges))
+    world.take()
+    for edge in edges:
+        said = await accepted(world, key_of(edge))
+        assert [text for text in STORED[edge["kind"]][1] if text not in said] == []
+    compiled = world.loop.compiled.get()
+    assert compiled
+    (port,) = compiled.mesh.gateways
+    assert [route.origin.name for host in port.hosts for route in host.routes if route.origin] == ["edge"]
+
+
+async def accepted(world: World, key: Key) -> str:
+    """Wait for the condition Accepted of an object or of its first parent; return its message when it is True."""
+    async with asyncio.timeout(DEADLINE_S):
+        async with aclosing(follow(world.store, key.group, key.kind)) as steps:
+            async for _ in steps:
+                status = (await world.store.get(key)).get("status") or {}
+                conditions = (status.get("parents") or [status])[0].get("conditions") or ()
+                if found := [
+                    one["message"] for one in conditions if (one["type"], one["status"]) == ("Accepted", "True")
+                ]:
+                    return str(found[0])
+    raise AssertionError("unreachable: the loop ends by returning or by the timeout")

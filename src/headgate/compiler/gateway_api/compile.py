@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import structs
 
 from headgate.compiler.gateway_api.destinations import Destinations, Ready
-from headgate.compiler.gateway_api.gateways import ListenerPlan, class_findings, own_gateways, plan_listeners, standings
+from headgate.compiler.gateway_api.gateways import (
+    ListenerPlan,
+    class_findings,
+    own_gateways,
+    plan_listeners,
+    standings,
+    unread,
+)
 from headgate.compiler.gateway_api.parents import (
     Attachment,
     Parent,
@@ -99,7 +106,7 @@ class GatewayApi:
         self._standings = standings(snapshot, self._gateways)
         self.findings = [
             *class_findings(snapshot),
-            *(item for own in self._standings.values() for item in (*own.refusals, *own.lacking)),
+            *(item for own in self._standings.values() for item in (*own.refusals, *own.lacking, *own.unread)),
         ]
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
         self._attached: dict[Key, dict[tuple[str, str], list[Attachment]]] = {
@@ -198,7 +205,9 @@ def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[Compil
         *snapshot.of(TCPRoute),
     ]
     for key, item in sorted(found, key=_by_age):
-        yield compile_route(places, key, item)
+        route = compile_route(places, key, item)
+        mistakes = unread(snapshot, key)
+        yield structs.replace(route, findings=(*route.findings, *mistakes)) if mistakes else route
 
 
 def _by_age(pair: tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]) -> tuple[str, ...]:
@@ -214,7 +223,7 @@ def _status(
 
 
 def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
-    what = "is not valid" if parent.key in snapshot.undecodable else "not found"
+    what = "is not valid" if parent.key in snapshot.mistakes else "not found"
     message = f"{parent.key} {what}, so the route is attached nowhere; create it or correct the name"
     return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
 

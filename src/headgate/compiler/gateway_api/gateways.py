@@ -36,12 +36,14 @@ _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+--
 class Standing(Value, frozen=True, kw_only=True):
     """What a Gateway has apart from its listeners: its address, empty without one.
 
-    With `refusals` it is not accepted and not served; `lacking` are addresses that it asks for and does not have.
+    With `refusals` it is not accepted and not served; `lacking` are addresses that it asks for and does not have. `unread`
+    are mistakes in fields that headgate does not read.
     """
 
     address: str
     refusals: tuple[Finding, ...] = ()
     lacking: tuple[Finding, ...] = ()
+    unread: tuple[Finding, ...] = ()
 
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
@@ -61,6 +63,14 @@ def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
             yield _parameters(key, item.spec.parameters_ref, "spec")
 
 
+def unread(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
+    """Return the mistakes of an object in fields that headgate does not read; they stop nothing."""
+    return tuple(
+        Finding(key, Reason.FIELD_IGNORED, cause.field, f"{cause.message}; headgate does not read it, all else holds")
+        for cause in snapshot.mistakes.get(key, ())
+    )
+
+
 def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, Standing]:
     """Return the address of each Gateway, and what is wrong with it.
 
@@ -78,6 +88,7 @@ def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Ke
             address=address if owner == key else "",
             refusals=tuple(_refusals(key, gateways[key])),
             lacking=tuple(_lacking(key, gateways[key], owner)),
+            unread=unread(snapshot, key),
         )
     return {key: found[key] for key in gateways}
 

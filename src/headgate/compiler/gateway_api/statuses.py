@@ -69,9 +69,10 @@ def _gateway_verdicts(standing: Standing, plans: Sequence[ListenerPlan]) -> Iter
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
-        yield Verdict(type="Accepted", status=True, reason="Accepted", message="every listener can be served")
+        yield _first("Accepted", [], fine="every listener can be served", notes=standing.unread)
     else:
-        yield Verdict(type="Accepted", status=served, reason="ListenersNotValid", message=joined(faults))
+        message = joined([*faults, *standing.unread])
+        yield Verdict(type="Accepted", status=served, reason="ListenersNotValid", message=message)
     if not served:
         yield Verdict(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
     elif lacking := [item for item in standing.lacking if item.reason is Reason.ADDRESS_NOT_USABLE]:
