@@ -12,7 +12,7 @@ from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
 from headgate.objects.ports import Admit, View
 from headgate.resources.decode import read
-from headgate.resources.meta import Key, Metadata, Object
+from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.pods import (
     APPLICATION_PORTS,
     EXCLUDED_PORTS,
@@ -59,7 +59,8 @@ def admit_sidecars(mode: Mode) -> Admit:
 
 def wants_sidecar(pod: Object, mode: Mode, around: Surroundings) -> bool:
     """Whether a pod that is created now gets a sidecar."""
-    labels, annotations = _texts(pod, "labels"), _texts(pod, "annotations")
+    labels: Mapping[str, str] = part(pod["metadata"], "labels")
+    annotations: Mapping[str, str] = part(pod["metadata"], "annotations")
     if mode == "none":
         return False
     if annotations.get(PROCESS) == EXTERNAL:  # there is nothing else that it is for
@@ -74,14 +75,15 @@ def wants_sidecar(pod: Object, mode: Mode, around: Surroundings) -> bool:
 
 def _selects(config: Object, labels: Mapping[str, str]) -> bool:
     """Say whether a TLSConfig selects a pod of its namespace by its labels; one without a usable selector selects none."""
-    selector = (config.get("spec") or {}).get("selector")
-    wanted = selector.get("matchLabels") if isinstance(selector, Mapping) else None
-    return isinstance(wanted, Mapping) and wanted.items() <= labels.items()
+    wanted = part(part(config, "spec"), "selector").get("matchLabels")
+    return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
 
 
 def _created(pod: Object, mode: Mode, around: Surroundings) -> Object:
     _check(pod, mode, around, where="")
-    annotations = {name: text for name, text in _texts(pod, "annotations").items() if name not in _WRITTEN_HERE}
+    annotations = {
+        name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN_HERE
+    }
     if wants_sidecar(pod, mode, around):
         annotations[SIDECAR] = EXPLICIT
     return _annotated(pod, annotations)
@@ -89,7 +91,7 @@ def _created(pod: Object, mode: Mode, around: Surroundings) -> Object:
 
 def _kept(new: Object, old: Object) -> Object:
     """Keep what was decided: a `kubectl replace` with the manifest of old forgets it, and no edit changes it."""
-    before, now = _texts(old, "annotations"), _texts(new, "annotations")
+    before, now = part(old["metadata"], "annotations"), part(new["metadata"], "annotations")
     fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
     if APPLICATION_PORTS in before:
         fixed.append(APPLICATION_PORTS)
@@ -102,7 +104,7 @@ def _check(pod: Object, mode: Mode, around: Surroundings, *, where: str) -> None
     """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
     if wants_sidecar(pod, mode, around):
         _refuse(_sidecar_causes(pod), where)
-    elif _texts(pod, "annotations").get(PROCESS):
+    elif part(pod["metadata"], "annotations").get(PROCESS):
         message = "needs a sidecar, and this headgate runs with --sidecars none"
         _refuse([Cause(_field(PROCESS), message)], where)
 
@@ -151,12 +153,7 @@ def _around(view: View, obj: Object) -> Surroundings:
     namespace = obj["metadata"].get("namespace", "")
     found = view.get(Key("", "Namespace", "", namespace))
     configs = view.select(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
-    return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
-
-
-def _texts(obj: Object, part: str) -> Mapping[str, str]:
-    found = obj["metadata"].get(part)
-    return found if isinstance(found, Mapping) else {}
+    return Surroundings(labels=part(found["metadata"], "labels") if found else {}, configs=configs)
 
 
 def _field(annotation: str) -> str:
@@ -164,7 +161,7 @@ def _field(annotation: str) -> str:
 
 
 def _annotated(pod: Object, annotations: Mapping[str, str]) -> Object:
-    if annotations == _texts(pod, "annotations"):
+    if annotations == part(pod["metadata"], "annotations"):
         return pod
     metadata = {name: part for name, part in pod["metadata"].items() if name != "annotations"}
     return {**pod, "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {})}

@@ -34,13 +34,7 @@ _REASONS = {
     501: "NotImplemented",
     503: "ServiceUnavailable",
 }
-_CODES: tuple[tuple[type[StoreError], int, str], ...] = (
-    (NotFound, 404, "NotFound"),
-    (AlreadyExists, 409, "AlreadyExists"),
-    (Conflict, 409, "Conflict"),
-    (Gone, 410, "Expired"),
-    (Unavailable, 503, "ServiceUnavailable"),
-)
+_CODES: Mapping[type[StoreError], int] = {NotFound: 404, AlreadyExists: 409, Conflict: 409, Gone: 410, Unavailable: 503}
 
 
 class ApiError(HeadgateError):
@@ -117,10 +111,10 @@ def from_error(error: StoreError | DecodeError, served: Served, name: str) -> Ap
     """Translate what the store or a decoder says about an object."""
     if isinstance(error, Invalid | DecodeError):
         return invalid(served, name, error.causes)
-    for kind, code, reason in _CODES:
-        if isinstance(error, kind):
-            return ApiError(code, str(error), reason=reason, details=_details(served, name, kind=served.plural))
-    return ApiError(500, str(error))
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)
+    reason = "AlreadyExists" if isinstance(error, AlreadyExists) else ""
+    details = _details(served, name, kind=served.plural) if code != 500 else {}
+    return ApiError(code, str(error), reason=reason, details=details)
 
 
 def _details(served: Served, name: str, *, kind: str) -> dict[str, Any]:

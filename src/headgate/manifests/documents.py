@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
-from headgate.resources.missing_version import with_api_version
+from headgate.resources.decode import with_api_version
 from headgate.resources.versions import with_metadata_name
 
 _DEEPEST = 100  # levels of nesting; manifests have about ten

@@ -59,8 +59,8 @@ class View(Protocol):
 Admit = Callable[[Object, Object | None, View], Object]
 """Checks and completes an object before it is stored: (new, old or None, view) -> what to store. Raises Invalid."""
 
-Kept = Callable[[Sequence[Change]], None]
-"""Sees the changes of each call once they are durable, before any other task runs. A refused or dry run has none."""
+Kept = Callable[[Change], None]
+"""Sees the changes of a kind once they are durable, before any other task runs. A refused or dry run has none."""
 
 
 class Reader(Protocol):

@@ -14,8 +14,20 @@ from headgate.resources.checks.schema import examine
 from headgate.resources.checks.splits import split_causes
 from headgate.resources.definitions.catalogue import schema
 from headgate.resources.meta import Object, Resource, metadata_causes
-from headgate.resources.registry import find_written, split_api_version
-from headgate.resources.versions import kind_written, to_hub
+from headgate.resources.registry import (
+    ROUTE_GROUP,
+    SERVICE,
+    TCP_ROUTE,
+    TLS_CONFIG,
+    TRAFFIC_SPLIT,
+    TRAFFIC_TARGET,
+    UDP_ROUTE,
+    Kind,
+    api_version,
+    find_written,
+    split_api_version,
+)
+from headgate.resources.versions import kind_written, to_hub, with_metadata_name
 
 T = TypeVar("T")
 _PLACE = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<field>.*)`)?", re.DOTALL)
@@ -56,6 +68,10 @@ _UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
     (GATEWAY, "HTTPRoute"): re.compile(r"spec\.rules\[\d+\]\.retry\b.*"),
 }
 """Fields that headgate does not read. Before their schemas were published, any content could be stored in them."""
+_UNVERSIONED: Mapping[str, Kind] = {
+    kind.kind: kind for kind in (TRAFFIC_SPLIT, ROUTE_GROUP, TCP_ROUTE, UDP_ROUTE, TRAFFIC_TARGET, TLS_CONFIG, SERVICE)
+}
+"""Kinds that the specifications write without a version (000, 001, 003; D27). A TCPRoute is SMI's."""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have: a kind without a status ignores it."""
 
@@ -128,6 +144,19 @@ def check_stored(obj: Object) -> Checked:
 def validate(obj: Object) -> tuple[Cause, ...]:
     """Return every structural mistake of an object at once; empty when it is sound."""
     return check(obj).causes
+
+
+def with_api_version(obj: Object) -> Object:
+    """Return an object without `apiVersion` in the newest version whose shape it has; the newest of all if it has none.
+
+    Every other object comes back as it is: one with an `apiVersion`, or of a kind that the specifications write with it.
+    Only files are read this way; the API refuses such objects, as kubectl does.
+    """
+    kind = _UNVERSIONED.get(str(obj.get("kind")))
+    if obj.get("apiVersion") or kind is None:
+        return obj
+    newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.written)
+    return next((item for item in (newest, *older) if not validate(with_metadata_name(item))), newest)
 
 
 def read(hub: Object, shape: type[T]) -> T:

@@ -109,6 +109,10 @@ def _sequence(value: object, field: str) -> Sequence[Any]:
     return value
 
 
+def _rows(value: object, field: str) -> list[dict[str, Any]]:
+    return [_mapping(row, f"{field}[{index}]") for index, row in enumerate(_sequence(value, field))]
+
+
 def _annotations(obj: Object) -> dict[str, Any]:
     metadata = _mapping(obj.get("metadata", {}), "metadata")
     return _mapping(metadata.get("annotations") or {}, "metadata.annotations")
@@ -134,8 +138,8 @@ def _split_to_hub(obj: Object, version: str) -> Object:
         spec = _with_matches(spec, obj, version)
     kept = _annotations(obj).get(WEIGHTS)
     if version in QUANTITY_VERSIONS:
-        spec["backends"], kept = _whole_backends(_sequence(spec.get("backends"), "spec.backends"))
-    elif not _means(kept, spec.get("backends")):
+        spec["backends"], kept = _whole_backends(_rows(spec.get("backends"), "spec.backends"))
+    elif _restored(kept, spec.get("backends")) is None:
         kept = None
     return _annotated({**obj, "spec": spec}, weights=kept, matches=None)
 
@@ -154,19 +158,18 @@ def _with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, 
     return {**spec, "matches": matches}
 
 
-def _whole_backends(backends: Sequence[Any]) -> tuple[list[Any], str | None]:
+def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str | None]:
     """Return backends with whole weights, and the text that restores the quantities (None when nothing is lost)."""
-    rows = [_mapping(backend, f"spec.backends[{index}]") for index, backend in enumerate(backends)]
-    weights = _whole([_weight(row.get("weight"), f"spec.backends[{index}]") for index, row in enumerate(rows)])
+    weights = _whole([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
     whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
     if all(type(row["weight"]) is int for row in rows):
         return whole, None
     kept = json.dumps({str(row.get("service")): row["weight"] for row in rows}, separators=(",", ":"))
-    return whole, kept if _means(kept, whole) else None
+    return whole, None if _restored(kept, whole) is None else kept
 
 
-def _weight(value: object, backend: str) -> Fraction:
-    field = f"{backend}.weight"
+def quantity(value: object, field: str) -> Fraction:
+    """Return a weight of a version that has quantities. Raises DecodeError."""
     if value is None:
         raise DecodeError(Cause(field, "is missing: write a quantity, for example 1, 500m or 1.5"))
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -191,11 +194,6 @@ def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
     return whole
 
 
-def _means(kept: object, backends: object) -> bool:
-    """Say whether kept quantities are exactly the weights of these backends."""
-    return _restored(kept, backends) is not None
-
-
 def _restored(kept: object, backends: object) -> list[Any] | None:
     """Return the backends with the kept quantities, or None when these are no longer what the weights mean."""
     texts = _json(kept)
@@ -205,7 +203,7 @@ def _restored(kept: object, backends: object) -> list[Any] | None:
         return None
     rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
     try:
-        weights = _whole([_weight(row["weight"], "") for row in rows])
+        weights = _whole([quantity(row["weight"], "") for row in rows])
     except DecodeError:  # the annotation was edited: it means nothing, the weights do
         return None
     return rows if list(weights) == [row.get("weight") for row in backends] else None
@@ -234,9 +232,8 @@ def _split_from_hub(obj: Object, version: str) -> Object:
 def _slice_to_hub(obj: Object, version: str) -> Object:
     if version != "v1beta1" or obj.get("endpoints") is None:
         return obj
-    endpoints = _sequence(obj["endpoints"], "endpoints")
-    rows = [_mapping(row, f"endpoints[{index}]") for index, row in enumerate(endpoints)]
-    return {**obj, "endpoints": [_endpoint_to_hub(row, f"endpoints[{i}].topology") for i, row in enumerate(rows)]}
+    rows = enumerate(_rows(obj["endpoints"], "endpoints"))
+    return {**obj, "endpoints": [_endpoint_to_hub(row, f"endpoints[{index}].topology") for index, row in rows]}
 
 
 def _endpoint_to_hub(endpoint: dict[str, Any], field: str) -> dict[str, Any]:
@@ -252,8 +249,7 @@ def _endpoint_to_hub(endpoint: dict[str, Any], field: str) -> dict[str, Any]:
 def _slice_from_hub(obj: Object, version: str) -> Object:
     if version != "v1beta1" or not obj.get("endpoints"):
         return obj
-    rows = [_mapping(row, f"endpoints[{index}]") for index, row in enumerate(_sequence(obj["endpoints"], "endpoints"))]
-    return {**obj, "endpoints": [_endpoint_from_hub(row) for row in rows]}
+    return {**obj, "endpoints": [_endpoint_from_hub(row) for row in _rows(obj["endpoints"], "endpoints")]}
 
 
 def _endpoint_from_hub(endpoint: dict[str, Any]) -> dict[str, Any]:
@@ -270,18 +266,15 @@ def _group_to_hub(obj: Object, _version: str) -> Object:
     rest = {name: value for name, value in obj.items() if name not in {"matches", "spec"}}
     where = "matches" if "matches" in obj else "spec.matches"
     spec = {"matches": obj["matches"]} if "matches" in obj else _mapping(obj.get("spec"), "spec")
-    rows = [_mapping(row, f"{where}[{i}]") for i, row in enumerate(_sequence(spec.get("matches"), where))]
-    matches = [_with_header_map(row, f"{where}[{i}].headers") for i, row in enumerate(rows)]
+    rows = enumerate(_rows(spec.get("matches"), where))
+    matches = [_with_header_map(row, f"{where}[{index}].headers") for index, row in rows]
     return {**rest, "spec": {**spec, "matches": matches}}
 
 
 def _with_header_map(match: dict[str, Any], field: str) -> dict[str, Any]:
     if not isinstance(match.get("headers"), list | tuple):
         return match
-    headers: dict[str, Any] = {}
-    for index, entry in enumerate(match["headers"]):
-        headers |= _mapping(entry, f"{field}[{index}]")
-    return {**match, "headers": headers}
+    return {**match, "headers": {name: text for row in _rows(match["headers"], field) for name, text in row.items()}}
 
 
 def _group_from_hub(obj: Object, version: str) -> Object:

@@ -52,39 +52,34 @@ def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
         yield from _headers(match["headers"], f"{where}.headers")
 
 
-def _headers(value: object, where: str) -> list[Cause]:
+def _headers(value: object, where: str) -> Iterator[Cause]:
     """Check headers written as a map, or as a list of maps (D4)."""
-    if isinstance(value, Mapping):
-        return _header_map(value, where, set())
-    causes: list[Cause] = []
-    if not isinstance(value, list | tuple):
-        return [Cause(where, f"must map header names to regular expressions, not be {type_name(value)}")]
+    if not isinstance(value, Mapping | list | tuple):
+        yield Cause(where, f"must map header names to regular expressions, not be {type_name(value)}")
+        return
     seen: set[str] = set()
-    for index, item in enumerate(value):
-        place = f"{where}[{index}]"
+    maps = [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", item) for i, item in enumerate(value)]
+    for place, item in maps:
         if isinstance(item, Mapping):
-            causes += _header_map(item, place, seen)
+            yield from _header_map(item, place, seen)
         else:
-            causes.append(Cause(place, "is missing" if item is None else f"must be an object, not {type_name(item)}"))
-    return causes
+            yield Cause(place, "is missing" if item is None else f"must be an object, not {type_name(item)}")
 
 
-def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> list[Cause]:
-    causes: list[Cause] = []
+def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> Iterator[Cause]:
     for name, pattern in headers.items():
         place = f"{where}.{name}"
         if not _HEADER.fullmatch(str(name)):
-            causes.append(Cause(place, f"{name!r} is not the name of a header"))
+            yield Cause(place, f"{name!r} is not the name of a header")
             continue
         if name.lower() in seen:
-            causes.append(Cause(place, f"the header {name.lower()} is written twice; names ignore case"))
+            yield Cause(place, f"the header {name.lower()} is written twice; names ignore case")
         seen.add(name.lower())
-        causes += _regex(pattern, place)
-    return causes
+        yield from _regex(pattern, place)
 
 
-def _regex(value: object, where: str) -> list[Cause]:
+def _regex(value: object, where: str) -> Iterator[Cause]:
     if not isinstance(value, str):
-        return [Cause(where, f"must be a regular expression as text, not {type_name(value)}; write it with quotes")]
-    message = regexes.fault(value)
-    return [Cause(where, f"{value!r} {message}")] if message else []
+        yield Cause(where, f"must be a regular expression as text, not {type_name(value)}; write it with quotes")
+    elif message := regexes.fault(value):
+        yield Cause(where, f"{value!r} {message}")

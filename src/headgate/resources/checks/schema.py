@@ -27,11 +27,7 @@ _WORDS = {
 _USUAL = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 _ALSO: Mapping[str, type | tuple[type, ...]] = {"number": int, "array": tuple, "object": Mapping}
 _HINTS = {"string": "; write it with quotes", "integer": "; write it without quotes"}
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_KIND = re.compile(r"[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _CONTROLLER = re.compile(r"(?P<domain>[a-z0-9.-]+)/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_SERVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(\.[A-Za-z][A-Za-z0-9_]*)*")
-_METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _Place: TypeAlias = "tuple[()] | tuple[_Place, str | int]"
 
 
@@ -206,18 +202,6 @@ def _duration_fault(text: str) -> str:
     return ""
 
 
-def _header_fault(text: str) -> str:
-    return "" if _HEADER.fullmatch(text) else f"{text!r} is not the name of a header"
-
-
-def _group_fault(text: str) -> str:
-    return "" if not text or is_dns_subdomain(text) else f"{text!r} is not an API group; the core group is ''"
-
-
-def _kind_fault(text: str) -> str:
-    return "" if _KIND.fullmatch(text) else f"{text!r} is not a kind; write for example Service"
-
-
 def _controller_fault(text: str) -> str:
     found = _CONTROLLER.fullmatch(text)
     if found and all(map(is_dns_label, found["domain"].split("."))):
@@ -225,14 +209,23 @@ def _controller_fault(text: str) -> str:
     return f"{text!r} is not a controller: write a domain, a slash and a path, such as headgate.dev/gateway-controller"
 
 
-def service_fault(text: str) -> str:
-    """Say what is wrong with the full name of a gRPC service."""
-    return "" if _SERVICE.fullmatch(text) else f"{text!r} is not a gRPC service; write for example com.example.User"
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    """Return the check of a grammar that is a regular expression."""
+    return lambda text: "" if re.fullmatch(pattern, text) else f"{text!r} is not {what}"
 
 
-def method_fault(text: str) -> str:
-    """Say what is wrong with the name of a gRPC method."""
-    return "" if _METHOD.fullmatch(text) else f"{text!r} is not a gRPC method; write for example Login"
+service_fault = _matching(
+    r"([A-Za-z][A-Za-z0-9_]*)(\.[A-Za-z][A-Za-z0-9_]*)*", "a gRPC service; write for example com.example.User"
+)
+"""Says what is wrong with the full name of a gRPC service."""
+method_fault = _matching("[A-Za-z_][A-Za-z0-9_]*", "a gRPC method; write for example Login")
+"""Says what is wrong with the name of a gRPC method."""
+_header_fault = _matching("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", "the name of a header")
+_kind_fault = _matching("[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?", "a kind; write for example Service")
+
+
+def _group_fault(text: str) -> str:
+    return "" if not text or is_dns_subdomain(text) else f"{text!r} is not an API group; the core group is ''"
 
 
 FORMATS: Mapping[str, Callable[[str], str]] = {

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from headgate.errors import Cause
-from headgate.quantity import parse_quantity, whole_weights
+from headgate.errors import Cause, DecodeError
+from headgate.quantity import whole_weights
+from headgate.resources import versions
 from headgate.resources.meta import (
     Object,
     annotation,
@@ -64,11 +65,10 @@ def _backends_causes(backends: object, version: str, namespace: str) -> Iterator
     for index, backend in rows(backends):
         where = f"spec.backends[{index}]"
         yield from _backend_causes(backend.get("service"), index, namespace, seen)
-        weight = _weight(backend.get("weight"), f"{where}.weight", quantity=version in QUANTITY_VERSIONS)
-        if isinstance(weight, Cause):
-            yield weight
-        else:
-            weights.append(weight)
+        try:
+            weights.append(_weight(backend.get("weight"), f"{where}.weight", quantity=version in QUANTITY_VERSIONS))
+        except DecodeError as error:
+            yield from error.causes
     if sum(whole_weights(weights)) > LARGEST_SUM:
         yield Cause("spec.backends", f"have weights that add up to more than {LARGEST_SUM}; use fewer digits")
 
@@ -90,30 +90,23 @@ def _backend_causes(name: object, index: int, namespace: str, seen: dict[str, tu
         yield Cause(where, f"{name!r} is the same Service as in {other}: name it once, with one weight")
 
 
-def _weight(value: object, where: str, *, quantity: bool) -> Fraction | Cause:
+def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
+    """Return a weight. Raises DecodeError."""
     if value is None:
-        return Cause(where, "is missing; 0 means no traffic")
+        raise DecodeError(Cause(where, "is missing; 0 means no traffic"))
     if quantity:
-        return _quantity(value, where)
+        return versions.quantity(value, where)
+    if type(value) is int and value >= 0:
+        return Fraction(value)
     if isinstance(value, str):
-        return Cause(where, f"must be a whole number, not the text {value!r}; write it without quotes")
-    if isinstance(value, float):
-        return Cause(
-            where, f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
-        )
-    if isinstance(value, bool) or not isinstance(value, int):
-        return Cause(where, f"must be a whole number, not {type_name(value)}")
-    return Fraction(value) if value >= 0 else Cause(where, f"must be 0 or more, not {value}")
-
-
-def _quantity(value: object, where: str) -> Fraction | Cause:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return Cause(where, f"must be a quantity such as 1, 500m or 1.5, not {type_name(value)}")
-    try:
-        weight = parse_quantity(str(value))
-    except ValueError as error:
-        return Cause(where, str(error))
-    return weight if weight >= 0 else Cause(where, f"must be 0 or more, not {value}")
+        message = f"must be a whole number, not the text {value!r}; write it without quotes"
+    elif isinstance(value, float):
+        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
+    elif isinstance(value, bool) or not isinstance(value, int):
+        message = f"must be a whole number, not {type_name(value)}"
+    else:
+        message = f"must be 0 or more, not {value}"
+    raise DecodeError(Cause(where, message))
 
 
 def _match_causes(matches: object) -> Iterator[Cause]:

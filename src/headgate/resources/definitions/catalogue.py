@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from headgate.kinds import ACCESS, MESH, SPECS, SPLIT
-from headgate.resources.definitions import access, splits
+from headgate.resources.definitions import mesh
 from headgate.resources.definitions.gateway_api import gateway_api
 from headgate.resources.definitions.parts import CONDITION, META, REF, SELECTOR, Schema
 from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_SPLIT, TRAFFIC_TARGET, UDP_ROUTE
@@ -28,16 +28,16 @@ _WITH_DEFINITION = ("items", "additionalProperties")
 def _mesh() -> dict[str, Schema]:
     """Return the definitions of the kinds of SMI and of headgate."""
     kinds: dict[GroupVersionKind, Schema] = {
-        (SPLIT, version, "TrafficSplit"): splits.traffic_split(version) for version in TRAFFIC_SPLIT.versions
+        (SPLIT, version, "TrafficSplit"): mesh.traffic_split(version) for version in TRAFFIC_SPLIT.versions
     }
-    kinds["", "v1beta1", "TrafficSplit"] = splits.traffic_split("v1beta1")
-    kinds |= {(SPECS, version, "HTTPRouteGroup"): splits.route_group() for version in ROUTE_GROUP.versions}
-    kinds |= {(ACCESS, version, "TrafficTarget"): access.traffic_target(version) for version in TRAFFIC_TARGET.versions}
+    kinds["", "v1beta1", "TrafficSplit"] = mesh.traffic_split("v1beta1")
+    kinds |= {(SPECS, version, "HTTPRouteGroup"): mesh.route_group() for version in ROUTE_GROUP.versions}
+    kinds |= {(ACCESS, version, "TrafficTarget"): mesh.traffic_target(version) for version in TRAFFIC_TARGET.versions}
     for route in (TCP_ROUTE, UDP_ROUTE):
         protocol = route.kind.removesuffix("Route")
-        kinds |= {(SPECS, version, route.kind): access.port_route(protocol, version) for version in route.versions}
-    kinds[MESH, "v1beta1", "TLSConfig"] = access.tls_config(bare=False)
-    kinds["", "v1beta1", "TLSConfig"] = access.tls_config(bare=True)
+        kinds |= {(SPECS, version, route.kind): mesh.port_route(protocol, version) for version in route.versions}
+    kinds[MESH, "v1beta1", "TLSConfig"] = mesh.tls_config(bare=False)
+    kinds["", "v1beta1", "TLSConfig"] = mesh.tls_config(bare=True)
     return {
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
         for gvk, schema in kinds.items()

@@ -74,36 +74,28 @@ async def watch(
     listing = await store.list(kind.group, kind.kind, target.namespace)
     since = int(listing.version) if options.since is None else options.since
     matches = _Matches(options.selects, listing, since)
-    encode = _Encoder(target, shape)
+
+    def event(type: str, obj: Object) -> bytes:
+        return _line(type, shape(as_served(obj, target.served)))
+
     if options.since is None:
-        for obj in listing.items:
-            if options.selects(obj):
-                yield encode.event("ADDED", obj)
+        for obj in filter(options.selects, listing.items):
+            yield event("ADDED", obj)
         if options.initial_end:
-            yield encode.bookmark(since, initial_end=True)
+            yield _bookmark(target, since, annotations={_END_OF_INITIAL: "true"})
     async for step in _steps(store, target, since, options, closing):
         if isinstance(step, bytes):
             yield step
         elif isinstance(step, int):
-            yield encode.bookmark(step)
+            yield _bookmark(target, step)
         elif options.name in ("", step.key.name) and (type := matches.event(step)):
-            yield encode.event(type, step.object)
+            yield event(type, step.object)
 
 
-class _Encoder:
-    def __init__(self, target: Target, shape: Shape) -> None:
-        self._served = target.served
-        self._shape = shape
-
-    def event(self, type: str, obj: Object) -> bytes:
-        return _line(type, self._shape(as_served(obj, self._served)))
-
-    def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
-        if initial_end:
-            metadata["annotations"] = {_END_OF_INITIAL: "true"}
-        served = self._served
-        return _line("BOOKMARK", {"kind": served.kind.kind, "apiVersion": served.api_version, "metadata": metadata})
+def _bookmark(target: Target, revision: int, **metadata: Any) -> bytes:
+    served = target.served
+    metadata = {"resourceVersion": str(revision), **metadata}
+    return _line("BOOKMARK", {"kind": served.kind.kind, "apiVersion": served.api_version, "metadata": metadata})
 
 
 def _line(type: str, obj: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,6 @@
 """What Kubernetes fills in when a Service is created, on loopback addresses (R5)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headgate.errors import Cause, Invalid, NotFound
@@ -52,21 +52,18 @@ def admit_services(addresses: Addresses) -> Admit:
     return admit
 
 
-def follow_services(addresses: Addresses) -> Kept:
+def follow_services(addresses: Addresses) -> Mapping[tuple[str, str], Kept]:
     """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
 
-    def follow(changes: Sequence[Change]) -> None:
-        for change in changes:
-            if change.key.kind != "Service" or change.key.group:
-                continue
-            user, held = service_user(change.object), _address(change.object)
-            if change.type == "DELETED" or not addresses.covers(held, "services"):
-                addresses.release(user)
-            elif addresses.user(held) != user:
-                addresses.release(user)
-                addresses.hold(user, held)
+    def follow(change: Change) -> None:
+        user, held = service_user(change.object), _address(change.object)
+        if change.type == "DELETED" or not addresses.covers(held, "services"):
+            addresses.release(user)
+        elif addresses.user(held) != user:
+            addresses.release(user)
+            addresses.hold(user, held)
 
-    return follow
+    return {("", "Service"): follow}
 
 
 def service_user(service: Object) -> str:

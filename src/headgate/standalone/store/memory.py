@@ -5,7 +5,7 @@ it changed is undone when a rule or the journal refuses it, and shown to watcher
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
@@ -20,8 +20,7 @@ from headgate.resources.decode import Check, Checked
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
 from headgate.settings import DEFAULTS
-from headgate.standalone.store.history import History
-from headgate.standalone.store.shelves import Shelves, owners
+from headgate.standalone.store.contents import Contents, History, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
 _NAME_ATTEMPTS = 20
@@ -54,23 +53,23 @@ class MemoryStore:
         *,
         check: Check | None = None,
         admit: Admit | None = None,
-        kept: Kept | None = None,
+        kept: Mapping[tuple[str, str], Kept] | None = None,
         journal: Journal | None = None,
         history: int = 10_000,
     ) -> None:
         self._check = check
         self._admit = admit
-        self._kept = kept
+        self._kept = kept or {}
         self._journal = journal
-        self._shelves = Shelves()
+        self._contents = Contents()
         revision, objects = journal.load() if journal else (0, ())
         for obj in objects:
-            self._shelves.put(key_of(obj), obj)
+            self._contents.put(key_of(obj), obj)
         self._history = History(revision, history)
         self._steps: list[_Step] = []
         self._suspects: deque[Key] = deque()  # objects whose owners may be gone; looked at before the call ends
         for name in SYSTEM_NAMESPACES:
-            if self._shelves.get(rules.namespace_key(name)) is None:
+            if self._contents.get(rules.namespace_key(name)) is None:
                 with self._transaction():
                     self._add(rules.namespace(name), _kind("", "Namespace"))
 
@@ -90,7 +89,7 @@ class MemoryStore:
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
-        return Listing(self._shelves.select(group, kind, namespace), str(self.revision))
+        return Listing(self._contents.select(group, kind, namespace), str(self.revision))
 
     def checked(self, obj: Object) -> Checked:
         """Check an object as a client wrote it, in any version. Its `hub` can then be stored with `sound`."""
@@ -107,7 +106,7 @@ class MemoryStore:
             self._check_namespace(wanted["metadata"].get("namespace"))
             wanted = self._admitted(wanted, None, sound=sound)
             key = key_of(wanted)
-            if self._shelves.get(key) is not None:
+            if self._contents.get(key) is not None:
                 raise AlreadyExists(f'{rules.qualified(kind)} "{key.name}" already exists')
             stored = self._add(wanted, kind)
             self._suspects.append(key)
@@ -145,7 +144,7 @@ class MemoryStore:
         by = Manager(manager, "Apply", kind.hub, subresource)
         write = Write(by, rules.now(), versions_of(kind), has_status=kind.status, force=True)
         key = key_of(config)
-        old = self._existing(key) if subresource else self._shelves.get(key)
+        old = self._existing(key) if subresource else self._contents.get(key)
         try:
             new = tracked_apply(old, config, write)
         except MergeError as error:
@@ -181,8 +180,9 @@ class MemoryStore:
                 changes = [step.change for step in self._steps]
                 if self._journal and changes:
                     self._journal.append(changes)
-                if self._kept:
-                    self._kept(changes)
+                for change in changes:
+                    if kept_by := self._kept.get((change.key.group, change.key.kind)):
+                        kept_by(change)
                 self._history.append(changes)
                 kept = True
         finally:
@@ -194,19 +194,19 @@ class MemoryStore:
     def _undo(self, steps: Sequence[_Step]) -> None:
         for change, before in reversed(steps):
             if before is None:
-                self._shelves.remove(change.key)
+                self._contents.remove(change.key)
             else:
-                self._shelves.put(change.key, before)
+                self._contents.put(change.key, before)
 
     def _put(self, type: Literal["ADDED", "MODIFIED", "DELETED"], key: Key, obj: Object) -> Object:
         """Make one change and give it the next revision."""
         revision = self.revision + len(self._steps) + 1
         stored = rules.with_metadata(obj, resourceVersion=str(revision))
-        self._steps.append(_Step(Change(type, key, stored), self._shelves.get(key)))
+        self._steps.append(_Step(Change(type, key, stored), self._contents.get(key)))
         if type == "DELETED":
-            self._shelves.remove(key)
+            self._contents.remove(key)
         else:
-            self._shelves.put(key, stored)
+            self._contents.put(key, stored)
         return stored
 
     def _add(self, obj: Object, kind: Kind) -> Object:
@@ -221,10 +221,10 @@ class MemoryStore:
             if found.hub is None:
                 raise Invalid(*found.causes)
             new = found.hub
-        return self._admit(new, old, self._shelves) if self._admit else new
+        return self._admit(new, old, self._contents) if self._admit else new
 
     def _existing(self, key: Key) -> Object:
-        obj = self._shelves.get(key)
+        obj = self._contents.get(key)
         if obj is None:
             raise NotFound(f'{rules.qualified(_kind(key.group, key.kind))} "{key.name}" not found')
         return obj
@@ -232,14 +232,14 @@ class MemoryStore:
     def _named(self, obj: Object, kind: Kind) -> Object:
         for _ in range(_NAME_ATTEMPTS):
             named = rules.normalised(rules.picked_name(obj), kind)  # again: `generateName` may give an unusable name
-            if named is obj or self._shelves.get(key_of(named)) is None:
+            if named is obj or self._contents.get(key_of(named)) is None:
                 break
         return named
 
     def _check_namespace(self, name: str | None) -> None:
         if name is None:
             return
-        obj = self._shelves.get(rules.namespace_key(name))
+        obj = self._contents.get(rules.namespace_key(name))
         if obj is None:
             raise NotFound(f'namespaces "{name}" not found: create it first (kubectl create namespace {name})')
         if "deletionTimestamp" in obj["metadata"]:
@@ -249,7 +249,7 @@ class MemoryStore:
         """Delete an object, or mark it while somebody still has to finish with it."""
         obj = self._existing(key)
         if orphan:
-            for dependent in self._shelves.owned_by(obj["metadata"]["uid"]):
+            for dependent in self._contents.owned_by(obj["metadata"]["uid"]):
                 self._disown(dependent, obj)
         if key.kind == "Namespace":
             return self._doom_namespace(key, obj)
@@ -258,9 +258,9 @@ class MemoryStore:
         return self._remove(key)
 
     def _doom_namespace(self, key: Key, obj: Object) -> Object:
-        for content in self._shelves.in_namespace(key.name):
+        for content in self._contents.in_namespace(key.name):
             self._doom(content)
-        if obj["metadata"].get("finalizers") or self._shelves.in_namespace(key.name):
+        if obj["metadata"].get("finalizers") or self._contents.in_namespace(key.name):
             return self._mark(key, obj)
         return self._remove(key)
 
@@ -271,32 +271,32 @@ class MemoryStore:
 
     def _finish(self, key: Key) -> Object:
         """Remove an object whose last finalizer is gone; a namespace waits for its contents besides."""
-        if key.kind == "Namespace" and self._shelves.in_namespace(key.name):
+        if key.kind == "Namespace" and self._contents.in_namespace(key.name):
             return self._existing(key)
         return self._remove(key)
 
     def _remove(self, key: Key) -> Object:
         gone = self._put("DELETED", key, self._existing(key))
-        self._suspects.extend(self._shelves.owned_by(gone["metadata"]["uid"]))
+        self._suspects.extend(self._contents.owned_by(gone["metadata"]["uid"]))
         self._end_namespace(key.namespace)
         return gone
 
     def _end_namespace(self, name: str) -> None:
         """Remove a namespace that only waited for its last object."""
         key = rules.namespace_key(name)
-        obj = self._shelves.get(key) if name else None
+        obj = self._contents.get(key) if name else None
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
             return
-        if not obj["metadata"].get("finalizers") and not self._shelves.in_namespace(name):
+        if not obj["metadata"].get("finalizers") and not self._contents.in_namespace(name):
             self._remove(key)
 
     def _collect(self, key: Key) -> None:
         """Delete an object when every owner that it names is gone; else only forget those that are."""
-        obj = self._shelves.get(key)
+        obj = self._contents.get(key)
         if obj is None:
             return
         named = owners(obj)
-        gone = {uid for uid in named if not self._shelves.may_own(uid, key.namespace)}
+        gone = {uid for uid in named if not self._contents.may_own(uid, key.namespace)}
         if gone and gone == named:
             self._doom(key)
         elif gone:
