@@ -143,9 +143,9 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         protocol_reason=_protocol_reason(snapshot, at_service, gateway),
         host=decision.host,
         sanitized=tuple(_sanitized(decision)),
-        object=_object(route),
+        object=_origin(route) if route else "",
         route=route.name if route else "",
-        matches=_matches(route),
+        matches=_matches(route) if route else (),
         backends=tuple(_backend(portion, route, seen, arrivals) for portion in decision.shares),
         mirrors=tuple(
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
@@ -177,10 +177,8 @@ def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: Ga
     return choice_at(snapshot, at_service).why
 
 
-def _object(route: Route | None) -> str:
-    if route is None:
-        return ""
-    return str(route.origin) if route.origin else PLAIN
+def _origin(route: Route) -> str:
+    return str(route.origin or PLAIN)
 
 
 def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> Backend:
@@ -207,8 +205,8 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
         yield Copy(service=service, port=port, share=str(share), percent=_percent(share), arrivals=found)
 
 
-def _matches(route: Route | None) -> tuple[str, ...]:
-    return tuple(f"{step.match} of {step.split}" for step in route.steps) if route else ()
+def _matches(route: Route) -> tuple[str, ...]:
+    return tuple(f"{step.match} of {step.split}" for step in route.steps)
 
 
 def _percent(share: Fraction) -> float:
@@ -315,7 +313,7 @@ def _other_host(host: str, chosen: str, asked: str) -> Tried:
 
 
 def _tried(route: Route, result: str, condition: str = "") -> Tried:
-    return Tried(object=_object(route), name=route.name, matches=_matches(route), result=result, condition=condition)
+    return Tried(object=_origin(route), name=route.name, matches=_matches(route), result=result, condition=condition)
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:

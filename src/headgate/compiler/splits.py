@@ -221,7 +221,7 @@ class Claims:
                 f"traffic will not be split for {item.written} on port {root.port}: it offers {offered}; "
                 f"give the Service {item.written} a port {root.port} (its targetPort may be any other)"
             )
-            return _marked(item, Reason.PORT_MISMATCH, message)
+            return structs.replace(item, reason=Reason.PORT_MISMATCH, message=message)
         protocol, why, declared = self.choices[ref]
         wanted, because, _ = self.choices[root]
         if declared and protocol.is_http is not wanted.is_http:
@@ -229,12 +229,12 @@ class Claims:
                 f"traffic will not be split for {item.written} on port {root.port}: it is {protocol.value}, {why}; the "
                 f"root's port is {wanted.value}, {because}. Give both the same appProtocol"
             )
-            return _marked(item, Reason.PROTOCOL_MISMATCH, message)
+            return structs.replace(item, reason=Reason.PROTOCOL_MISMATCH, message=message)
         count = len(self.ready[ref])
         if not count and item.weight:
             effect = self._effect(root, SHARE_REFUSED) if keep_share else "it gets no traffic until it has one"
             message = f"{item.written} has no ready endpoint on port {root.port}; {effect}"
-            return _marked(item, Reason.NO_READY_ENDPOINTS, message)
+            return structs.replace(item, reason=Reason.NO_READY_ENDPOINTS, message=message)
         follows = not declared and protocol is not wanted
         return structs.replace(item, endpoints=count, protocol=wanted if follows else None)
 
@@ -296,10 +296,6 @@ def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:
             endpoints=item.endpoints,
             left_out=item.reason,
         )
-
-
-def _marked(item: Candidate, reason: Reason, message: str) -> Candidate:
-    return structs.replace(item, reason=reason, message=message)
 
 
 def _finding(key: Key, item: Candidate) -> Finding:

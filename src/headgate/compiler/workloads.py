@@ -7,7 +7,6 @@ TLS come later (`secured`).
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from headgate.compiler.protocols import choice_at, protocol_of
@@ -24,7 +23,6 @@ from headgate.settings import Settings
 Roots = Mapping[PortRef, Protocol]
 """What undeclared Service ports take from the root of the split that they are a backend of."""
 
-NO_ROOTS: Roots = MappingProxyType({})
 LARGEST_PORT = 65535
 _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
 
@@ -77,7 +75,7 @@ def _pod(own: str, endpoint: Endpoint) -> str:
 
 
 def workloads(
-    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], settings: Settings, taken: Roots = NO_ROOTS
+    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], settings: Settings, taken: Roots
 ) -> tuple[Workload, ...]:
     """Return every pod that has a sidecar and an address, sorted by name; `led` is what each Service leads to."""
     placed = sorted(_owners(snapshot).values())

@@ -1,8 +1,7 @@
 """Gateways that are headgate's: their addresses, and which of their listeners can be served."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_key
@@ -159,51 +158,46 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 
 def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Settings) -> tuple[ListenerPlan, ...]:
     """Judge the listeners of a Gateway, in their order."""
-    conflicts = _conflicts(key, gateway.spec.listeners)
+    listeners = gateway.spec.listeners
     return tuple(
-        _plan(snapshot, key, item, index=index, found=[*conflicts[index], *_unserved(key, item, index, settings)])
-        for index, item in enumerate(gateway.spec.listeners)
+        _plan(snapshot, key, item, f"spec.listeners[{index}]", [*_unserved(key, listeners, index, settings)])
+        for index, item in enumerate(listeners)
     )
 
 
-def _plan(snapshot: Snapshot, key: Key, item: Listener, *, index: int, found: Sequence[Finding]) -> ListenerPlan:
-    certificate = _certificate(snapshot, key, item, index) if item.protocol == "HTTPS" else None
-    kinds, warnings = _kinds(key, item, index)
-    bad_certificate = (certificate,) if isinstance(certificate, Finding) else ()
+def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequence[Finding]) -> ListenerPlan:
+    certificate = (
+        _certificate(snapshot, key, item, f"{field}.tls.certificateRefs") if item.protocol == "HTTPS" else None
+    )
+    possible, named = KINDS.get(item.protocol, ()), item.allowed_routes.kinds
+    wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
+    taken = f"{item.protocol} listeners take {' or '.join(possible)}"
+    messages = (f"{taken}, no {kind.kind} of group {kind.group}" for kind in wrong)
+    field = f"{field}.allowedRoutes.kinds"
     return ListenerPlan(
         listener=item,
         host=item.hostname.lower() or ANY_HOST,
-        kinds=kinds,
+        kinds=tuple(kind.kind for kind in named if kind not in wrong) if named else possible,
         certificate=certificate if isinstance(certificate, Certificate) else None,
-        faults=(*found, *bad_certificate),
-        warnings=tuple(warnings),
+        faults=(*faults, certificate) if isinstance(certificate, Finding) else tuple(faults),
+        warnings=tuple(Finding(key, Reason.INVALID_ROUTE_KINDS, field, message) for message in messages),
     )
 
 
-def _conflicts(key: Key, listeners: Sequence[Listener]) -> Mapping[int, list[Finding]]:
-    """Find listeners with different protocols on one port: none of them is served, as nobody could say which is meant.
+def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
+    """Yield what keeps a listener from being served.
 
-    Listeners that differ in nothing are a mistake of the object itself.
+    Of listeners with different protocols on one port none is, as nothing says which is meant. Listeners that differ in nothing
+    are a mistake of the object itself.
     """
-    ports: dict[int, list[int]] = defaultdict(list)
-    for index, item in enumerate(listeners):
-        if item.protocol in KINDS:
-            ports[item.port].append(index)
-    found: dict[int, list[Finding]] = defaultdict(list)
-    for port, indexes in ports.items():
-        protocols = sorted({listeners[index].protocol for index in indexes})
-        for index in indexes if len(protocols) > 1 else ():
-            message = (
-                f"port {port} has listeners for {' and '.join(protocols)}, which can't share a port; give "
-                f"{listeners[index].name} a port of its own"
-            )
-            field = f"spec.listeners[{index}].protocol"
-            found[index].append(Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, field, message))
-    return found
-
-
-def _unserved(key: Key, item: Listener, index: int, settings: Settings) -> Iterator[Finding]:
-    field = f"spec.listeners[{index}]"
+    item, field = listeners[index], f"spec.listeners[{index}]"
+    protocols = {other.protocol for other in listeners if other.port == item.port and other.protocol in KINDS}
+    if item.protocol in KINDS and len(protocols) > 1:
+        message = (
+            f"port {item.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
+            f"{item.name} a port of its own"
+        )
+        yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
     if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
         message = f"{item.name} can't be served; headgate serves HTTP, HTTPS (where TLS ends here) and TCP listeners"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
@@ -215,27 +209,8 @@ def _unserved(key: Key, item: Listener, index: int, settings: Settings) -> Itera
         yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
 
 
-def _kinds(key: Key, item: Listener, index: int) -> tuple[tuple[str, ...], Iterable[Finding]]:
-    possible = KINDS.get(item.protocol, ())
-    named = item.allowed_routes.kinds
-    if not named:
-        return possible, ()
-    wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
-    findings = [
-        Finding(
-            key,
-            Reason.INVALID_ROUTE_KINDS,
-            f"spec.listeners[{index}].allowedRoutes.kinds",
-            f"{item.protocol} listeners take {' or '.join(possible)}, no {kind.kind} of group {kind.group}",
-        )
-        for kind in wrong
-    ]
-    return tuple(kind.kind for kind in named if kind not in wrong), findings
-
-
-def _certificate(snapshot: Snapshot, key: Key, item: Listener, index: int) -> Certificate | Finding:
+def _certificate(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Certificate | Finding:
     """Return the first certificate of an HTTPS listener; a proxy shows one for each hostname."""
-    field = f"spec.listeners[{index}].tls.certificateRefs"
     refs = item.tls.certificate_refs if item.tls else ()
     if not refs:
         message = f"the HTTPS listener {item.name} names no certificate; name a Secret of type kubernetes.io/tls"
