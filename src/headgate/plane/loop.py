@@ -37,8 +37,8 @@ TOGETHER = 128
 """How many streams are woken at a time: each of them takes its turn of the event loop before any other task does."""
 CHEAP_S = 0.05
 """A change that reaches most proxies in this time costs little. After another one the loop rests for `REST` times the excess."""
-REST = 4
-LONGEST_S = 1.5
+REST = 3
+LONGEST_S = 1.2
 """From one build to the next in a storm of changes, unless a build takes more than half of that."""
 SAMPLED = 16
 """How many proxies tell how far a change is on its way to all."""
