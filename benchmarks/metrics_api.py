@@ -25,6 +25,7 @@ from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.windows import Windows
 
+GROUP = METRICS_GROUPS["traffic.metrics.k8s.io", "v1beta1"]
 PODS, DEPLOYMENTS, CALLERS, REQUESTS, NODES = 5000, 500, 4, 100, 50
 WINDOW, INTERVAL = 30, 5  # seconds
 ROUNDS = 100
@@ -146,7 +147,7 @@ def _request(asked):
 
 async def _ask(api, asked):
     request = _request(asked)
-    return await api.answer(request, question(METRICS_GROUPS[0], request.url.path.split("/")))
+    return await api.answer(request, question(GROUP, request.url.path.split("/")))
 
 
 async def _timed(work):
