@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from headgate.resources.definitions.catalogue import field_schema, item_schema
 from headgate.resources.definitions.parts import Schema
 
 Path: TypeAlias = tuple[str, ...]
@@ -147,6 +146,18 @@ def list_keys(schema: Schema) -> Sequence[str]:
 def has_field(schema: Schema, element: str) -> bool:
     """Say whether an element is a field that the schema names, not a key of a map."""
     return element.startswith("f:") and element[2:] in schema.get("properties", {})
+
+
+def field_schema(schema: Schema, name: str) -> Schema:
+    """Return the schema of a field of an object; an empty one where the schema says nothing about it."""
+    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
+    return found
+
+
+def item_schema(schema: Schema) -> Schema:
+    """Return the schema of the items of a list; an empty one where the schema says nothing about them."""
+    found: Schema = schema.get("items") or {}
+    return found
 
 
 def schema_at(schema: Schema, element: str) -> Schema:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headgate import durations
 from headgate.errors import Cause
-from headgate.resources.definitions.catalogue import item_schema
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 
@@ -100,7 +99,7 @@ class _Walk:
             self._add(place, f"must have at least {least} {'entry' if least == 1 else 'entries'}")
         if len(value) > most:
             self._add(place, f"must have at most {most} entries, not {len(value)}")
-        items = item_schema(schema)
+        items = schema.get("items", {})
         return [self.value(item, items, (place, index)) for index, item in enumerate(value)]
 
     def _add(self, place: _Place, message: str) -> None:

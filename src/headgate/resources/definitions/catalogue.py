@@ -86,15 +86,3 @@ def _linked(part: Schema) -> Schema:
         linked["properties"] = {field: _linked(inner) for field, inner in part["properties"].items()}
     linked |= {key: _linked(part[key]) for key in _WITH_DEFINITION if isinstance(part.get(key), Mapping)}
     return {**_resolved(part["$ref"].removeprefix(REF)), **linked} if "$ref" in part else linked
-
-
-def field_schema(schema: Schema, name: str) -> Schema:
-    """Return the schema of a field of an object; an empty one where the schema says nothing about it."""
-    found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
-    return found
-
-
-def item_schema(schema: Schema) -> Schema:
-    """Return the schema of the items of a list; an empty one where the schema says nothing about them."""
-    found: Schema = schema.get("items") or {}
-    return found

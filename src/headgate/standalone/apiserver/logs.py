@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from headgate.api.media import flag
 from headgate.api.status import ApiError
 from headgate.resources.meta import Key, Object
 from headgate.standalone.apiserver.requests import number
@@ -33,8 +34,8 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
             raise ApiError(400, f"{name} is not supported for logs here; leave it out")
     return LogOptions(
         container=_container(query.get("container", ""), pod),
-        follow=_flag(query.get("follow", "")),
-        previous=_flag(query.get("previous", "")),
+        follow=flag(query, "follow"),
+        previous=flag(query, "previous"),
         tail_lines=number(query, "tailLines"),
     )
 
@@ -65,7 +66,3 @@ def _container(wanted: str, pod: Object) -> str:
     if len(spec.get("containers") or ()) > 1:
         raise ApiError(400, f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]")
     return names[0] if names else ""
-
-
-def _flag(text: str) -> bool:
-    return text.lower() in ("true", "1")

@@ -11,7 +11,7 @@ import jsonpointer
 
 from headgate.api.status import ApiError
 from headgate.errors import Cause, DecodeError
-from headgate.resources.definitions.catalogue import field_schema, item_schema
+from headgate.merge.values import field_schema, item_schema
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Object
 from headgate.standalone.apiserver.requests import parsed
@@ -26,20 +26,20 @@ _DIRECTIVES = ("$patch", "$retainKeys")
 
 
 def change_of(media_type: str, body: bytes, schema: Schema, *, strategic: bool) -> Callable[[Object], Object]:
-    """Return the change; `strategic` is whether the kind has merge keys (custom resources have none). Raises ApiError 415 for an unknown type, 400 for a body that can't be read."""
+    """Return the change; `strategic` is whether the kind has merge keys (custom resources have none).
+
+    Raises ApiError 415 for an unknown type, 400 for a body that can't be read.
+    """
     if media_type not in (_JSON_PATCH, _MERGE, _STRATEGIC):
         known = f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {APPLY}"
         raise ApiError(415, f"the patch is {media_type}; known are {known}")
     if media_type == _STRATEGIC and not strategic:
         raise ApiError(415, "this kind has no strategic merge patch; use a merge patch: kubectl patch --type=merge")
     patch = parsed(body, media_type)
-    match media_type:
-        case "application/json-patch+json":
-            return lambda obj: json_patch(obj, patch)
-        case "application/merge-patch+json":
-            return lambda obj: merge_patch(obj, patch)
-        case _:
-            return lambda obj: strategic_patch(obj, patch, schema)
+    if media_type == _STRATEGIC:
+        return lambda obj: strategic_patch(obj, patch, schema)
+    apply = json_patch if media_type == _JSON_PATCH else merge_patch
+    return lambda obj: apply(obj, patch)
 
 
 def apply_configuration(query: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
