@@ -1,0 +1,127 @@
+"""What the inspect API says of proxies: how each is, what it holds, and which object is to blame for what it refuses."""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.compiler.pods import compiled, obj, pod, service
+from tests.identity.world import Signs, Time
+from tests.xds.client import Client, outdate
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.config import ENDPOINTS
+from headgate.envoy.encode import Memo, encode
+from headgate.envoy.view import Node, project, sidecar
+from headgate.identity.credentials import Credentials
+from headgate.latest import Latest
+from headgate.model.identities import Credential, PrivateText
+from headgate.plane.feed import Feed
+from headgate.plane.loop import Known, Loop
+from headgate.plane.machine import Machine
+from headgate.plane.questions import ConfigAsked, Questions
+from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
+from headgate.settings import Settings
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.fleet import Fleet
+
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001)
+SERVER = ObjectName(namespace="default", name="server")
+SPLIT = obj("TrafficSplit", "web", spec={"service": "web", "backends": [{"service": "one", "weight": 1}]})
+SHARES = "outbound/default/web/8080"
+NOW = 1_800_000_000.0
+
+
+class Host:
+    """A host that runs no proxies itself."""
+
+    def processes(self) -> Mapping[str, ProxyProcess]:
+        return {}
+
+    def pods(self) -> None:
+        return None
+
+
+class World:
+    """A mesh with a gateway and a sidecar, which hold everything."""
+
+    def __init__(self) -> None:
+        objects = [*service("web", ("server", "10.1.0.1")), *service("one", ("server", "10.1.0.1"))]
+        result = compiled(*objects, pod("server", "10.1.0.1", sidecar="transparent"), SPLIT)
+        credential = Credential(chain="chain", key=PrivateText("key"), roots="roots")
+        fleet, memo = Fleet(), Memo()
+        self.clients: dict[str, Client] = {}
+        for node in (GATEWAY, *map(sidecar, result.mesh.workloads)):
+            proxy = fleet.expect(node.id)
+            proxy.config.set(encode(project(result.mesh, node, credential), memo))
+            self.clients[node.id] = Client(proxy)
+            self.clients[node.id].take()
+        store = MemoryStore()
+        feed = Feed(store)
+        credentials = Credentials(Signs(Time()), Time().schedule())
+        loop = Loop(Latest(None), fleet, Known([GATEWAY]), Settings(), credentials)
+        feed.snapshot.set(Snapshot())
+        loop.compiled.set(result)
+        self.questions = Questions(Machine(store, feed, loop, fleet), Host(), clock=lambda: NOW)
+
+    def outdate(self, node_id: str) -> Client:
+        """Give a proxy other shares than it holds."""
+        client = self.clients[node_id]
+        outdate(client.proxy, ENDPOINTS, SHARES)
+        return client
+
+    def statuses(self) -> Mapping[str, ProxyStatus]:
+        return {proxy.node: proxy.status for proxy in self.questions.proxies()}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_proxy_that_holds_everything_is_in_sync(world: World) -> None:
+    assert {node: status.state for node, status in world.statuses().items()} == {
+        "gateway": "InSync",
+        "sidecar/default/server": "InSync",
+    }
+
+
+def test_a_proxy_that_has_not_answered_lags(world: World) -> None:
+    world.outdate("gateway").proxy.answers.send("1", NOW - 7)
+    status = world.statuses()["gateway"]
+    assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
+    assert f"gateway lags: {status.message}" in world.questions.status().status.problems
+
+
+def test_a_proxy_that_refuses_is_shown_with_its_words_and_the_object_to_blame(world: World) -> None:
+    world.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
+    status = world.statuses()["gateway"]
+    assert (status.state, status.message) == ("Refused", f"{SHARES}: no such locality")
+    assert [refusal.object for refusal in status.refusals] == ["TrafficSplit default/web"]
+
+
+def test_a_proxy_that_is_away_goes_on_with_what_it_had(world: World) -> None:
+    world.clients["gateway"].leave()
+    assert world.statuses()["gateway"].state == "Disconnected"
+    assert not world.questions.status().status.healthy
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_proxy_has_the_wanted_versions_of_all_types_when_it_is_in_sync(world: World, *, holds: bool) -> None:
+    if not holds:
+        world.outdate("sidecar/default/server")
+    proxy = world.questions.proxy(SERVER)
+    assert proxy
+    assert all(one.version == one.held_version for one in proxy.status.types) is holds
+    assert world.questions.proxy(ObjectName(namespace="default", name="other")) is None
+
+
+async def test_a_configuration_has_the_state_and_the_object_of_each_resource(world: World) -> None:
+    world.outdate("sidecar/default/server")
+    found = await world.questions.config(ConfigAsked(SERVER, "endpoints", content=True))
+    assert found
+    states = {resource.name: resource.state for resource in found.resources}
+    assert states.pop(SHARES) == "Pending"
+    assert set(states.values()) == {"Held"}
+    shares = next(resource for resource in found.resources if resource.name == SHARES)
+    assert shares.object == "TrafficSplit default/web"
+    assert shares.content
+    assert await world.questions.config(ConfigAsked(ObjectName(namespace="default", name="other"))) is None
