@@ -44,9 +44,9 @@ class Row(Value, frozen=True, kw_only=True):
     A finding on the running mesh has no file.
     """
 
-    file: str
-    line: int
-    column: int
+    file: str = ""
+    line: int = 0
+    column: int = 0
     severity: Severity
     reason: str
     object: str
@@ -93,9 +93,6 @@ def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
     found = asyncio.run(Inspection.of(kubeconfig, state).findings())
     rows = [
         Row(
-            file="",
-            line=0,
-            column=0,
             severity=Severity(item.severity),
             reason=item.reason,
             object=str(Key(item.object.group, item.object.kind, item.object.namespace, item.object.name)),

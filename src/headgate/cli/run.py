@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -145,13 +145,6 @@ class _Signals:
                 self._process.send_signal(number)
 
 
-class _Placed(NamedTuple):
-    """The pod as it serves: its own address, its numbers, and the environment of its process."""
-
-    pod: Object
-    environment: Mapping[str, str]
-
-
 async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     signals = _Signals()
     signals.listen()
@@ -159,9 +152,7 @@ async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     try:
         await _check_account(client, wanted)  # by now its name is one, and nothing else is wrong with the pod
         pod = await signals.unless(_until_ready(client, created))
-        placed = _Placed(pod, _environment(pod, os.environ))
-        _tell(placed)
-        return await _foreground(client, placed, command, signals)
+        return await _foreground(client, pod, command, signals)
     finally:
         await _remove(client, created)
 
@@ -199,7 +190,7 @@ def _condition(pod: Object) -> Mapping[str, str]:
     return next((item for item in conditions if item["type"] == SIDECAR_READY), {})
 
 
-def _environment(pod: Object, environ: Mapping[str, str]) -> Mapping[str, str]:
+def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment with what a pod's process is told; a proxy of the user's own would be a way past it."""
     typed = read(pod, Pod)
     numbers, address = application_ports.read(typed.metadata), typed.status.pod_ip
@@ -210,22 +201,22 @@ def _environment(pod: Object, environ: Mapping[str, str]) -> Mapping[str, str]:
     return {**environ, **shouted, **proxies, **application_ports.variables(typed, container, numbers), **told}
 
 
-def _tell(placed: _Placed) -> None:
-    metadata, environment = placed.pod["metadata"], placed.environment
-    ports = application_ports.read(read(placed.pod, Pod).metadata)
-    calls = ", ".join(f"{environment['HOST']}:{port} leads to port {number}" for port, number in ports.items())
-    note(f"pod {metadata['namespace']}/{metadata['name']}: {calls or environment['HOST']}")
+def _tell(pod: Object, host: str) -> None:
+    ports = application_ports.read(read(pod, Pod).metadata)
+    calls = ", ".join(f"{host}:{port} leads to port {number}" for port, number in ports.items())
+    note(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {calls or host}")
 
 
-async def _foreground(client: Client, placed: _Placed, command: list[str], signals: _Signals) -> int:
+async def _foreground(client: Client, pod: Object, command: list[str], signals: _Signals) -> int:
     """Run the program in this terminal; return its exit code as shells have it."""
-    environment = dict(placed.environment)
+    environment = _environment(pod, os.environ)
+    _tell(pod, environment["HOST"])
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
         raise NotStarted(start_fault(Launch(command=tuple(command), env=environment), error), error) from error
     signals.pass_to(process)
-    following = asyncio.create_task(_end_with(client, placed.pod, process))
+    following = asyncio.create_task(_end_with(client, pod, process))
     try:
         code = await process.wait()
     finally:

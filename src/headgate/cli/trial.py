@@ -87,7 +87,7 @@ class Result(NamedTuple):
     tally: Tally
     seconds: float
     unwanted: Mapping[Failure, int]
-    sender: Sender | None = None
+    sender: Sender
 
     @property
     def fits(self) -> bool:
@@ -199,7 +199,7 @@ async def _run(
         task = progress.add_task("", total=amount[0])
         probe.told = lambda: progress.advance(task)
         tally = await probe.run(*amount)
-    return judge(want, tally, time.monotonic() - begun)._replace(sender=sender)
+    return judge(want, tally, time.monotonic() - begun, sender)
 
 
 def gateway(state: Path | None) -> Sender:
@@ -249,14 +249,14 @@ def _bar() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def judge(want: Wanted, tally: Tally, seconds: float) -> Result:
+def judge(want: Wanted, tally: Tally, seconds: float, sender: Sender) -> Result:
     """Compare what was counted with what is wanted. A share that must fail (D9) is counted by its 503s."""
     counts = Counter(tally.backends)
     unwanted = Counter(tally.failures)
     if FAILS in dict(want.shares):
         counts[FAILS] = tally.unserved[503]
         unwanted = Counter({item: count for item, count in unwanted.items() if item.status != 503 or item.backend})
-    return Result(want, fits(want, counts), tally, seconds, unwanted)
+    return Result(want, fits(want, counts), tally, seconds, unwanted, sender)
 
 
 def resolve(place: Place, services: Sequence[Object], home: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
@@ -339,7 +339,7 @@ def _sentence(result: Result) -> str:
     by = f"TrafficSplit {result.want.split}" if result.want.split else f"Service {result.want.service} (no split)"
     rate = tally.requests / result.seconds if result.seconds else 0.0
     failed = sum(result.unwanted.values())
-    by += f", sent by {result.sender.name}" if result.sender and result.sender.identity else ""
+    by += f", sent by {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
     return f"{by}, port {result.want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
@@ -347,8 +347,8 @@ def _sentence(result: Result) -> str:
 def document(result: Result) -> dict[str, Any]:
     """Return the answer for scripts; shares are of 1."""
     return {
-        "caller": result.sender.name if result.sender else None,
-        "identity": (result.sender.identity or None) if result.sender else None,
+        "caller": result.sender.name,
+        "identity": result.sender.identity or None,
         "service": result.want.service,
         "port": result.want.port,
         "split": result.want.split or None,

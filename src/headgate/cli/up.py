@@ -234,45 +234,36 @@ def _meant(error: BaseException) -> HeadgateError | None:
     return error if isinstance(error, HeadgateError) else None
 
 
-class _Signals:
-    """What the user asks for by signals: the first one ends headgate, the second one ends the workloads at once."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.hurry = asyncio.Event()
-        self._starting: asyncio.Task[Any] | None = None
-
-    def listen(self) -> None:
-        """Take signals from now on. Until `started`, the first one cancels the task that calls this."""
-        self._starting = asyncio.current_task()
-        for number in SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._take)
-
-    def started(self) -> None:
-        """Leave the end to the one who waits for `stop`."""
-        self._starting = None
-
-    def _take(self) -> None:
-        if self.stop.is_set():
-            self.hurry.set()
-        elif self._starting:
-            self._starting.cancel()
-        self.stop.set()
-
-
 async def _up(directory: Path, options: Options, voice: Voice, *, table: Messages | None) -> None:
-    signals = _Signals()
-    signals.listen()
+    """Run until the first signal, which ends headgate; a second one ends the workloads at once."""
+    main, hurry, signals = asyncio.current_task(), asyncio.Event(), 0
+
+    def take() -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1 and main:
+            main.cancel()
+        elif signals > 1:
+            hurry.set()
+
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, take)
     voice.starting()
     ending: asyncio.Task[None] | None = None
     try:
         async with running(options) as current:
-            signals.started()
-            await _until_stopped(signals.stop, _serve(directory, current, voice, table=table))
+            try:
+                await _serve(directory, current, voice, table=table)
+            except asyncio.CancelledError:
+                if not signals or not main:
+                    raise
+                main.uncancel()
+            finally:
+                main = None  # no signal interrupts the end
             voice.stopping()
-            ending = asyncio.create_task(_watch_end(current, signals.hurry, voice), name="the end")
-    except asyncio.CancelledError:
-        if not signals.stop.is_set():
+            ending = asyncio.create_task(_watch_end(current, hurry, voice), name="the end")
+    except asyncio.CancelledError:  # of the start
+        if not signals:
             raise
     finally:
         if ending:
@@ -288,19 +279,6 @@ async def _watch_end(current: Running, hurry: asyncio.Event, voice: Voice) -> No
         except TimeoutError:
             voice.waiting(current.runtime.running())
     current.runtime.kill()
-
-
-async def _until_stopped(stop: asyncio.Event, work: Any) -> None:
-    """Run `work` until it ends or a signal says stop. Raises what it raised."""
-    tasks = {asyncio.create_task(work, name="up"), asyncio.create_task(stop.wait(), name="signals")}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _serve(directory: Path, current: Running, voice: Voice, *, table: Messages | None) -> None:
