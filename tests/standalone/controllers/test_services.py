@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import Invalid
+from headgate.resources.decode import check
 from headgate.resources.meta import Key
 from headgate.standalone.addresses import Addresses
 from headgate.standalone.controllers.services import (
@@ -22,7 +23,7 @@ def addresses() -> Addresses:
 
 @pytest.fixture
 def store(addresses: Addresses) -> MemoryStore:
-    return MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
+    return MemoryStore(check=check, admit=admit_services(addresses), kept=follow_services(addresses))
 
 
 def service(name: str = "web", **spec: Any) -> dict[str, Any]:

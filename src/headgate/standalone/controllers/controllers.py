@@ -87,22 +87,21 @@ class Controllers:
         except Exception as error:  # a bug in one object must not stop the others
             if reason := refusal(error):
                 self._refused.add(metadata["namespace"])
-                self._warn(about, str(reason))
+                if self._is_new(about, str(reason)):
+                    log.warning("%s %s waits, and is tried again: %s", about["kind"], metadata["name"], reason)
                 return False
             log.exception("%s %s", about["kind"], metadata["name"])
         return True
 
-    def _warn(self, about: Object, reason: str) -> None:
-        """Log what the store refuses, once until that is another reason or it works again."""
-        if self._complaints.get(about["metadata"]["uid"]) != reason:
-            self._complaints[about["metadata"]["uid"]] = reason
-            log.warning("%s %s waits, and is tried again: %s", about["kind"], about["metadata"]["name"], reason)
-
     async def _complain(self, about: Object, message: str) -> None:
-        uid = about["metadata"]["uid"]
-        if self._complaints.get(uid) != message:
-            self._complaints[uid] = message
+        if self._is_new(about, message):
             await self._recorder.record(about, type="Warning", reason="Invalid", message=message)
+
+    def _is_new(self, about: Object, complaint: str) -> bool:
+        """Say whether an object has another complaint than last time; the same one is told once until it works again."""
+        uid = about["metadata"]["uid"]
+        known, self._complaints[uid] = self._complaints.get(uid), complaint
+        return known != complaint
 
     async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[Known[T]]:
         found = []

@@ -5,7 +5,7 @@ The address is one of this machine's loopback addresses, told in `status.address
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.errors import DecodeError, NotFound
 from headgate.objects.ports import Store, follow_all
@@ -17,6 +17,7 @@ from headgate.standalone.addresses import Addresses, NoAddress
 
 CLASS_NAME = "headgate"
 MANAGER = "headgate-addresses"
+T = TypeVar("T", Gateway, GatewayClass)
 _KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"))
 
 
@@ -54,7 +55,7 @@ class GatewayAddresses:
         classes = await self._classes()
         present: set[str] = set()
         for obj in (await self._store.list(GROUP, "Gateway")).items:
-            gateway = _typed(obj)
+            gateway = _typed(obj, Gateway)
             if gateway is not None and _is_ours(gateway.spec.gateway_class_name, classes):
                 user = str(key_of(obj))
                 present.add(user)
@@ -64,9 +65,12 @@ class GatewayAddresses:
         self._users = present
 
     async def _classes(self) -> Mapping[str, str]:
-        """Return the controllers of the classes, by name."""
-        objects = (await self._store.list(GROUP, "GatewayClass")).items
-        return {obj["metadata"]["name"]: _controller(obj) for obj in objects}
+        """Return the controllers of the classes, by name; empty for one that can't be read."""
+        found: dict[str, str] = {}
+        for obj in (await self._store.list(GROUP, "GatewayClass")).items:
+            typed = _typed(obj, GatewayClass)
+            found[obj["metadata"]["name"]] = typed.spec.controller_name if typed else ""
+        return found
 
     def _address(self, user: str, gateway: Gateway) -> str:
         """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
@@ -98,16 +102,9 @@ def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
     return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
 
 
-def _typed(obj: Object) -> Gateway | None:
-    """Return a Gateway; None for one that can't be read, which the compiler tells its user."""
+def _typed(obj: Object, shape: type[T]) -> T | None:
+    """Return an object; None for one that can't be read, which the compiler tells its user."""
     try:
-        return read(obj, Gateway)
+        return read(obj, shape)
     except DecodeError:
         return None
-
-
-def _controller(obj: Object) -> str:
-    try:
-        return read(obj, GatewayClass).spec.controller_name
-    except DecodeError:
-        return ""

@@ -14,18 +14,18 @@ HEADLESS = "None"
 
 
 def complete_service(new: Object, old: Object | None, *, choose: Callable[[str], str]) -> Object:
-    """Return a Service with its clusterIP, families and defaults filled in, as an API server does.
+    """Return a structurally sound Service with its clusterIP, families and defaults filled in, as an API server does.
 
     `choose` gives the clusterIP for the one that the user wrote ("" for any). An absent clusterIP is kept from `old`;
     another one than before is refused. Raises Invalid.
     """
-    spec = dict(_mapping(new.get("spec"), "spec"))
+    spec = dict(new.get("spec") or {})
     spec["type"] = kind = spec.get("type") or "ClusterIP"
     if kind not in _TYPES:
         raise Invalid(Cause("spec.type", f"{kind!r} is not a type of Service; write one of {', '.join(_TYPES)}"))
     spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
     if spec.get("ports") is not None:
-        spec["ports"] = [_complete_port(port, index) for index, port in enumerate(_ports(spec))]
+        spec["ports"] = [_complete_port(port) for port in spec["ports"]]
     if kind == "ExternalName":
         return {**new, "spec": {name: value for name, value in spec.items() if name not in ("clusterIP", "clusterIPs")}}
     before = (old.get("spec") or {}).get("clusterIP", "") if old else ""
@@ -134,8 +134,6 @@ def _choose(addresses: Addresses, user: str, *, wanted: str) -> str:
 
 def _wanted(spec: dict[str, Any]) -> str:
     single, several = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
-    if not isinstance(single, str) or not isinstance(several, list):
-        raise Invalid(Cause("spec.clusterIP", "must be an address as text, or None"))
     if several and single and several[0] != single:
         raise Invalid(Cause("spec.clusterIPs[0]", f"must equal spec.clusterIP ({single}); leave one of the two out"))
     return single or (str(several[0]) if several else "")
@@ -149,23 +147,8 @@ def _cluster_ip(wanted: str, before: str, *, choose: Callable[[str], str]) -> st
     return HEADLESS if HEADLESS in (wanted, before) else choose(wanted or before)
 
 
-def _mapping(value: object, field: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise Invalid(Cause(field, "must be an object"))
-    return value
-
-
-def _ports(spec: dict[str, Any]) -> list[Any]:
-    if not isinstance(spec["ports"], list):
-        raise Invalid(Cause("spec.ports", "must be a list"))
-    return spec["ports"]
-
-
-def _complete_port(port: object, index: int) -> dict[str, Any]:
-    found = dict(_mapping(port, f"spec.ports[{index}]"))
-    found["protocol"] = found.get("protocol") or "TCP"
+def _complete_port(port: Mapping[str, Any]) -> dict[str, Any]:
+    found = {**port, "protocol": port.get("protocol") or "TCP"}
     if found.get("targetPort") in (None, "", 0) and "port" in found:
         found["targetPort"] = found["port"]
     return found

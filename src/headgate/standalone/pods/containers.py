@@ -1,6 +1,7 @@
 """One container of a pod: started, probed, restarted with growing delays, and taken over after a crash of headgate."""
 
 import asyncio
+import contextlib
 import errno
 import re
 import signal
@@ -18,7 +19,7 @@ from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, says
 from headgate.standalone.pods.probes import tcp_ports
 from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Plan, Run
-from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
+from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
 WELL_AFTER = 60.0  # seconds after which a run counts as well, and delays begin anew
@@ -266,3 +267,39 @@ class ContainerRun(Run):
             process.signal(signal.SIGKILL)
             raise
         return record
+
+
+class ExternalRun(Run):
+    """A container whose process runs elsewhere on this machine, started by `headgate run`; nothing is done to it.
+
+    Its pod has an address and a sidecar here, and lives as long as that process, which an annotation identifies.
+    """
+
+    def __init__(self, plan: Plan, owner: Owner, identity: Identity) -> None:
+        super().__init__(plan, owner)
+        self._identity = identity
+
+    async def recover(self, *, started: bool, ready: bool) -> None:
+        """Take what was said last for true until the process says otherwise."""
+        if started:
+            self.report(started=True, ready=ready)
+
+    async def run(self) -> int:
+        """Watch the process until it ends."""
+        self.report(started=self.state.started, ready=self.state.ready)
+        await self._probed(watch_health(self, Launch(command=(), env={})), until_gone(self._identity))
+        self._set(ContainerState(reason="Stopped"))
+        return 0
+
+    async def end(self, grace: float) -> bool:
+        """Give the process time to end by itself: whoever runs it sees that the pod is to go."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await until_gone(self._identity)
+        return True
+
+    def report(self, *, started: bool, ready: bool) -> None:
+        """Take note of what its ports say."""
+        since = self.state.started_at or time.time()
+        pid = self._identity.pid
+        self._set(ContainerState(phase="running", reason="", pid=pid, started_at=since, started=started, ready=ready))

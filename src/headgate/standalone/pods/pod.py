@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from headgate.resources.workloads import Container, Pod
 from headgate.standalone.node import NODE
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, Numbers, variables
-from headgate.standalone.pods.containers import ContainerRun
+from headgate.standalone.pods.containers import ContainerRun, ExternalRun
 from headgate.standalone.pods.environment import (
     Mount,
     Sources,
@@ -33,7 +33,6 @@ from headgate.standalone.pods.environment import (
     relocate,
     written,
 )
-from headgate.standalone.pods.external import ExternalRun
 from headgate.standalone.pods.logs import pod_directory
 from headgate.standalone.pods.runs import ContainerState, Plan, Run, Severity
 from headgate.standalone.pods.sidecars import Proxying, Sidecar, proxy_variables
@@ -106,7 +105,7 @@ class PodRun:
         """Place the pod here, take over what still runs of it, and say so in its status."""
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):  # else its processes know their ports
             await self._take_led_ports()
-        await self._bind()
+        await self._edit(self._bound)
         before = {status.name: status for status in self._typed.status.container_statuses}
         if self.sidecar:
             said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
@@ -242,7 +241,7 @@ class PodRun:
             if self.sidecar:
                 await self.sidecar.up()
                 if not self._external and await self._take_led_ports():  # of Services that came meanwhile
-                    await self._bind()
+                    await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
                     return
@@ -274,7 +273,7 @@ class PodRun:
         # What the processes still had to say went through it, and is counted.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
-        await self._release()
+        await self._edit(_released)
 
     async def _until_unrouted(self, grace: float) -> None:
         gone = asyncio.create_task(self._gone.wait())
@@ -298,19 +297,14 @@ class PodRun:
                 continue
         return found
 
-    async def _bind(self) -> None:
-        """Write where the pod runs, and that its object must stay until its processes are gone."""
+    async def _edit(self, edit: Callable[[Object], Object]) -> None:
+        """Write an edit of the object, on top of what others write meanwhile; an edit that changes nothing is not written."""
         for _ in range(5):
             pod = await self._fresh()
-            if pod is None or pod["metadata"].get("deletionTimestamp"):
+            if pod is None or (edited := edit(pod)) == pod:
                 return
-            bound = self._bound(pod)
-            if bound == pod:
-                return
-            try:
-                self.see(await self._site.store.update(bound))
-            except (Conflict, NotFound):
-                continue
+            with contextlib.suppress(Conflict, NotFound):
+                self.see(await self._site.store.update(edited))
 
     async def _take_led_ports(self) -> bool:
         """Let the sidecar take the ports that Services lead to now (D26); say whether there are more than before.
@@ -329,26 +323,16 @@ class PodRun:
         return True
 
     def _bound(self, pod: Object) -> Object:
+        """Return the object with where the pod runs, and with what keeps it until its processes are gone."""
         metadata = pod["metadata"]
+        if metadata.get("deletionTimestamp"):
+            return pod
         finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
         metadata = {**metadata, "finalizers": list(finalizers)}
         if self._numbers:
             text = application_ports.written(self._numbers)
             metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
         return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE}}
-
-    async def _release(self) -> None:
-        """Let the object go."""
-        for _ in range(5):
-            pod = await self._fresh()
-            finalizers = (pod or {"metadata": {}})["metadata"].get("finalizers") or []
-            if pod is None or FINALIZER not in finalizers:
-                return
-            kept = [name for name in finalizers if name != FINALIZER]
-            try:
-                await self._site.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": kept}})
-            except (Conflict, NotFound):
-                continue
 
     async def _write_status(self) -> None:
         pod = await self._fresh()
@@ -372,6 +356,13 @@ class PodRun:
         except NotFound:
             return None
         return pod if pod["metadata"]["uid"] == self.uid else None
+
+
+def _released(pod: Object) -> Object:
+    """Return the object without what keeps it."""
+    finalizers = pod["metadata"].get("finalizers") or []
+    kept = [name for name in finalizers if name != FINALIZER]
+    return pod if kept == finalizers else {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}
 
 
 def _readable(services: Sequence[Object]) -> Iterator[Service]:

@@ -1,7 +1,7 @@
 """Envoy's admin interface over its unix socket: readiness, statistics, what it holds."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
@@ -13,39 +13,28 @@ from headgate.http_failures import describe
 TIMEOUT_S = 5.0
 
 
-class Answer(NamedTuple):
-    """One answer of the admin interface."""
-
-    status: int
-    body: bytes
-
-
 class Admin:
     """Asks one Envoy. Paths are those of Envoy's documentation: `/ready`, `/clusters?format=json`, `/config_dump`."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def ask(self, path: str, *, method: str = "GET") -> Answer:
-        """Send one request and return the answer, whatever its status. Raises ProxyError when there is none."""
+    async def get(self, path: str) -> bytes:
+        """Return the body of a page. Raises ProxyError when Envoy refuses it or does not answer."""
         url = URL(f"http://envoy{path}", encoded=True)  # Envoy reads regular expressions in queries as they are written
         connector = UnixConnector(str(self._socket))
         try:
             async with (
                 ClientSession(connector=connector, timeout=ClientTimeout(TIMEOUT_S)) as session,
-                session.request(method, url) as answer,
+                session.get(url) as answer,
             ):
-                return Answer(answer.status, await answer.read())
+                body = await answer.read()
         except (OSError, ClientError) as error:  # a timeout is an OSError too
             raise ProxyError(f"Envoy's admin interface at {self._socket} does not answer: {describe(error)}") from error
-
-    async def get(self, path: str) -> bytes:
-        """Return the body of a page. Raises ProxyError when Envoy refuses it or does not answer."""
-        answer = await self.ask(path)
         if answer.status != 200:
-            text = answer.body.decode(errors="replace").strip()
+            text = body.decode(errors="replace").strip()
             raise ProxyError(f"Envoy's admin interface answers {path} with {answer.status}: {text}")
-        return answer.body
+        return body
 
     async def get_json(self, path: str) -> Any:
         """Return a page that is JSON (`/stats?format=json&filter=...`), decoded. Raises ProxyError."""

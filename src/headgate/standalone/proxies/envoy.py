@@ -241,9 +241,10 @@ class EnvoyProcess:
 
     async def _answers(self, path: str) -> bool:
         try:
-            return (await self.admin.ask(path)).status == 200
+            await self.admin.get(path)
         except ProxyError:
             return False
+        return True
 
     def _digest(self) -> str:
         status = self._binary.stat()
