@@ -45,7 +45,7 @@ async def test_status_shows_roots_with_their_fingerprints_and_ends(world: World,
     ran = await world.run("ca", "status")
     assert ran.code == 0, ran.err
     assert f", which signs\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
-    assert "rotation: no rotation is under way\ncertificates: 1 proxies have one\n" in ran.out
+    assert "rotation: no rotation is under way\ncertificates: 1 proxy has one\n" in ran.out
     (world.state / "roots.pem").write_text((await world.run("ca", "roots")).out)
     shown = openssl("x509", "-in", world.state / "roots.pem", "-noout", "-fingerprint", "-sha256")
     assert authority.issuer.signer.get() in shown.stdout

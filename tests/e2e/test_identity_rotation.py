@@ -108,7 +108,7 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
         os.kill(caller, signal.SIGSTOP)
         try:
             assert rig.headgate(world, "ca", "rotate").returncode == 0
-            until(lambda: "waiting for 1 proxies: sidecar/default/caller" in rig.headgate(world, "ca", "status").stdout)
+            until(lambda: "waiting for 1 proxy: sidecar/default/caller" in rig.headgate(world, "ca", "status").stdout)
             assert "1 of 3: every proxy learns to believe the new root" in rig.headgate(world, "ca").stdout
         finally:
             os.kill(caller, signal.SIGCONT)

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
     "status": Command("status:status", "Show the running mesh on one screen."),
     "proxies": Command("proxies:proxies", "Show what each proxy holds, acknowledged and refused."),
     "config": Command("config:config", "Show what a proxy was sent, and what it acknowledged."),
-    "wait": Command("wait:wait", "Wait until every proxy holds a TrafficSplit."),
+    "wait": Command("wait:wait", "Wait until every proxy holds an object."),
     "logs": Command("logs:logs", "Show what a pod prints."),
     "run": Command("run:run", "Run any program with an identity and a sidecar of its own."),
     "redirect": Command("redirect:redirect", "Bring a pod's TCP connections to its sidecar."),

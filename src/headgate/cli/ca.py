@@ -16,6 +16,7 @@ from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
 from headgate.cli.wait import read_duration, states
 from headgate.errors import HeadgateError, NotFound
+from headgate.figures import counted
 from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
 from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
@@ -142,17 +143,14 @@ def _print(notice: Notice) -> None:
 def _words(notice: Notice) -> list[str]:
     """Return how the authority is, line by line."""
     step = STEPS[Phase(notice.phase)] if notice.phase else "the authority is not headgate's own"
-    lines = [f"rotation: {step}", f"certificates: {notice.certificates} proxies have one"]
+    lines = [f"rotation: {step}", f"certificates: {counted(notice.certificates, 'proxy has one', 'proxies have one')}"]
     if notice.waits:
-        lines.append(f"waiting for {notice.waits} proxies: {_names(notice)}")
+        more = notice.waits - len(notice.waiting)
+        names = ", ".join(notice.waiting) + (f" and {more} more" if more else "")
+        lines.append(f"waiting for {counted(notice.waits, 'proxy', 'proxies')}: {names}")
     if notice.fault:
         lines.append(f"fault: {notice.fault}")
     lines += [f"{node}: {fault}" for node, fault in notice.faults.items()]
     if notice.faulty > len(notice.faults):
         lines.append(f"and {notice.faulty - len(notice.faults)} proxies more have no new certificate")
     return lines
-
-
-def _names(notice: Notice) -> str:
-    more = notice.waits - len(notice.waiting)
-    return ", ".join(notice.waiting) + (f" and {more} more" if more else "")

@@ -13,7 +13,7 @@ from headgate.cli.completion import callers, gateways
 from headgate.cli.inspection import Inspection, path_of
 from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import NO, Format, answer, note, stdout, usage_error
-from headgate.cli.trial import CONNECTION, FIXED, read_headers, read_method
+from headgate.cli.trial import CONNECTION, FIXED, Headers, read_headers, read_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
 from headgate.compiler.requests import Asked, BadRequest, check, explain_request
@@ -29,7 +29,6 @@ What = Annotated[
         metavar="[METHOD] URL", help="What to send: GET http://website:8080/path?query.", show_default=False
     ),
 ]
-Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 Files = Annotated[
     list[Path] | None,
     typer.Option("-f", "--filename", metavar="DIR|FILE", help="Explain these manifests; else what a headgate runs."),

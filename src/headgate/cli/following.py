@@ -15,7 +15,7 @@ from headgate.manifests.files import Manifests, Problem, read, watch
 from headgate.plane.status.recoveries import recovered
 from headgate.resources.meta import Key
 from headgate.standalone.app import Running
-from headgate.standalone.gateway import death
+from headgate.standalone.gateway import deaths
 from headgate.standalone.pods.troubles import PodTroubles
 
 READY_S = 30.0
@@ -100,11 +100,8 @@ class Following:
 
     async def envoy(self) -> None:
         """Report each end of the gateway's Envoy."""
-        restarts = self._current.envoy.state.get().restarts
-        async for state in self._current.envoy.state.changes():
-            if state.restarts > restarts:
-                restarts = state.restarts
-                self._voice.trouble(death(state))
+        async for message in deaths(self._current.envoy.state):
+            self._voice.trouble(message)
 
     async def changes(self) -> None:
         """Report what is in force: about the objects, and about proxies without a certificate."""

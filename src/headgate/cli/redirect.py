@@ -14,7 +14,10 @@ Action = Literal["apply", "print", "clean"]
 
 
 def redirect(
-    action: Annotated[Action, typer.Argument(help="Put the rules in force, print them, or take them away.")],
+    action: Annotated[
+        Action,
+        typer.Argument(metavar="apply|print|clean", help="Put the rules in force, print them, or take them away."),
+    ],
     excluded_inbound_ports: Annotated[
         str,
         typer.Option(

@@ -40,7 +40,9 @@ CONNECTION = "connection"
 FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))
 SHOWN_FAILURES = 10
 
-Url = Annotated[str, typer.Argument(help="What to call: http://website:8080/, by any name of the Service.")]
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="What to call: http://website:8080/, by any name of the Service.")
+]
 Number = Annotated[int, typer.Option("-n", "--number", min=1, help="How many requests to send.")]
 Concurrency = Annotated[int, typer.Option("-c", "--concurrency", min=1, max=1000, help="How many at once.")]
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
