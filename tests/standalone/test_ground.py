@@ -9,10 +9,9 @@ import pytest
 
 from headgate.api.certificate import certificate_in
 from headgate.errors import HeadgateError
-from headgate.standalone.ground import state_directory
+from headgate.standalone.ground import restrict_to_owner, state_directory
 from headgate.standalone.instance import read_token
 from headgate.standalone.options import Options
-from headgate.standalone.private_state import restrict_to_owner
 
 
 def mode(path: Path) -> int:

@@ -29,12 +29,12 @@ from headgate.plane.loop import Known
 from headgate.plane.machine import Machine
 from headgate.plane.questions import Questions
 from headgate.plane.trust import Trust
+from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
 from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
 from headgate.standalone.ground import Ground, lay_ground
-from headgate.standalone.host import LocalHost
 from headgate.standalone.instance import Instance, read_token, split_address, write_environment, write_instance
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
@@ -42,7 +42,7 @@ from headgate.standalone.pods.logs import Logs
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying, probe_socket
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import EnvoyProcess, MeshEnvoy, MeshSite, find_envoy
+from headgate.standalone.proxies.envoy import EnvoyProcess, EnvoyState, MeshEnvoy, MeshSite, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
 from headgate.telemetry.prometheus.labels import FlowLabels
@@ -165,6 +165,34 @@ def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
         settled=machine.settled,
         refused=machine.refused,
         heard=plane.traffic.heard,
+    )
+
+
+class LocalHost:
+    """One machine as the host of a mesh: its proxies' processes and its pods (`plane.questions.Host`)."""
+
+    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, instance: Instance) -> None:
+        self._envoy = envoy
+        self._runtime = runtime
+        self._probe = Path(instance.probe)
+
+    def processes(self) -> Mapping[str, ProxyProcess]:
+        """Return the Envoy processes by node id."""
+        sidecars = {
+            node_id: _process(state, probe_socket(self._probe.parent, node_id))
+            for node_id, state in self._runtime.sidecars().items()
+        }
+        return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
+
+    def pods(self) -> PodCounts:
+        """Return how many pods run, and in how many a process of an earlier headgate goes on."""
+        adopted = self._runtime.pods()
+        return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
+
+
+def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
+    return ProxyProcess(
+        pid=state.pid, adopted=state.adopted, restarts=state.restarts, failure=state.failure, probe=str(probe)
     )
 
 

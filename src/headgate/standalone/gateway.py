@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 
 from headgate.errors import HeadgateError
 from headgate.latest import Latest, until
@@ -34,18 +35,19 @@ async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
         await asyncio.gather(ready, lacking, return_exceptions=True)
 
 
-def death(state: EnvoyState) -> str:
-    """Say how the gateway's Envoy ended, and what happens next."""
-    return f"the gateway's {state.failure}; headgate starts it again, and requests through it fail until then"
-
-
-async def report_deaths(state: Latest[EnvoyState], events: EventRecorder) -> None:
-    """Write an Event on the Node whenever the gateway's Envoy ended by itself, until cancelled."""
+async def deaths(state: Latest[EnvoyState]) -> AsyncIterator[str]:
+    """Yield how the gateway's Envoy ended by itself, and what happens next, each time that it does."""
     restarts = state.get().restarts
     async for current in state.changes():
         if current.restarts > restarts:
             restarts = current.restarts
-            await events.record(NODE_KEY, type="Warning", reason="EnvoyEnded", message=death(current))
+            yield f"the gateway's {current.failure}; headgate starts it again, and requests through it fail until then"
+
+
+async def report_deaths(state: Latest[EnvoyState], events: EventRecorder) -> None:
+    """Write an Event on the Node each time that the gateway's Envoy ended by itself, until cancelled."""
+    async for message in deaths(state):
+        await events.record(NODE_KEY, type="Warning", reason="EnvoyEnded", message=message)
 
 
 async def keep_token(envoy: MeshEnvoy) -> None:

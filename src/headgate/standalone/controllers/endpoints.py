@@ -6,7 +6,7 @@ Only slices labelled as headgate's are touched: those written by hand, and Servi
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Object
@@ -21,13 +21,6 @@ _MANAGER = "headgate"
 _LARGEST = 100  # endpoints of a slice, as in Kubernetes
 
 _Ports = tuple[tuple[str, int, str, str], ...]  # name, number, protocol, application protocol
-
-
-class _Group(NamedTuple):
-    """Pods on which a Service's ports are the same numbers."""
-
-    ports: _Ports
-    pods: list[Pod]
 
 
 def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
@@ -50,16 +43,17 @@ def plan_slices(known: Known[Service], pods: Sequence[Pod], slices: Sequence[Obj
     existing = {found["metadata"]["name"]: found for found in slices}
     always = bool(service["spec"].get("publishNotReadyAddresses"))
     actions: list[Action] = []
-    for group in _groups(typed, pods):
-        for name, members in _spread(service["metadata"]["name"], group, existing):
-            wanted = _slice(service, name, group.ports, [_endpoint(pod, always=always) for pod in members])
+    for ports, group in sorted(_groups(typed, pods).items()):
+        for name, members in _spread(service["metadata"]["name"], ports, group, existing):
+            wanted = _slice(service, name, ports, [_endpoint(pod, always=always) for pod in members])
             actions += _difference(wanted, existing.pop(name, None))
     return [*actions, *(Delete(key_of(found), found["metadata"]["uid"]) for found in existing.values())]
 
 
-def _groups(service: Service, pods: Sequence[Pod]) -> list[_Group]:
+def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]:
+    """Return the pods of a Service by the numbers of its ports on them."""
     selector = service.spec.selected.items()
-    groups: dict[_Ports, _Group] = {}
+    groups: dict[_Ports, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if (
             pod.status.pod_ip
@@ -67,8 +61,8 @@ def _groups(service: Service, pods: Sequence[Pod]) -> list[_Group]:
             and selector <= pod.metadata.labels.items()
         ):
             ports = tuple(_resolved(service.spec.ports, pod))
-            groups.setdefault(ports, _Group(ports, [])).pods.append(pod)
-    return [groups[ports] for ports in sorted(groups)]
+            groups.setdefault(ports, []).append(pod)
+    return groups
 
 
 def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int, str, str]]:
@@ -89,21 +83,23 @@ def _named_port(name: str, protocol: str, pod: Pod) -> int:
     return 0
 
 
-def _spread(service: str, group: _Group, existing: Mapping[str, Object]) -> Iterator[tuple[str, list[Pod]]]:
+def _spread(
+    service: str, ports: _Ports, pods: Sequence[Pod], existing: Mapping[str, Object]
+) -> Iterator[tuple[str, list[Pod]]]:
     """Yield the slices of a group; a pod stays in the slice that it is in, a new one goes where there is room."""
-    prefix = f"{service}-{hashlib.sha256(json.dumps(group.ports).encode()).hexdigest()[:5]}"
+    prefix = f"{service}-{hashlib.sha256(json.dumps(ports).encode()).hexdigest()[:5]}"
     shelves: dict[int, list[Pod]] = {}
     homes = {
         uid: index
-        for index in range(len(group.pods) + len(existing))
+        for index in range(len(pods) + len(existing))
         for uid in _uids(existing.get(_numbered(prefix, index)))
     }
-    for pod in group.pods:
+    for pod in pods:
         if pod.metadata.uid in homes:
             shelves.setdefault(homes[pod.metadata.uid], []).append(pod)
-    for pod in group.pods:
+    for pod in pods:
         if pod.metadata.uid not in homes:
-            room = next(index for index in range(len(group.pods) + 1) if len(shelves.get(index, ())) < _LARGEST)
+            room = next(index for index in range(len(pods) + 1) if len(shelves.get(index, ())) < _LARGEST)
             shelves.setdefault(room, []).append(pod)
     for index, members in sorted(shelves.items()):
         yield _numbered(prefix, index), sorted(members, key=lambda pod: pod.metadata.name)

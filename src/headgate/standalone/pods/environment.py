@@ -42,20 +42,15 @@ def content(obj: Object) -> dict[str, bytes]:
 
 def named_sources(pod: Pod) -> set[tuple[str, str]]:
     """Return kind and name of every ConfigMap and Secret that a pod mentions."""
-    found: set[tuple[str, str]] = set()
+    configs: list[str] = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map]
+    secrets: list[str] = [volume.secret.secret_name for volume in pod.spec.volumes if volume.secret]
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        for variable in container.env or ():
-            if variable.value_from and variable.value_from.config_map_key_ref:
-                found.add(("ConfigMap", variable.value_from.config_map_key_ref.name))
-            if variable.value_from and variable.value_from.secret_key_ref:
-                found.add(("Secret", variable.value_from.secret_key_ref.name))
-        for whole in container.env_from or ():
-            found.update({("ConfigMap", whole.config_map_ref.name)} if whole.config_map_ref else ())
-            found.update({("Secret", whole.secret_ref.name)} if whole.secret_ref else ())
-    for volume in pod.spec.volumes:
-        found.update({("ConfigMap", volume.config_map.name)} if volume.config_map else ())
-        found.update({("Secret", volume.secret.secret_name)} if volume.secret else ())
-    return found
+        whole, single = container.env_from or (), [item.value_from for item in container.env or () if item.value_from]
+        configs += [one.config_map_ref.name for one in whole if one.config_map_ref]
+        configs += [one.config_map_key_ref.name for one in single if one.config_map_key_ref]
+        secrets += [one.secret_ref.name for one in whole if one.secret_ref]
+        secrets += [one.secret_key_ref.name for one in single if one.secret_key_ref]
+    return {*(("ConfigMap", name) for name in configs), *(("Secret", name) for name in secrets)}
 
 
 def given(pod: Pod, container: Container, address: str) -> dict[str, str]:

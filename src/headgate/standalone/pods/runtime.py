@@ -16,8 +16,8 @@ from headgate.errors import DecodeError, NotFound, refusal
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.decode import read
-from headgate.resources.meta import Key, Object
-from headgate.resources.registry import POD
+from headgate.resources.meta import Object
+from headgate.resources.registry import POD, key_of
 from headgate.resources.workloads import Pod
 from headgate.standalone.addresses import Addresses, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
@@ -158,7 +158,7 @@ class LocalRuntime:
                 settled.set()
                 await self._node.placed(pod)
             address = self._addresses.take(_user(pod), "pods")
-            current = await self._store.get(_key(pod))
+            current = await self._store.get(key_of(pod))
             if current["metadata"]["uid"] != uid:
                 return True
             if causes := tuple(workload_causes(current)):
@@ -220,7 +220,3 @@ def _mine(pod: Object) -> bool:
 
 def _user(pod: Object) -> str:
     return f"Pod {pod['metadata']['uid']}"
-
-
-def _key(pod: Object) -> Key:
-    return Key("", "Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])

@@ -4,7 +4,7 @@ A trouble holds until its pod is ready or gone. Pods of one ReplicaSet usually s
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.errors import NotFound
@@ -108,13 +108,9 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 
 def _ended(status: Mapping[str, Any]) -> tuple[str, int | None]:
     """Return the container that keeps a pod from being ready, and the exit code of its last run if it ended."""
-    statuses = [*_statuses(status, "initContainerStatuses"), *_statuses(status, "containerStatuses")]
+    statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     for item in (one for one in statuses if not one.get("ready")):
         for state in (item.get("state"), item.get("lastState")):
             if (ended := (state or {}).get("terminated")) and ended["exitCode"]:
                 return item["name"], int(ended["exitCode"])
     return next((item["name"] for item in reversed(statuses) if not item.get("ready")), ""), None
-
-
-def _statuses(status: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
-    yield from status.get(field) or ()
