@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.completion import callers, gateways
-from headgate.cli.inspection import Inspection, path_of
+from headgate.cli.inspection import Inspection
 from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import NO, Format, answer, note, stdout, usage_error
 from headgate.cli.trial import CONNECTION, FIXED, Headers, read_headers, read_method
@@ -94,16 +94,10 @@ def explain_(
             note(str(warning))
         found = explain_request(world.compiled, world.snapshot, asked)
     else:
-        found = asyncio.run(_answer(Inspection.of(kubeconfig, state), asked))
+        found = asyncio.run(Inspection.of(kubeconfig, state).explanation(asked))
     answer(found, output, lambda: show(found))
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
         raise typer.Exit(NO)
-
-
-async def _answer(inspection: Inspection, asked: Asked) -> Explanation:
-    query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
-    headers = [f"{name}: {value}" for name, value in asked.headers]
-    return await inspection.ask(path_of("explanations", asked.namespace), Explanation, **query, header=headers)
 
 
 def show(found: Explanation) -> None:

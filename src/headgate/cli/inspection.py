@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from headgate.cli.connection import find_api
+from headgate.compiler.explain import Explanation
+from headgate.compiler.requests import Asked
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
@@ -38,23 +39,29 @@ class Inspection:
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
-        return self._read(await self._list("proxies", namespace), _Proxies).items
+        return (await self.ask(path_of("proxies", namespace), _Proxies)).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
         """Return one proxy, as users name it. Raises NotFound that names those that exist."""
-        return self._read(await self._of_proxy(text, namespace), Proxy)
+        return await self._of_proxy(text, namespace, Proxy)
 
     async def config(self, text: str, namespace: str, query: Mapping[str, str]) -> ProxyConfig:
         """Return the resources of a proxy. Raises NotFound that names the proxies that exist."""
-        return self._read(await self._of_proxy(text, namespace, "/config", query), ProxyConfig)
+        return await self._of_proxy(text, namespace, ProxyConfig, "/config", **query)
 
     async def findings(self) -> FindingList:
         """Return what there is to say about the objects."""
-        return self._read(await self._list("findings"), FindingList)
+        return await self.ask(path_of("findings"), FindingList)
 
     async def status(self) -> MeshStatus:
         """Return how the mesh is."""
         return await self.ask(f"{path_of('meshstatuses')}/{MESH}", MeshStatus)
+
+    async def explanation(self, asked: Asked) -> Explanation:
+        """Return what would become of a request. Raises NotFound when it names an object that does not exist."""
+        query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
+        headers = [f"{name}: {value}" for name, value in asked.headers]
+        return await self.ask(path_of("explanations", asked.namespace), Explanation, **query, header=headers)
 
     async def ask(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return an answer. Raises HeadgateError when there is no such API, NotFound when it does not know an object."""
@@ -71,21 +78,14 @@ class Inspection:
             return HeadgateError(NO_GROUP)
         return error
 
-    async def _of_proxy(
-        self, text: str, namespace: str, part: str = "", query: Mapping[str, str] = MappingProxyType({})
-    ) -> Object:
+    async def _of_proxy(self, text: str, namespace: str, shape: type[T], part: str = "", **query: str) -> T:
         inside, name = place_of(text, namespace or "default")
+        path = f"{path_of('proxies', inside)}/{quote(name, safe='')}{part}"
         try:
-            return await self.client.get(f"{path_of('proxies', inside)}/{quote(name, safe='')}{part}", **query)
+            return self._read(await self.client.get(path, **query), shape)
         except NotFound:
             known = ", ".join(shown(item.node) for item in await self.proxies())
             raise NotFound(f"there is no proxy {text!r}; the proxies are: {known or 'none'}") from None
-
-    async def _list(self, plural: str, namespace: str = "", **query: str) -> Object:
-        try:
-            return await self.client.get(path_of(plural, namespace), **query)
-        except NotFound:
-            raise HeadgateError(NO_GROUP) from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
         try:

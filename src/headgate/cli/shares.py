@@ -5,13 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.references import service_name, to_match
-from headgate.model.evaluate import Asked, first_unmet
-from headgate.model.requests import Request
-from headgate.model.sanitizing import Downstream, sanitize
-from headgate.resources.decode import read
+from headgate.compiler.references import service_name
 from headgate.resources.meta import Object, Value
-from headgate.resources.smi import NO_ENDPOINTS, HTTPRouteGroup
+from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings
 
 SIGMAS = 3
@@ -56,31 +52,6 @@ def wanted(service: str, port: int, splits: Iterable[Object]) -> Wanted:
                 if entry["port"] == port:
                     return _by_split(service, port, split, entry["backends"])
     return Wanted(service=service, port=port, split="", shares=((service, Fraction(1)),))
-
-
-def concerned(splits: Iterable[Object], groups: Iterable[Object], request: Request) -> list[Object]:
-    """Return the splits that may decide for a request, in the order in which they are tried (R11, R12, D8).
-
-    Those with matches come first, and only when the request fits one of their groups; then the oldest.
-    """
-    asked = Asked(sanitize(request, Downstream()).request)
-    fitting = {(group["metadata"]["namespace"], group["metadata"]["name"]) for group in groups if _fits(group, asked)}
-    found = [split for split in splits if not _groups(split) or fitting & _groups(split)]
-    return sorted(found, key=_precedence)
-
-
-def _groups(split: Object) -> set[tuple[str, str]]:
-    namespace = split["metadata"]["namespace"]
-    return {(namespace, item["name"]) for item in split["spec"].get("matches") or ()}
-
-
-def _fits(group: Object, asked: Asked) -> bool:
-    return any(first_unmet(to_match(item), asked) is None for item in read(group, HTTPRouteGroup).spec.matches)
-
-
-def _precedence(split: Object) -> tuple[bool, str, str, str]:
-    metadata = split["metadata"]
-    return not _groups(split), metadata.get("creationTimestamp", ""), metadata["namespace"], metadata["name"]
 
 
 def root_of(split: Object) -> str:

@@ -20,19 +20,18 @@ from headgate.cli.connection import instance
 from headgate.cli.inspection import Inspection
 from headgate.cli.output import NO, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
-from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, concerned, fits, wanted
+from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.references import service_name
-from headgate.compiler.requests import BadRequest, read_client
+from headgate.compiler.requests import Asked, BadRequest, read_client
 from headgate.compiler.requests import Client as Caller
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
-from headgate.model import requests as model
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.inspect import Proxy
 from headgate.resources.meta import Object
-from headgate.resources.registry import ROUTE_GROUP, SERVICE, TRAFFIC_SPLIT
+from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -183,19 +182,21 @@ async def _run(
 ) -> Result:
     """Send requests as a workload, or as the gateway of a state directory."""
     client = inspection.client
+    as_client = ""
     if isinstance(caller, Caller):
-        sender = sidecar(await inspection.proxies(caller.namespace), caller)
+        sender, as_client = sidecar(await inspection.proxies(caller.namespace), caller), f"{caller.kind}/{caller.name}"
     else:
         sender = gateway(caller)
     probe = Probe(sender.socket, sent)
     services, _ = await client.items(SERVICE)
     service, port = resolve(place, services, sender.home)
     splits, _ = await client.items(TRAFFIC_SPLIT)
-    groups, _ = await client.items(ROUTE_GROUP)
-    want = wanted(service, port, concerned(splits, groups, asked_of(probe.request)))
-    for split in splits:
-        if want.split == f"{split['metadata']['namespace']}/{split['metadata']['name']}":
-            _warn(split)
+    asked = Asked(url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.home)
+    route = (await inspection.explanation(asked)).object
+    deciding = [split for split in splits if str(key_of(split)) == route]
+    want = wanted(service, port, deciding)
+    for split in deciding if want.split else ():
+        _warn(split)
     begun = time.monotonic()
     with _bar() as progress:
         task = progress.add_task("", total=amount[0])
@@ -235,13 +236,6 @@ def _name(item: Proxy, kind: str) -> str:
     """Return the name of a sidecar's workload of a kind."""
     names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
     return names[kind]
-
-
-def asked_of(request: Request) -> model.Request:
-    """Return a request as the proxies' rules see it."""
-    parts = urlsplit(request.url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return model.Request(authority=parts.netloc, method=request.method, target=target, headers=request.headers)
 
 
 def _bar() -> Progress:
