@@ -12,7 +12,7 @@ from rich.text import Text
 from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
 from headgate.cli.screen import Line, Picture, Section, compose
-from headgate.cli.shares import Fit, fits, root_of, wanted
+from headgate.cli.shares import fits, root_of, wanted
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.errors import ProxyError
@@ -119,33 +119,20 @@ def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
     want = wanted(root_of(split), port, [split])
     claim = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
     recents, seconds = history.recent(claim, [float(share) for _, share in want.shares])
-    shown = {name for name, _ in want.shares} | _requests(
-        recents
-    ).keys()  # a backend that left the split leaves the table
-    totals = {name: count for name, count in history.total(claim).items() if count.requests and name in shown}
-    overall = _by_backend(fits(want, _requests(totals)))
-    of_late = _by_backend(fits(want, _requests(recents)))
+    counts = Counter({backend: count.requests for backend, count in recents.items() if count.requests})
+    totals = {backend: count for backend, count in history.total(claim).items() if count.requests}
     by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are no independent draws
-    for backend, fit in overall.items():
-        late = of_late.get(backend)
-        count, recent = totals.get(backend, Count()), recents.get(backend, Count())
+    for fit in fits(want, counts):
+        total = totals.get(fit.backend, Count())
         yield Line(
-            backend=backend,
+            backend=fit.backend,
             wanted=fit.wanted,
-            observed=late.observed if late and sum(_requests(recents).values()) else None,
-            requests=count.requests,
-            rate=recent.requests / seconds if seconds else 0.0,
-            failures=count.failures,
-            fits=late is None or late.fits or (by_user and fit.wanted > 0),
+            observed=fit.observed if counts else None,
+            requests=total.requests,
+            rate=counts[fit.backend] / seconds if seconds else 0.0,
+            failures=total.failures,
+            fits=fit.fits or (by_user and fit.wanted > 0),
         )
-
-
-def _requests(counts: Mapping[str, Count]) -> Counter[str]:
-    return Counter({backend: count.requests for backend, count in counts.items() if count.requests})
-
-
-def _by_backend(rows: Iterable[Fit]) -> dict[str, Fit]:
-    return {row.backend: row for row in rows}
 
 
 async def watch_table(

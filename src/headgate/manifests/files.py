@@ -8,7 +8,7 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -251,18 +251,15 @@ def _duplicate(one: Manifest, other: Manifest) -> Problem:
     return one.problem("metadata.name", message)
 
 
-class _Visible:
-    """Lets changes through that may concern the manifests; a state directory below them must not cause readings."""
+def _visible(root: Path) -> Callable[[Change, str], bool]:
+    """Return what lets changes through that may concern the manifests: those in a state directory below them do not."""
+    resolved = root.resolve()
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
-
-    def __call__(self, _change: Change, path: str) -> bool:
-        try:
-            parts = Path(path).relative_to(self._root).parts
-        except ValueError:
-            return True
+    def visible(_change: Change, path: str) -> bool:
+        parts = Path(path).relative_to(resolved).parts if Path(path).is_relative_to(resolved) else ()
         return not any(part.startswith(".") and not part.startswith("..") for part in parts)
+
+    return visible
 
 
 async def watch(directory: Path) -> AsyncIterator[Manifests]:
@@ -270,7 +267,7 @@ async def watch(directory: Path) -> AsyncIterator[Manifests]:
 
     Raises StoreError when the directory can't be watched.
     """
-    events = awatch(directory, watch_filter=_Visible(directory), step=_QUIET, debounce=_LONGEST_WAIT)
+    events = awatch(directory, watch_filter=_visible(directory), step=_QUIET, debounce=_LONGEST_WAIT)
     pending = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)  # the watch is set up now, so no edit falls between the first reading and the watch
     last: Manifests | None = None
