@@ -106,8 +106,9 @@ def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
 
 def judge(offline: Offline) -> Verdict:
     """Return all findings on a reading, in the order of files and lines."""
-    rows = sorted({*_mistakes(offline), *_unversioned(offline), *_findings(offline)}, key=_place)
-    return _verdict(len(offline.manifests.objects), rows)
+    rows = {*_mistakes(offline), *_unversioned(offline), *_findings(offline)}
+    in_order = sorted(rows, key=lambda row: (row.file, row.line, row.column, row.field, row.message))
+    return _verdict(len(offline.manifests.objects), in_order)
 
 
 def _verdict(objects: int, rows: Sequence[Row]) -> Verdict:
@@ -119,10 +120,6 @@ def _verdict(objects: int, rows: Sequence[Row]) -> Verdict:
         notes=count[Severity.NOTE],
         findings=tuple(rows),
     )
-
-
-def _place(row: Row) -> tuple[str, int, int, str, str]:
-    return row.file, row.line, row.column, row.field, row.message
 
 
 def _mistakes(offline: Offline) -> Iterator[Row]:

@@ -202,7 +202,8 @@ def backends_table(backends: Iterable[Backend]) -> Table:
         found.add_column(title, justify="left" if title == "BACKEND" else "right", overflow="fold")
     for item in backends:
         style = "red" if item.status >= ERROR_STATUSES else None
-        found.add_row(_answers(item), item.share, f"{item.percent:g} %", _endpoints(item), style=style)
+        endpoints = str(item.endpoints) if item.service else ""
+        found.add_row(_answers(item), item.share, f"{item.percent:g} %", endpoints, style=style)
     return found
 
 
@@ -212,7 +213,3 @@ def _answers(item: Backend) -> str:
     reason = f", {item.reason}" if item.reason else ""
     of = f" for {item.service}" if item.service else ""
     return f"the proxy: {item.status}{of}{reason}"
-
-
-def _endpoints(item: Backend) -> str:
-    return str(item.endpoints) if item.service else ""

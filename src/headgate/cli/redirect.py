@@ -8,7 +8,7 @@ import typer
 from headgate.cli.output import stdout, usage_error
 from headgate.errors import DecodeError
 from headgate.redirection import options, tables
-from headgate.redirection.rules import Rules, rules
+from headgate.redirection.rules import rules
 
 Action = Literal["apply", "print", "clean"]
 
@@ -48,20 +48,14 @@ def redirect(
             users=excluded_users,
         )
     except DecodeError as error:
-        raise usage_error("; ".join(cause.message for cause in error.causes), option=_named(error)) from None
+        about = ", ".join(dict.fromkeys(f"--{cause.field}" for cause in error.causes))
+        raise usage_error("; ".join(cause.message for cause in error.causes), option=about) from None
+    wanted = rules(read)
     if action == "print":
-        _print(rules(read))
+        text = f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}"
+        sys.stdout.write(text)
     else:
-        _tell(action, tables.apply(rules(read)) if action == "apply" else tables.clean())
-
-
-def _named(error: DecodeError) -> str:
-    """Return the options that an error is about."""
-    return ", ".join(dict.fromkeys(f"--{cause.field}" for cause in error.causes))
-
-
-def _print(wanted: Rules) -> None:
-    sys.stdout.write(f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}")
+        _tell(action, tables.apply(wanted) if action == "apply" else tables.clean())
 
 
 def _tell(action: Action, outcomes: tuple[tables.Outcome, ...]) -> None:

@@ -5,7 +5,6 @@ Service with a selector and no EndpointSlice is served by the pods that it selec
 files have none: they can't say which pods are ready.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -108,12 +107,9 @@ def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPo
 
 
 def _services(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
-    found = []
-    for key, obj in objects.items():
-        if (key.group, key.kind, key.namespace) == (SERVICE.group, SERVICE.kind, namespace):
-            with contextlib.suppress(DecodeError):
-                found.append(read(obj, Service))
-    return found
+    wanted = (SERVICE.group, SERVICE.kind, namespace)
+    found = (obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted)
+    return list(application_ports.readable(found))
 
 
 def _placed(pod: Object, addresses: Addresses) -> Object:

@@ -102,14 +102,11 @@ def _outbound(redirect: Redirect, family: int) -> Iterator[str]:
     yield "# The proxy calls others."
     yield f"-A {OUT} -m owner --uid-owner {TRANSPARENT_UID} -j RETURN"
     yield "# DNS over TCP is as DNS over UDP: left alone."
-    yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in _outbound_ports(redirect))
+    ports = dict.fromkeys((DNS_PORT, *redirect.excluded_outbound_ports))
+    yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in ports)
     networks = [text for text in redirect.excluded_addresses if ip_network(text).version == family]
     if networks:
         yield "# Addresses that are asked to be left alone."
     yield from (f"-A {OUT} -d {network} -j RETURN" for network in networks)
     yield "# Everything else that the application calls."
     yield f"-A {OUT} -p tcp -j REDIRECT --to-ports {OUTBOUND_PORT}"
-
-
-def _outbound_ports(redirect: Redirect) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((DNS_PORT, *redirect.excluded_outbound_ports)))

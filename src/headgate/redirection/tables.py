@@ -156,12 +156,9 @@ def _programs(base: str) -> list[str]:
         program = shutil.which(base + variant, path=path)
         save = shutil.which(f"{base}{variant}-save", path=path)
         if program and save:
-            found.setdefault(_version(program), program)  # `iptables` is one of the others under a second name
+            version = _run(program, "--version").strip()
+            found.setdefault(version, program)  # `iptables` is one of the others under a second name
     return list(found.values())
-
-
-def _version(program: str) -> str:
-    return _run(program, "--version").strip()
 
 
 def _unusable(base: str, failures: Sequence[str]) -> str:

@@ -148,7 +148,7 @@ def _open(identity: Identity) -> int | None:
     except OSError:
         return None
     # With its file descriptor open, the pid can't become another process' any more: now look whose it is.
-    if _identity(identity.pid) == identity and _state(identity.pid) != "Z":
+    if _identity(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # a zombie
         return pidfd
     os.close(pidfd)
     return None
@@ -158,10 +158,6 @@ def _identity(pid: int) -> Identity:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     fields = _stat(pid)
     return Identity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
-
-
-def _state(pid: int) -> str:
-    return next(iter(_stat(pid)), "Z")
 
 
 def _stat(pid: int) -> Sequence[str]:

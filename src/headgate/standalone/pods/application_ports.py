@@ -5,6 +5,7 @@ placed (D26). The sidecar has the pod's address and the port as declared; the pr
 once on the whole machine, so that replicas that listen on 0.0.0.0 don't meet.
 """
 
+import contextlib
 import hashlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +17,9 @@ from msgspec.structs import replace
 from headgate.compiler.services import routed_ports
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError
+from headgate.resources import decode
 from headgate.resources.core import Service
-from headgate.resources.meta import Metadata
+from headgate.resources.meta import Metadata, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.workloads import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
 from headgate.standalone.addresses import NoAddress
@@ -113,6 +115,13 @@ def led_to(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[in
             and number != OUTBOUND_PORT
         }
     )
+
+
+def readable(services: Iterable[Object]) -> Iterator[Service]:
+    """Yield the Services that can be read; the compiler names the mistakes of the others."""
+    for service in services:
+        with contextlib.suppress(DecodeError):
+            yield decode.read(service, Service)
 
 
 def undeclared(pod: Pod, numbers: Numbers) -> Numbers:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ from headgate.admission.injection import EXPLICIT
 from headgate.errors import Conflict, DecodeError, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
-from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, read_identity
@@ -314,7 +313,9 @@ class PodRun:
         if not self.sidecar:
             return False
         found = (await self._site.store.list("", "Service", self.key.namespace)).items
-        led = application_ports.led_to(self._typed, _readable(found), lowest=self._site.proxying.lowest_port)
+        led = application_ports.led_to(
+            self._typed, application_ports.readable(found), lowest=self._site.proxying.lowest_port
+        )
         ports = application_ports.captured(self._typed, (*self._numbers, *led))
         if not set(ports) - set(self._numbers):
             return False
@@ -363,9 +364,3 @@ def _released(pod: Object) -> Object:
     finalizers = pod["metadata"].get("finalizers") or []
     kept = [name for name in finalizers if name != FINALIZER]
     return pod if kept == finalizers else {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}
-
-
-def _readable(services: Sequence[Object]) -> Iterator[Service]:
-    for service in services:
-        with contextlib.suppress(DecodeError):  # the compiler names it on the Service
-            yield read(service, Service)

@@ -4,7 +4,7 @@ A local process sees the machine's own file system, so a mount is not where its 
 begin with a mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from headgate.resources.workloads import ConfigMapVolume, Container, KeyPath, Pod, Volume
@@ -56,15 +56,11 @@ def _files(volume: Volume, sources: Sources) -> Iterator[tuple[PurePosixPath, by
     keys = sources.get((kind, name))
     if keys is None and not wanted.optional:
         raise ConfigError(f"{where}: there is no {kind} {name!r}; create it or set optional: true")
-    for item in wanted.items or _every(keys or {}):
+    for item in wanted.items or [KeyPath(key=key, path=key) for key in keys or ()]:
         if keys is not None and item.key in keys:
             yield _inside(item.path, f"{where}, key {item.key!r}"), keys[item.key], wanted.default_mode
         elif not wanted.optional:
             raise ConfigError(f"{where}: {kind} {name!r} has no key {item.key!r}; add it or set optional: true")
-
-
-def _every(keys: Mapping[str, bytes]) -> Sequence[KeyPath]:
-    return [KeyPath(key=key, path=key) for key in keys]
 
 
 def _inside(text: str, where: str) -> PurePosixPath:
