@@ -94,8 +94,11 @@ class TextVoice:
             console.print(line, soft_wrap=True)
         if current.instance.metrics:
             console.print(f"  metrics     {current.instance.metrics}", soft_wrap=True)
-        spoken = current.machine.protocols()
-        for service, ports in current.machine.services().items():
+        spoken, services = current.machine.protocols(), current.machine.services()
+        if not services:
+            hint = "  There is no Service yet: write manifests into the directory, or apply them with kubectl."
+            console.print(hint, soft_wrap=True)
+        for service, ports in services.items():
             where = ", ".join(place(address, spoken[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
         for gateway, ports in current.machine.gateways().items():
