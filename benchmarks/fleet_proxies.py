@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import uvloop
 
 from headgate.envoy.bootstrap import FIRST_RECONNECT_MS, LAST_RECONNECT_S
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, TypeUrl
+from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, TypeUrl
 from headgate.xds.proofs import LocalTokens
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -127,6 +127,8 @@ class Proxy(asyncio.Protocol):
             self._open(SECRET, self._world.named[SECRET])
             self._open(LISTENER)
             self._open(ROUTES, self._held[ROUTES])
+            self._open(CHAIN, self._held[CHAIN])
+            self._open(SCOPES)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Come back after a while, unless the proxy itself hung up."""
@@ -200,6 +202,9 @@ class Proxy(asyncio.Protocol):
             world.last_ack = time.monotonic()
         if found.type_url == LISTENER:
             self._open(ROUTES, world.named[ROUTES])
+            self._open(CHAIN, world.named[CHAIN])
+        if found.type_url == CHAIN:
+            self._open(SCOPES)
         if found.type_url == ENDPOINTS and self._waits:
             self._waits = max(0, self._waits - len(found.versions))
         if not self._waits and CLUSTER in self._held:

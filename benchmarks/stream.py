@@ -1,10 +1,10 @@
 """The stream of a proxy that takes whatever it is sent, without a proxy and without a stream."""
 
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
+from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
 from headgate.xds.session import Request, Session
 from headgate.xds.shelf import Response
 
-FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (ROUTES, SECRET), SCOPES: (ROUTES,)}
+FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (CHAIN, ROUTES, SECRET), SCOPES: (ROUTES,)}
 """What a proxy asks for by name when it has taken others."""
 
 

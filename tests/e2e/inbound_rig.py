@@ -30,9 +30,8 @@ from tests.e2e.world import until
 
 from headgate.envoy import inbound, secrets
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.encode import encode_resource
-from headgate.envoy.parts import Part
 from headgate.model.identities import Credential, PrivateText, spiffe_id
 from headgate.model.routing import InboundPort, PortRef, Protocol, Spoken, Workload, server_name
 from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy.filters import Entrance, complete, followed_by, header_fields, host
-from headgate.envoy.mirrors import FINEST, fraction
 from headgate.envoy.plan import Copied
+from headgate.envoy.routes import FINEST, fraction
 from headgate.model.requests import Filters, HeaderEdit, Redirect, Rewrite
 
 PLAIN = Entrance(scheme="http", port=80)

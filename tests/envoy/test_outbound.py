@@ -8,8 +8,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.plan import LARGEST_SUM, plan
-from headgate.envoy.view import Node, project, sidecar
-from headgate.envoy.visibility import callers
+from headgate.envoy.view import Node, callers, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (
     Access,

@@ -7,10 +7,9 @@ from google.protobuf import json_format
 
 from headgate.envoy import messages, names, pb, reporting
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
-from headgate.envoy.clusters import cluster
+from headgate.envoy.clusters import cluster, mirror_cluster
 from headgate.envoy.connections import listener, pod_listener
 from headgate.envoy.listeners import edge_listener, proxy_listener, service_listener
-from headgate.envoy.mirrors import mirror_cluster
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import WeightedName
 from headgate.envoy.telemetry import Code, PodPort, parse_code, parse_pod, where_no_cluster

@@ -13,8 +13,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, project, sidecar
-from headgate.envoy.visibility import callers
+from headgate.envoy.view import Node, callers, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings

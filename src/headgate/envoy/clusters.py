@@ -13,6 +13,15 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint
 SECURED = "TLSv1.3"  # the only version between proxies (peers.py)
 CONNECT_SECONDS = 5
+COPIES_CONNECTED = 100
+COPIES_WAITING = 100
+COPIES = 200
+"""At once, in one cluster of copies: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
+COPY_SECONDS = 10  # a copy has no caller that would give up on it
+COPY_CONNECT_SECONDS = 1
+QUERY_SECONDS = 2
+QUERY_TRIES = 2
+"""A cluster becomes active with the first answer of DNS. A name without an answer holds up others for this long only."""
 UNLIMITED = 2**32 - 1  # a mesh proxy does not cap what applications do; limits are the user's to set
 
 
@@ -46,6 +55,55 @@ def cluster(
     if peers:
         mutual.secure(found, peers)
     return found
+
+
+def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), seconds: int = 0) -> pb.Cluster:
+    """Return the cluster of a mirror: it has its own limits, so that a dead or hanging mirror changes nothing else."""
+    found = cluster(name, protocol, peers, seconds)
+    threshold = pb.CircuitBreakers.Thresholds(
+        max_connections=pb.UInt32Value(value=COPIES_CONNECTED),
+        max_pending_requests=pb.UInt32Value(value=COPIES_WAITING),
+        max_requests=pb.UInt32Value(value=COPIES),
+    )
+    found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
+    found.connect_timeout.CopyFrom(pb.Duration(seconds=COPY_CONNECT_SECONDS))
+    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))  # counts copies (telemetry.py)
+    options = http_options(protocol) or explicit_http1()
+    options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=COPY_SECONDS))
+    if peers:
+        renewed(options, seconds)
+    found.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
+    return found
+
+
+def resolved(plan: ClusterPlan) -> pb.Cluster:
+    """Return the cluster of one name outside the mesh (R5), which the proxy resolves itself; each new connection goes to an address that DNS gives at that time."""
+    render = mirror_cluster if plan.copies else cluster
+    found = render(plan.name, plan.protocol)
+    found.ClearField("eds_cluster_config")
+    found.ClearField("common_lb_config")
+    found.cluster_type.CopyFrom(
+        pb.Cluster.CustomClusterType(name="envoy.cluster.dns", typed_config=pb.pack(_resolution()))
+    )
+    found.load_assignment.CopyFrom(assignment(plan))
+    return found
+
+
+def _resolution() -> pb.DnsCluster:
+    resolver = pb.CaresDnsResolver(
+        # The name is a whole one: the machine's search domains would make another one of it.
+        dns_resolver_options=pb.DnsResolverOptions(no_default_search_domain=True),
+        query_timeout_seconds=pb.UInt64Value(value=QUERY_SECONDS),
+        query_tries=pb.UInt32Value(value=QUERY_TRIES),
+    )
+    return pb.DnsCluster(
+        respect_dns_ttl=True,
+        typed_dns_resolver_config=pb.TypedExtensionConfig(
+            name="envoy.network.dns_resolver.cares", typed_config=pb.pack(resolver)
+        ),
+        dns_lookup_family=pb.DnsLookupFamily.ALL,
+        all_addresses_in_single_endpoint=True,
+    )
 
 
 def direct(name: str, peer: Peer) -> pb.Cluster:

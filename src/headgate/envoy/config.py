@@ -1,8 +1,10 @@
 """What a proxy is to hold: named resources by type, as bytes, each with a digest of its content."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
+
+from google.protobuf.message import Message
 
 CHAIN = "type.googleapis.com/envoy.config.listener.v3.FilterChain"
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -16,6 +18,16 @@ SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret" 
 ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, CHAIN, ROUTES, SCOPES, LISTENER)
 """All types, in the order in which a proxy is sent them: scopes that have their routes in them before their listeners."""
 TypeUrl: TypeAlias = str
+
+
+class Part(NamedTuple):
+    """One resource to render: a function of its arguments alone, which makes the whole a key of the memo."""
+
+    type_url: TypeUrl
+    name: str
+    render: Callable[..., Message]
+    arguments: tuple[Hashable, ...]
+    needs: tuple[str, ...] = ()
 
 
 class Encoded(NamedTuple):

@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 from google.protobuf.message import Message
 
 from headgate.envoy import inbound, outbound, pb, secrets, tap
-from headgate.envoy.config import NOTHING, ORDER, RUNTIME, Configuration, Encoded, ProxyConfig, Resources, TypeUrl
-from headgate.envoy.parts import Part
+from headgate.envoy.config import NOTHING, ORDER, RUNTIME, Configuration, Encoded, Part, ProxyConfig, Resources, TypeUrl
 from headgate.envoy.view import SIDECAR, Kind, MeshTerms, MeshView, View, mesh_terms
 from headgate.model.routing import Frontend, Mesh
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 from headgate.envoy import inbound_chains, names, pb, probes, rbac, telemetry
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
-from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
+from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.inbound_chains import Side
 from headgate.envoy.names import InboundRef
-from headgate.envoy.parts import Part
 from headgate.envoy.peers import DENIED, UNREACHED
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, Stage, Workload

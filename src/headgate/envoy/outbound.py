@@ -8,9 +8,8 @@ each pod of Services without an address. So a change of one Service touches its 
 
 from collections.abc import Iterable, Iterator
 
-from headgate.envoy import clusters, connections, dns, gateways, listeners, mirrors, names, routes, secrets
-from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
-from headgate.envoy.parts import Part
+from headgate.envoy import clusters, connections, gateways, listeners, names, routes, secrets
+from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.peers import Peer
 from headgate.envoy.plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
 from headgate.envoy.view import (
@@ -152,9 +151,9 @@ def _is_plain(table: RouteTable) -> bool:
 def _of_clusters(wanted: Iterable[ClusterPlan], terms: Terms) -> Iterator[Part]:
     for item in wanted:
         if item.is_resolved:
-            yield Part(CLUSTER, item.name, dns.cluster, (item,))
+            yield Part(CLUSTER, item.name, clusters.resolved, (item,))
             continue
-        render = mirrors.mirror_cluster if item.copies else clusters.cluster
+        render = clusters.mirror_cluster if item.copies else clusters.cluster
         yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, terms.connection_seconds))
         yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, address
-from headgate.envoy.config import CLUSTER, LISTENER
+from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
-from headgate.envoy.parts import Part
 from headgate.model.routing import PROBE_PORT, Probe, Workload
 
 

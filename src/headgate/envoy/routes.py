@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from headgate.envoy import pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
-from headgate.envoy.mirrors import policy
 from headgate.envoy.names import MISSING
 from headgate.envoy.peers import UNREACHED
-from headgate.envoy.plan import Draw, RoutePlan, WeightedName
+from headgate.envoy.plan import Copied, Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
 from headgate.envoy.telemetry import where_no_cluster
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
@@ -18,6 +18,7 @@ RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-header
 RETRIES = 2
 OTHER_HOST_ATTEMPTS = 5
 NOT_FOUND = 404
+FINEST = 1_000_000
 ADDRESSED = "x-headgate-address"
 """A request header within a transparent sidecar: the address and port that its connection was meant for."""
 _ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
@@ -124,7 +125,7 @@ def _action(draw: Draw) -> pb.RouteAction:
     action = pb.RouteAction(
         timeout=_duration(draw.timeouts.request),
         retry_policy=_retries(draw.timeouts.backend),
-        request_mirror_policies=[policy(mirror) for mirror in draw.mirrors],
+        request_mirror_policies=[_mirror_policy(mirror) for mirror in draw.mirrors],
         host_rewrite_literal=host(_whole(draw)) or None,
         hash_policy=hash_policies(draw),
         **path_fields(_path(draw), draw.match.path),
@@ -140,6 +141,36 @@ def _action(draw: Draw) -> pb.RouteAction:
     else:
         action.cluster = first.cluster
     return action
+
+
+class Fraction(NamedTuple):
+    """`numerator` of `denominator`, which is one of the three that Envoy has."""
+
+    numerator: int
+    denominator: int
+
+
+def fraction(mirror: Copied) -> Fraction:
+    """Return what Envoy is told (R45, R46): exact hundredths, ten thousandths or millionths, else the nearest of these."""
+    for denominator in (100, 10_000):
+        if mirror.numerator * denominator % mirror.denominator == 0:
+            return Fraction(mirror.numerator * denominator // mirror.denominator, denominator)
+    return Fraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
+
+
+def _mirror_policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
+    """Return what copies requests to a mirror; their Host is the one of the request, unless the mirror has its own."""
+    kinds = pb.FractionalPercent.DenominatorType
+    numerator, denominator = fraction(mirror)
+    kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
+    return pb.RouteAction.RequestMirrorPolicy(
+        cluster=mirror.cluster,
+        runtime_fraction=pb.RuntimeFractionalPercent(
+            default_value=pb.FractionalPercent(numerator=numerator, denominator=kind)
+        ),
+        disable_shadow_host_suffix_append=True,
+        host_rewrite_literal=mirror.host or None,
+    )
 
 
 def _path(draw: Draw) -> PathEdit | None:

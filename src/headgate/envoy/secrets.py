@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from headgate.envoy import names, pb
-from headgate.envoy.config import SECRET
-from headgate.envoy.parts import Part
+from headgate.envoy.config import SECRET, Part
 from headgate.model.identities import Credential, PrivateText
 
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from headgate.envoy.visibility import Callers, callers
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
@@ -28,6 +27,8 @@ from headgate.model.routing import (
 )
 from headgate.resources.meta import Value
 
+Callers = frozenset[str] | None
+"""The identities that may call a Service; none are all."""
 SIDECAR = "sidecar"  # begins the ids of sidecars: sidecar/<namespace>/<pod>
 OUTBOUND_PORT = 15001  # where a sidecar takes what its application sends: redirected, or as an HTTP proxy
 INBOUND_PORT = 15006  # where a transparent sidecar takes what is redirected from other pods
@@ -316,3 +317,53 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
         if index < len(known) and known[index].name == node.workload:
             found = known[index]
     return View(node, mesh, found, credential)
+
+
+# --- which Services a workload may call
+
+
+def callers(mesh: Mesh) -> Mapping[str, Callers]:
+    """Return the identities that may call each Service (`namespace/name`) for one request or connection at least.
+
+    A split may be called by the callers of any of its backends. A Service without endpoints may be called by all, so that
+    callers see the 503.
+    """
+    closed = dict(_closed(mesh.workloads))
+    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
+    found: dict[str, Callers] = {}
+    for table in mesh.tables:
+        more = _union(_of_route(endpoints, closed) for endpoints in _routes(table, ready))
+        name = table.ref.service
+        found[name] = _union((found[name], more)) if name in found else more
+    return found
+
+
+def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
+    """Yield the identities that a port of a closed workload lets in, by the workload's name and by its address."""
+    for item in workloads:
+        if item.access.closed:
+            known = frozenset(source for grant in item.access.grants for source in grant.sources)
+            yield from (((place, port.port), known) for port in item.ports for place in (item.name, item.address))
+
+
+def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Iterator[list[Endpoint]]:
+    """Yield the endpoints that each route leads to; without routes there are none."""
+    if not table.routes:
+        yield []
+    for route in table.routes:
+        yield [endpoint for target in route.split.targets for endpoint in ready.get(target.ref, ())]
+
+
+def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> Callers:
+    if not endpoints:
+        return None
+    return _union(closed.get((item.workload, item.port), closed.get((item.address, item.port))) for item in endpoints)
+
+
+def _union(several: Iterable[Callers]) -> Callers:
+    found: set[str] = set()
+    for item in several:
+        if item is None:
+            return None
+        found |= item
+    return frozenset(found)

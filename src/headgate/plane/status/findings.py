@@ -10,8 +10,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
+from headgate.envoy.clusters import COPIES
 from headgate.envoy.config import LISTENER, TypeUrl
-from headgate.envoy.mirrors import REQUESTS
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
 from headgate.model.routing import Mesh, Mirror, PortRef, Route
@@ -141,6 +141,6 @@ def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
 def _message(mirror: Mirror, count: int) -> str:
     power = 10 ** (len(str(count)) - 1)
     return (
-        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {REQUESTS} of them on the way "
+        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {COPIES} of them on the way "
         "at once. Give the Service more or faster endpoints, or mirror a smaller fraction"
     )
