@@ -1,4 +1,4 @@
-"""`kubectl traffic topology`: who calls whom, out of one list and the edges of each of its items (R105, R107)."""
+"""`kubectl traffic topology`: callers and servers, out of one list and the edges of each of its items (R105, R107)."""
 
 import ipaddress
 from collections import Counter
@@ -102,7 +102,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def topology(api: Api, asked: Asked) -> Graph:
-    """Ask for a kind's resources and each one's edges, and return who calls whom.
+    """Ask for a kind's resources and the edges of each, and return their graph.
 
     Services have the shares of TrafficSplits besides, where the API tells of them; of TrafficSplits there is nothing else.
     """

@@ -42,7 +42,7 @@ class Transport(Protocol):
 
 
 class Kubectl(NamedTuple):
-    """kubectl with the options that say which cluster it speaks to, and as whom: `--context=...`."""
+    """kubectl with the options that name the cluster and the user: `--context=...`."""
 
     options: Sequence[str] = ()
 
