@@ -34,10 +34,12 @@ def duration(since: str) -> str:
 
 
 def value(obj: Object, path: str) -> Any:
-    """Return what is at a path; None when there is nothing."""
+    """Return what is at a path; None when there is nothing. Raises TypeError when a part on the way is no object."""
     found: Any = obj
     for step in path.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
+        if found and not isinstance(found, Mapping):
+            raise TypeError(f"{path} is below what is no object")
+        found = found.get(step) if found else None
     return found
 
 
@@ -49,7 +51,10 @@ def at(path: str, default: Cell = NONE) -> Cells:
     """Return the cell of one field."""
 
     def cell(obj: Object) -> Cell:
-        found = value(obj, path)
+        try:
+            found = value(obj, path)
+        except TypeError:
+            return default
         return default if found in (None, "") else found if isinstance(found, int) else str(found)
 
     return cell
@@ -67,7 +72,12 @@ def count(*paths: str) -> Cells:
 
 def ratio(part: str, whole: str, default: int = 0) -> Cells:
     """Return the cell with two numbers: `1/3`; `default` is the whole when it is absent."""
-    return lambda obj: f"{at(part, 0)(obj)}/{at(whole, default)(obj)}"
+
+    def cell(obj: Object) -> Cell:
+        total = value(obj, whole)
+        return f"{value(obj, part) or 0}/{default if total is None else total}"
+
+    return cell
 
 
 def labels(path: str) -> Cells:

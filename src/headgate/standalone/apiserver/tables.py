@@ -57,9 +57,9 @@ def _cell(column: Column, obj: Object) -> Cell:
 _NAME = Column("Name", cells.at("metadata.name"), "Name of the object.", format="name")
 _AGE = Column("Age", cells.since("metadata.creationTimestamp"), "Time since the object was created.")
 _IN_PODS = (
-    Column("Containers", cells.names("spec.template.spec.containers"), wide=True),
+    Column("Containers", cells.listed("spec.template.spec.containers", lambda one: one.get("name", ""), ""), wide=True),
     Column(
-        "Images", cells.listed("spec.template.spec.containers", lambda one: one.get("image", cells.NONE)), wide=True
+        "Images", cells.listed("spec.template.spec.containers", lambda one: one.get("image", cells.NONE), ""), wide=True
     ),
     Column("Selector", cells.labels("spec.selector.matchLabels"), wide=True),
 )
