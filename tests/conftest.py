@@ -1,6 +1,7 @@
 """What all tests share: the option that writes golden files, patience on a busy machine, and what Ctrl-C does."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -41,6 +42,12 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run slow directories first: a slow file that begins last keeps one worker busy and lets the others wait."""
     items.sort(key=lambda item: _rank(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what collecting made from garbage collection: it lives as long as the process, and there is much of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def _rank(path: Path) -> int:

@@ -1,11 +1,13 @@
 """Worlds for the tests: one shared by all, with a namespace for each test, and new ones for what changes headgate itself."""
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.e2e.rig import Rig
 from tests.e2e.world import World, world_in_a_new_directory
 
 _numbers = itertools.count(1)
@@ -28,7 +30,7 @@ def world() -> Iterator[World]:
 def namespace(world: World) -> str:
     """A new namespace in the shared world."""
     name = f"ns{next(_numbers)}"
-    world.kubectl("create", "namespace", name)
+    world.create_namespace(name)
     return name
 
 
@@ -37,3 +39,18 @@ def new_world() -> Iterator[Callable[..., World]]:
     """Start worlds of a test's own: options of `up`, and `manifests` by file name."""
     with ExitStack() as stack:
         yield lambda *options, **more: stack.enter_context(world_in_a_new_directory(*options, **more))
+
+
+@pytest.fixture(scope="module")
+def envoy() -> Iterator[Rig]:
+    """A proxy that holds what a test renders, without headgate."""
+    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(envoy: Rig) -> Rig:
+    """The proxy, with three backends that answer."""
+    for name in ("one", "two", "other"):
+        envoy.echo(name)
+    return envoy

@@ -11,11 +11,11 @@ from typing import Any
 
 from tests.e2e.manifests import deployment, service
 from tests.e2e.wire import Answer, Client, Load, Network, Request, Where, ask_unix
-from tests.e2e.world import HEADGATE, KUBECTL, World, until
+from tests.e2e.world import KUBECTL, World, until
 
 PORTS = {"http": 8080, "raw": 9000}
 SIDECAR_PORT = 15001
-PAUSE_S = 0.002
+PAUSE_S = 0.01
 SERVER = "server"
 CALLER = "caller"
 
@@ -54,15 +54,9 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
     return json.dumps(made)
 
 
-def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command about the world's headgate, and return how it ended."""
-    command = [HEADGATE, *words, "--state", str(world.state)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def wait(world: World, what: str) -> str:
     """`headgate wait`, which must succeed; return what it said."""
-    done = headgate(world, "wait", what)
+    done = world.headgate("wait", what)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

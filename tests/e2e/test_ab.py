@@ -88,14 +88,13 @@ def test_every_shape_means_the_same_and_is_read_in_every_version(
 
 
 def test_kubectl_shows_and_describes_groups(world: World, namespace: str) -> None:
-    world.apply(group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]}), namespace=namespace)
+    written = group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]})
+    world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert "g " in world.kubectl("get", "htr", "-n", namespace)
     described = world.kubectl("describe", "httproutegroup", "g", "-n", namespace)
     assert "Path Regex" in described
     assert "/a" in described
-    assert "unchanged" in world.kubectl(
-        "apply", "-n", namespace, "-f", "-", stdin=group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]})
-    )
+    assert "unchanged" in world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_a_missing_group_is_named_and_matches_nothing(world: World, website: str
     assert status == "False"
     assert f"{website}/gone" in message
     world.event("MatchNotFound", "ab-test", website)
-    world.kubectl("delete", "httproutegroup", "known", "-n", website)
+    world.delete("httproutegroup/known", website)
     world.settle()
     assert sent(world, website, 3, target="/x") == {"root": 3}
     world.apply(group("gone", {"name": "m", "pathRegex": "/x"}), namespace=website)
@@ -203,7 +202,7 @@ def test_splits_with_matches_come_before_those_without_and_the_older_first(world
     world.apply(ab_split("x", weights={"website-v1": 1}, name="a-second"), namespace=website)
     assert sent(world, website, 20, target="/x") in ({"v2": 20}, {"v1": 20})
     assert sent(world, website, 20) == {"v1": 10, "v2": 10}
-    world.kubectl("delete", "trafficsplit", "z-first", "-n", website)
+    world.delete("trafficsplit/z-first", website)
     world.settle()
     assert sent(world, website, 20, target="/x") == {"v1": 20}
 
@@ -217,7 +216,7 @@ def test_a_group_that_matches_everything_is_still_the_splits_own(world: World, w
         namespace=website,
     )
     assert sent(world, website) == {"v1": 20}
-    world.kubectl("delete", "trafficsplit", "ab-test", "-n", website)
+    world.delete("trafficsplit/ab-test", website)
     world.settle()
     assert sent(world, website) == {"v2": 20}
 

@@ -1,7 +1,6 @@
 """What users get wrong: each mistake is named where it is made, and everything else goes on (R6, R18, D1, D12)."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.e2e.manifests import external, split
 from tests.e2e.wire import Request
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import World, headgate, until
 
 SPLIT = """\
 apiVersion: split.smi-spec.io/v1alpha4
@@ -99,9 +98,7 @@ def site(new_world: Callable[..., World]) -> Site:
 
 def check(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
     """Run `headgate check`; return exit code and findings."""
-    done = subprocess.run(
-        [HEADGATE, "check", "-o", "json", *map(str, paths)], capture_output=True, text=True, check=False
-    )
+    done = headgate("check", "-o", "json", *map(str, paths))
     return done.returncode, json.loads(done.stdout)["findings"]
 
 
@@ -149,9 +146,7 @@ def test_a_split_without_a_version_works_from_a_file_with_a_warning_and_kubectl_
     assert refused.returncode == 1
     assert "apiVersion not set" in refused.stderr
     (world.root / "bare.yaml").write_text(bare)
-    compiled = subprocess.run(
-        [HEADGATE, "compile", str(world.root / "bare.yaml")], capture_output=True, text=True, check=False
-    )
+    compiled = headgate("compile", str(world.root / "bare.yaml"))
     assert "bare.yaml:1:1: apiVersion: is missing; the TrafficSplit is read as" in compiled.stderr
 
 

@@ -52,7 +52,7 @@ def test_the_buyer_buys_by_three_hops_and_the_thief_is_refused_until_he_is_named
     bookstore.apply((STEPS / "allow-thief.yaml").read_text())
     report(bookstore, "thief")
     assert told(bookstore, "thief") == {"GET: v", "POST: 403"}
-    bookstore.kubectl("delete", "traffictarget", "thief-to-bookstore")
+    bookstore.delete("traffictarget/thief-to-bookstore")
     bookstore.settle()
     report(bookstore, "thief")
     assert told(bookstore, "thief") == {"GET: 403", "POST: 403"}

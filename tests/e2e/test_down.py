@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.test_inspect import headgate
 from tests.e2e.world import HEADGATE, World, until
 
 
@@ -24,10 +23,10 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
     ]
     world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
-    refused = headgate(world, "down")
+    refused = world.headgate("down")
     assert refused.returncode == 1
     assert f"a headgate (process {world.instance['pid']}) runs with the state directory" in refused.stderr
-    assert headgate(world, "status").returncode == 0
+    assert world.headgate("status").returncode == 0
     world.kill()
     left = [*world.started().values(), *world.sidecars().values()]
     assert len(left) == 3  # the gateway's Envoy, the container, its sidecar
@@ -43,7 +42,7 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     assert not any(runs(pid) for pid in left)
     assert f"removed {sockets}" in done.stdout
     assert not sockets.exists()
-    assert "nothing is left of a headgate" in headgate(world, "down").stdout
+    assert "nothing is left of a headgate" in world.headgate("down").stdout
     world.start()
     found = until(lambda: [item for item in world.get("pods")["items"] if item["status"]["phase"] == "Running"])
     assert found[0]["metadata"]["name"] == pod
@@ -53,6 +52,6 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
 def test_a_directory_that_does_not_exist_is_named(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.state = world.root / "typo"
-    done = headgate(world, "down")
+    done = world.headgate("down")
     world.state = world.root / "state"
     assert (done.returncode, "there is no state directory" in done.stderr) == (1, True)

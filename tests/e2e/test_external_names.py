@@ -4,10 +4,7 @@ The names are replaced by `localhost` after the compiler: it refuses that name, 
 """
 
 import json
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +25,6 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 ROOT, EDGE = "127.0.0.9", "127.0.0.10"
-
-
-@pytest.fixture(scope="module")
-def envoy() -> Iterator[Rig]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
-        yield rig
 
 
 @pytest.fixture

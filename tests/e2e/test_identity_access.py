@@ -43,9 +43,9 @@ def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[.
     world = new_world(manifests=rig.site(tmp_path))
     with open_connections(world) as (web, raw):
         assert ask(world, web).who == ask(world, raw).who == SERVER
-        world.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, ROUTES)))
+        world.submit(*map(json.dumps, ROUTES))
         allowed = rig.target(CALLER, rule=WEB), rig.target(CALLER, rule=RAW)
-        world.kubectl("apply", "-f", "-", stdin="\n---\n".join(allowed))
+        world.submit(*allowed)
         for name in ("web", "raw"):
             assert "1 of 1" in rig.wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).who == SERVER
@@ -54,7 +54,7 @@ def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[.
         assert ask(world, raw).who == SERVER
 
         denied = rig.target("somebody-else", rule=WEB), rig.target("somebody-else", rule=RAW)
-        world.kubectl("apply", "-f", "-", stdin="\n---\n".join(denied))
+        world.submit(*denied)
         for name in ("web", "raw"):
             rig.wait(world, f"traffictarget/{name}-callers")
         before = rig.counted(tmp_path / SERVER)
@@ -65,7 +65,7 @@ def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[.
         world.network.run(raw.ended())
         assert rig.counted(tmp_path / SERVER) == before
 
-        world.kubectl("apply", "-f", "-", stdin="\n---\n".join(allowed))
+        world.submit(*allowed)
         for name in ("web", "raw"):
             rig.wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).who == SERVER
@@ -84,10 +84,10 @@ def test_allowed_callers_notice_nothing_when_targets_come_and_go(
     with world.load(*[rig.through(rig.pod(world, CALLER))] * 3) as load:
         for _ in range(2):
             rig.more(load)
-            world.kubectl("apply", "-f", "-", stdin="\n---\n".join([*map(json.dumps, ROUTES), target]))
+            world.submit(*map(json.dumps, ROUTES), target)
             rig.wait(world, "traffictarget/web-callers")
             assert world.send(1, world.request(SERVER, 8080)) == {"403": 1}  # the gateway is not named
             rig.more(load)
-            world.kubectl("delete", "traffictarget", "web-callers")
+            world.delete("traffictarget/web-callers")
             until(lambda: world.send(1, world.request(SERVER, 8080)) == {SERVER: 1})
     assert set(load.counts) == {SERVER}

@@ -72,7 +72,7 @@ def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_i
 def test_a_key_that_cannot_be_used_is_told_at_the_start(new_world: Callable[..., World]) -> None:
     """Missing, or readable by others: the message names the file and what to do; mended, all is as before."""
     world = new_world()
-    roots = rig.headgate(world, "ca", "roots").stdout
+    roots = world.headgate("ca", "roots").stdout
     world.stop()
     key = world.state / "authority" / "current" / "tls.key"
     key.chmod(0o644)
@@ -85,7 +85,7 @@ def test_a_key_that_cannot_be_used_is_told_at_the_start(new_world: Callable[...,
     assert "Traceback" not in told
     write_private(key, content)
     world.start()
-    assert rig.headgate(world, "ca", "roots").stdout == roots
+    assert world.headgate("ca", "roots").stdout == roots
 
 
 def test_a_key_of_another_user_is_told_at_the_start(new_world: Callable[..., World]) -> None:
@@ -110,7 +110,7 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
         rig.more(load)
         words = f"run: chmod 600 {key}"
         assert [item["reason"] for item in world.ready["findings"] if words in item["message"]]
-        assert f"fault: {key} is open to other users (mode 0644); {words}" in rig.headgate(world, "ca").stdout
+        assert f"fault: {key} is open to other users (mode 0644); {words}" in world.headgate("ca").stdout
         name = rig.pod(world, CALLER)["metadata"]["name"]
         until(
             lambda: [
@@ -120,8 +120,8 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
         mark = len(world.lines)
         key.chmod(0o600)
         world.line(lambda line: [item for item in line.get("resolved", ()) if words in item["message"]], mark)
-        until(lambda: "certificates: 3 proxies have one" in rig.headgate(world, "ca").stdout)
-    assert "fault" not in rig.headgate(world, "ca").stdout
+        until(lambda: "certificates: 3 proxies have one" in world.headgate("ca").stdout)
+    assert "fault" not in world.headgate("ca").stdout
 
 
 # --- dates, and an authority of the user's
@@ -139,7 +139,7 @@ def test_an_expired_root_of_headgates_own_is_replaced_by_the_next_start(
     world.start()
 
     def new() -> bool:  # what is told of the authority outlives a headgate, so the old root may be in it at first
-        shown = rig.headgate(world, "ca").stdout
+        shown = world.headgate("ca").stdout
         return shown.count("root CN=") == 1 and "expired" not in shown and "no rotation is under way" in shown
 
     until(new)
@@ -186,7 +186,7 @@ def test_a_root_that_ends_while_it_is_in_use_is_told_and_mended_without_a_restar
     brief = new_root(DOMAIN, time.time(), timedelta(seconds=8))
     with world.load(*rig.callers(world)) as load:
         given.write(brief, first)
-        until(lambda: "expired" in rig.headgate(world, "ca").stdout)
+        until(lambda: "expired" in world.headgate("ca").stdout)
         until(lambda: load.counts["503"] > 20)
         assert set(load.counts) == {SERVER, "503"}
         name = rig.pod(world, SERVER)["metadata"]["name"]

@@ -33,12 +33,12 @@ def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World],
     assert rig.plaintext(where) == SERVED
     assert speaks_tls(where) == (mode == "permissive")
     with rig.load_without_a_loss(world, tmp_path) as load:
-        world.kubectl("apply", "-f", "-", stdin=rig.tls_config())
+        world.submit(rig.tls_config())
         assert "1 of 1" in rig.wait(world, "tlsconfig/strict")
         assert rig.plaintext(where) == b""
         assert speaks_tls(where)
         rig.more(load)
-        world.kubectl("delete", "tlsconfig", "strict")
+        world.delete("tlsconfig/strict")
         until(lambda: rig.plaintext(where) == SERVED)
         rig.more(load)
         until(lambda: speaks_tls(where) == (mode == "permissive"))

@@ -87,6 +87,7 @@ def test_the_token_of_a_pod_that_is_gone_opens_nothing(new_world: Callable[..., 
     token = token_of(world, pod)
     world.kubectl("scale", "deployment", CALLER, "--replicas", "0")
     until(lambda: not rig.pods(world, CALLER))
+    world.settle()
     code, told = Stranger(world).refused(node_of(pod), token)
     assert code is UNKNOWN
     assert told == f"headgate does not know the proxy {node_of(pod)}: there is no such pod with a sidecar"

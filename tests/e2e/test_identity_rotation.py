@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -13,7 +12,7 @@ from threading import Thread
 import pytest
 from cryptography import x509
 from tests.e2e import identity_rig as rig
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import World, headgate, until
 
 ROTATIONS = 2
 PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
@@ -54,8 +53,7 @@ def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tm
     [("5s", "5s is not between 10 s and 720 h"), ("31d", "'31d' is not a duration"), ("1000h", "not between")],
 )
 def test_a_lifetime_that_cannot_be_kept_is_refused(tmp_path: Path, lifetime: str, message: str) -> None:
-    words = [HEADGATE, "up", str(tmp_path), "--state", str(tmp_path / "state"), "--certificate-lifetime", lifetime]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = headgate("up", str(tmp_path), "--state", str(tmp_path / "state"), "--certificate-lifetime", lifetime)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
 
@@ -101,21 +99,21 @@ def are_in_order(seen: Sequence[str]) -> bool:
 def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
     """Step by step; a proxy that does not answer is waited for by name, and nobody holds the old root at the end."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
-    old = rig.headgate(world, "ca", "roots").stdout
+    old = world.headgate("ca", "roots").stdout
     stopped = rig.pod(world, rig.CALLER)
     caller = rig.envoy(world, stopped)
     with phases(world) as seen, rig.load_without_a_loss(world, tmp_path):
         os.kill(caller, signal.SIGSTOP)
         try:
-            assert rig.headgate(world, "ca", "rotate").returncode == 0
-            until(lambda: "waiting for 1 proxy: sidecar/default/caller" in rig.headgate(world, "ca", "status").stdout)
-            assert "1 of 3: every proxy learns to believe the new root" in rig.headgate(world, "ca").stdout
+            assert world.headgate("ca", "rotate").returncode == 0
+            until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
+            assert "1 of 3: every proxy learns to believe the new root" in world.headgate("ca").stdout
         finally:
             os.kill(caller, signal.SIGCONT)
-        until(lambda: "no rotation is under way" in rig.headgate(world, "ca").stdout)
+        until(lambda: "no rotation is under way" in world.headgate("ca").stdout)
     assert "trust-new" in seen
     assert are_in_order(seen), seen
-    new = rig.headgate(world, "ca", "roots").stdout
+    new = world.headgate("ca", "roots").stdout
     assert new.count("BEGIN") == 1
     assert new != old
     for path in rig.admins(world):

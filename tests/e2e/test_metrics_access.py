@@ -29,9 +29,9 @@ GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 
 def restricted(world: World) -> None:
     """Let only the caller call the server, by requests to /open and by connections."""
-    world.kubectl("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, ROUTES)))
+    world.submit(*map(json.dumps, ROUTES))
     rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
-    world.kubectl("apply", "-f", "-", stdin="\n---\n".join(rig.target(CALLER, rule=rule) for rule in rules))
+    world.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
     for name in ("web", "raw"):
         rig.wait(world, f"traffictarget/{name}-callers")
 

@@ -77,7 +77,7 @@ class Shop:
         return seconds
 
     def ask(self, path: str, window: str = "15m") -> Any:
-        return json.loads(self.world.kubectl("get", "--raw", f"{API}{path}?t={window}"))
+        return self.world.api.call("GET", f"{API}{path}?t={window}")
 
     def counted(self) -> Counter[tuple[str, str, str]]:
         """Return what headgate says, in the form of `truth`."""

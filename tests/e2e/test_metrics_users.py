@@ -1,6 +1,5 @@
 """What users of the metrics API count on: fresh numbers, requests apart from connections, and no need of anything else."""
 
-import json
 import socket
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ SEED, RELEASED = "/apis/traffic.metrics.k8s.io/v1beta1", "/apis/metrics.smi-spec
 
 
 def ask(world: World, path: str) -> Any:
-    return json.loads(world.kubectl("get", "--raw", path))
+    return world.api.call("GET", path)
 
 
 def counts(item: Any) -> Mapping[str, int]:

@@ -49,7 +49,7 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
         assert world.send(10, through_proxy) == {"fine": 10}
     world.event("EnvoyRejectedResolved", "taken", namespace)
     assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}
-    world.kubectl("delete", "service", "taken", "-n", namespace)
+    world.delete("service/taken", namespace)
     world.apply(taken, external("taken-2", world.backend("x")), namespace=namespace)
     assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}
     assert Where(host, port) == world.address("taken", 8080, namespace)

@@ -1,13 +1,9 @@
 """Everything that the model can say, as the real Envoy does it: requests counted, and looked at, where they arrive."""
 
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.draws import fits
-from tests.e2e.rig import Rig
 from tests.e2e.world import until
 
 from headgate.model.requests import (
@@ -25,20 +21,6 @@ from headgate.model.requests import (
 from headgate.model.requests import Path as Where
 from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, Step, Target
 from headgate.resources.meta import Key
-
-
-@pytest.fixture(scope="module")
-def envoy() -> Iterator[Rig]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
-        yield rig
-
-
-@pytest.fixture
-def rig(envoy: Rig) -> Rig:
-    """The proxy, with three backends that answer."""
-    for name in ("one", "two", "other"):
-        envoy.echo(name)
-    return envoy
 
 
 def copied(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:

@@ -1,10 +1,7 @@
 """Gateways as the real Envoy serves them: hosts, certificates, connections."""
 
 import ssl
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.e2e.rig import ADDRESS, Rig
@@ -20,19 +17,6 @@ from headgate.model.routing import Certificate, GatewayPort, HostRoutes, Protoco
 from headgate.resources.meta import Key
 
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
-
-
-@pytest.fixture(scope="module")
-def envoy() -> Iterator[Rig]:
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
-        yield rig
-
-
-@pytest.fixture
-def rig(envoy: Rig) -> Rig:
-    for name in ("one", "two", "other"):
-        envoy.echo(name)
-    return envoy
 
 
 def port(where: Where, *hosts: tuple[str, Route], **more: object) -> GatewayPort:

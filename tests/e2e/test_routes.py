@@ -148,7 +148,7 @@ def test_nothing_and_everything_are_exact(world: World, namespace: str) -> None:
 def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace: str) -> None:
     """R55, D14: without consent the mirror alone is missing, and the status says what to do."""
     other = f"{namespace}-other"
-    world.kubectl("create", "namespace", other)
+    world.create_namespace(other)
     v1, copy = world.backend("v1"), world.backend("copy")
     world.apply(external("copy", copy), namespace=other)
     rule = to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
@@ -174,7 +174,7 @@ def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace:
     world.apply(written("ReferenceGrant", "copies", consent), namespace=other)
     copies(20)
     until(lambda: resolved() == "ResolvedRefs")
-    world.kubectl("delete", "referencegrant", "copies", "-n", other)
+    world.delete("referencegrant/copies", other)
     world.settle()
     copies(0)
 
@@ -365,7 +365,7 @@ def test_a_route_decides_for_its_service_and_gives_it_back(world: World, namespa
     assert send("/split") == {"v1": 5, "v2": 5}
     assert send("/v2/a") == {"v2": 10}
     assert send("/other") == {"404": 10}
-    world.kubectl("delete", "httproute", "route", "-n", namespace)
+    world.delete("httproute/route", namespace)
     world.settle()
     assert send("/other") == {"v1": 5, "v2": 5}
 

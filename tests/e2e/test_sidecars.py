@@ -245,7 +245,7 @@ def test_a_program_run_with_an_identity_is_allowed_what_its_account_is(shared: W
     assert "403" in ask(shared, "http://v2:8080/", "--service-account", "thief")[2]
     code, out, errors = ask(shared, "http://v2:8080/", "--service-account", "buyer")
     assert (code, out.strip()) == (0, "v2"), errors
-    shared.kubectl("delete", "traffictarget", "buyers")
+    shared.delete("traffictarget/buyers")
 
 
 def test_a_program_serves_behind_a_service_while_it_runs(shared: World, tmp_path: Path) -> None:

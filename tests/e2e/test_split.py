@@ -145,7 +145,7 @@ def test_the_older_of_two_splits_wins(world: World, namespace: str) -> None:
     assert status == "True"
     assert f"{namespace}/first" in message
     world.event("Conflicted", "second", namespace)
-    world.kubectl("delete", "trafficsplit", "first", "-n", namespace)
+    world.delete("trafficsplit/first", namespace)
     world.settle()
     assert world.send(20, request) == {"v2": 20}
     world.conditions("second", namespace, Conflicted="False")
@@ -154,7 +154,7 @@ def test_the_older_of_two_splits_wins(world: World, namespace: str) -> None:
 def test_a_backend_in_another_namespace_needs_a_grant(world: World, namespace: str) -> None:
     """D12: without one, with one, and after it is taken away."""
     other = f"{namespace}-other"
-    world.kubectl("create", "namespace", other)
+    world.create_namespace(other)
     world.apply(external("web-v2", world.backend("v2")), namespace=other)
     world.apply(
         external("web"),
@@ -170,7 +170,7 @@ def test_a_backend_in_another_namespace_needs_a_grant(world: World, namespace: s
     world.apply(grant("splits", source=namespace, to="web-v2"), namespace=other)
     assert world.send(20, request) == {"v1": 10, "v2": 10}
     world.conditions("web", namespace, ResolvedRefs="True")
-    world.kubectl("delete", "referencegrant", "splits", "-n", other)
+    world.delete("referencegrant/splits", other)
     world.settle()
     assert world.send(20, request) == {"v1": 20}
 
@@ -246,7 +246,7 @@ def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
     assert world.send(5, request) == {"root": 5}
     world.apply(parts["v1"], namespace=namespace)
     assert world.send(5, request) == {"v1": 5}
-    world.kubectl("delete", "service", "web", "-n", namespace)
+    world.delete("service/web", namespace)
     world.settle()
     assert world.send(2, request) == {"ConnectionRefusedError": 2}
     world.apply(parts["root"], namespace=namespace)

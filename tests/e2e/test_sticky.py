@@ -167,7 +167,7 @@ def test_a_backend_that_comes_back_gets_its_users_back(world: World, namespace: 
     put(world, namespace, weights, sticky="header:x-user", no_endpoints="fail")
     sides = by_header(world, namespace)
     before = sides()
-    world.kubectl("delete", "endpointslice", "web-v2-http-0", "-n", namespace)
+    world.delete("endpointslice/web-v2-http-0", namespace)
     world.settle()
     assert sides() == {user: "503" if who == "v2" else who for user, who in before.items()}
     world.apply(external("web-v2", late), namespace=namespace)

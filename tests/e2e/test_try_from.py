@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.test_inspect import headgate
 from tests.e2e.world import World, until, world_in_a_new_directory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
@@ -14,13 +13,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "bookstore"
 @pytest.fixture(scope="module")
 def bookstore() -> Iterator[World]:
     with world_in_a_new_directory(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")}) as world:
-        until(lambda: headgate(world, "status").returncode == 0)
+        until(lambda: world.headgate("status").returncode == 0)
         yield world
 
 
 @pytest.mark.parametrize("caller", ["deployment/buyer", "serviceaccount/buyer"])
 def test_who_is_allowed_gets_the_shares_of_the_split(bookstore: World, caller: str) -> None:
-    done = headgate(bookstore, "try", "http://bookstore:8080/books", "--from", caller, "-n", "200", "-o", "json")
+    done = bookstore.headgate("try", "http://bookstore:8080/books", "--from", caller, "-n", "200", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["caller"].startswith("Pod default/buyer-")
@@ -34,27 +33,27 @@ def test_who_is_allowed_gets_the_shares_of_the_split(bookstore: World, caller: s
 
 def test_who_is_not_allowed_is_refused_by_the_sidecars_and_that_is_a_failure(bookstore: World) -> None:
     arguments = ("try", "http://bookstore:8080/books", "--from", "serviceaccount/thief", "-n", "20")
-    done = headgate(bookstore, *arguments)
+    done = bookstore.headgate(*arguments)
     assert done.returncode == 1
     assert "x 403 from the sidecar of default/bookstore-v1: headgate: access denied: no rule of this" in done.stdout
     assert "sa/thief" in done.stdout
     assert "20 failed" in done.stdout
-    found = json.loads(headgate(bookstore, *arguments, "-o", "json").stdout)
+    found = json.loads(bookstore.headgate(*arguments, "-o", "json").stdout)
     assert (found["failed"], {item["refused"] for item in found["failures"]}) == (20, {True})
     pod = bookstore.get("pods")["items"]
     thief = next(item["metadata"]["name"] for item in pod if item["metadata"]["labels"]["app"] == "thief")
-    assert headgate(bookstore, *arguments[:3], f"pod/{thief}", "-n", "1").returncode == 1
+    assert bookstore.headgate(*arguments[:3], f"pod/{thief}", "-n", "1").returncode == 1
 
 
 def test_the_gateway_is_refused_as_itself(bookstore: World) -> None:
-    done = headgate(bookstore, "try", "http://bookstore:8080/books", "-n", "5")
+    done = bookstore.headgate("try", "http://bookstore:8080/books", "-n", "5")
     assert done.returncode == 1
     assert "headgate-system/sa/gateway" in done.stdout
 
 
 def test_a_workload_that_does_not_exist_is_named(bookstore: World) -> None:
-    done = headgate(bookstore, "try", "http://bookstore:8080/", "--from", "deployment/nobody")
+    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/nobody")
     assert done.returncode == 1
     assert "no pod of deployment default/nobody has a sidecar" in done.stderr
-    done = headgate(bookstore, "try", "http://bookstore:8080/", "--from", "buyer")
+    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "buyer")
     assert (done.returncode, "'buyer' is no client" in done.stderr) == (2, True)

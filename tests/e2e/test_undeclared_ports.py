@@ -1,7 +1,6 @@
 """Services that lead to ports which no container declares: traffic passes the sidecar, or objects say that it does not (D26)."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 
 import pytest
 from tests.e2e import manifests
-from tests.e2e.identity_rig import headgate
 from tests.e2e.manifests import POD, service
 from tests.e2e.test_sidecars import ask
-from tests.e2e.world import HEADGATE, World, until
+from tests.e2e.world import World, headgate, until
 
 BYPASS = 31002  # where the process listens whatever its sidecar does
 
@@ -74,7 +72,7 @@ def programmed(world: World, what: str) -> tuple[str, str, str]:
 
 
 def explained(world: World, url: str) -> Any:
-    done = headgate(world, "explain", "GET", url, "-o", "json")
+    done = world.headgate("explain", "GET", url, "-o", "json")
     ((arrival,),) = [backend["arrivals"] for backend in json.loads(done.stdout)["backends"]]
     return arrival
 
@@ -110,7 +108,7 @@ def test_a_target_port_that_no_container_serves_is_named_where_users_look(
         return found["status"], found["reason"]
 
     until(lambda: condition() == ("False", "TargetPortNotDeclared"))
-    checked = subprocess.run([HEADGATE, "check", str(world.directory)], capture_output=True, text=True, check=False)
+    checked = headgate("check", str(world.directory))
     assert "web.yaml:3: warning TargetPortNotDeclared Service default/web: spec.ports[0].targetPort" in checked.stdout
     warned = world.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
     assert "Warning: spec.ports[0].targetPort: port 8080 leads to port 31001" in warned
