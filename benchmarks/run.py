@@ -31,6 +31,7 @@ from benchmarks import (
     sidecar_changes,
     sidecar_memory,
     sidecars,
+    sizes,
     spread,
     statuses,
 )
@@ -38,6 +39,10 @@ from benchmarks import (
 
 async def _build() -> None:
     build.measure()
+
+
+async def _sizes() -> None:
+    sizes.count()
 
 
 async def _sidecar_changes() -> None:
@@ -63,6 +68,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "fleet": ("100 proxies on streams: connecting, a weight, a restart, a storm; then how they grow", fleet.measure),
+    "sizes": ("what the bytes of a first connection consist of", _sizes),
     "statuses": ("what statuses cost, by objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
     "instructions": ("the same, in instructions of Envoy for a request", instructions.compare),

@@ -21,8 +21,8 @@ from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.model.routing import Workload
-from headgate.plane.feed import read_object, snapshot_of
-from headgate.resources.meta import Resource
+from headgate.plane.feed import snapshot_of
+from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
@@ -66,9 +66,9 @@ class Sidecars:
 
     def build(self, change: Mapping[str, Any]) -> Cost:
         """Take in one object and bring all sidecars up to date."""
-        read = read_object(change)
-        assert isinstance(read, Resource), read
-        self._objects[key_of(change)] = read
+        read = check_stored(change)
+        assert read.value, read.causes
+        self._objects[key_of(change)] = read.value
         snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
         compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
         self._memo.turn()
