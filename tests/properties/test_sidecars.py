@@ -30,8 +30,10 @@ CLASSES = {
     ROUTES: pb.RouteConfiguration,
     SCOPES: pb.ScopedRouteConfiguration,
 }
+MATCH = "envoy.transport_socket_match"
 FIXED = {
     names.PROXY,
+    names.REQUESTS,
     names.OUTBOUND,
     names.OUTBOUND6,
     names.PASSTHROUGH,
@@ -85,10 +87,10 @@ def what_is_shared_is_what_each_would_have_alone(one):
 
 def nothing_names_what_is_not_there(one):
     for config in one.configs.values():
-        for resource in (*config[ROUTES].values(), *config[LISTENER].values()):
+        for resource in (*config[ROUTES].values(), *config[LISTENER].values(), *config[SCOPES].values()):
             assert resource.needs <= config[CLUSTER].keys()
         for scope in decoded(config, SCOPES).values():
-            assert scope.route_configuration_name in config[ROUTES]
+            assert scope.HasField("route_configuration") or scope.route_configuration_name in config[ROUTES]
         scopes = Counter(item.key.SerializeToString() for item in decoded(config, SCOPES).values())
         assert all(count == 1 for count in scopes.values())
 
@@ -151,11 +153,16 @@ def test_a_sidecar_is_told_of_what_it_may_call_and_of_nothing_else(world):
     """D21 `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
     known = callers(mesh)
+    addressed = {front.service for front in mesh.frontends if front.address}
     for workload in mesh.workloads:
-        told = {names.parse(name).service for name in rendered(mesh, sidecar(workload))[ROUTES] if names.parse(name)}
+        config = rendered(mesh, sidecar(workload))
+        told = {ref.service for name in (*config[ROUTES], *config[SCOPES]) if (ref := names.parse(name))}
         for table in mesh.tables:
             who = known[table.ref.service]
-            assert (table.ref.service in told) is (who is None or workload.identity in who)
+            reached = (
+                workload.capture == "explicit" or table.ref.service in addressed
+            )  # else no connection is meant for it
+            assert (table.ref.service in told) is (reached and (who is None or workload.identity in who))
             if who is not None and workload.identity not in who:
                 assert not any(_may_call(mesh, workload, place) for place in _backends(mesh, table))
 
@@ -165,7 +172,8 @@ def _places(assignment):
         backend = f"{locality.locality.region}/{locality.locality.zone}"
         for item in locality.lb_endpoints:
             where = item.endpoint.address.socket_address
-            yield backend, (where.address, where.port_value), item.metadata.filter_metadata
+            named = item.metadata if MATCH in item.metadata.filter_metadata else locality.metadata
+            yield backend, (where.address, where.port_value), named.filter_metadata
 
 
 def _demanded(cluster, metadata):
@@ -173,10 +181,10 @@ def _demanded(cluster, metadata):
     if not cluster.transport_socket_matches:
         assert not cluster.HasField("transport_socket")
         return ""
-    said = metadata["envoy.transport_socket_match"]
+    said = metadata[MATCH]
     matching = (item.transport_socket for item in cluster.transport_socket_matches if item.match == said)
     chosen = next(matching, cluster.transport_socket)
-    if chosen.name == "envoy.transport_sockets.raw_buffer":
+    if chosen.typed_config.type_url.endswith("RawBuffer"):
         return ""
     context = pb.UpstreamTlsContext.FromString(chosen.typed_config.value).common_tls_context
     (matcher,) = context.combined_validation_context.default_validation_context.match_typed_subject_alt_names
