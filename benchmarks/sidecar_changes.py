@@ -27,8 +27,8 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
 from headgate.xds.fleet import Fleet
+from headgate.xds.session import write_response
 from headgate.xds.shelf import Response
-from headgate.xds.wire import write_response
 
 SERVICES = 1000
 SIDECARS = (1, 10, 100)

@@ -36,7 +36,7 @@ from headgate.settings import Settings
 from headgate.standalone.proxies.envoy import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
-from headgate.xds.wire import write_response
+from headgate.xds.session import write_response
 
 SIZES = (10, 100, 1000)
 CALLEES = 10

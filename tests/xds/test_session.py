@@ -6,9 +6,8 @@ from tests.xds.conftest import config, written
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Encoded, Resources
 from headgate.xds import versions
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import MOST_OVERDUE, Request
+from headgate.xds.session import MANY, MOST_OVERDUE, Request, write_response
 from headgate.xds.versions import LARGEST
-from headgate.xds.wire import MANY, write_response
 
 A = ("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=1(a)")
 A_AND_B = ("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS r=2(a,b)")

@@ -8,8 +8,7 @@ import grpc
 from headgate.errors import ProxyError
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.proofs import Proofs, Refused, bearer, shown
-from headgate.xds.session import Request
-from headgate.xds.wire import read_request
+from headgate.xds.session import Request, read_request
 
 MOST_REFUSALS = 1000  # that are remembered so that each is logged once
 LONGEST_MESSAGE = 1000  # characters of a status; gRPC limits the headers that it travels in

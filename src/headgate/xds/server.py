@@ -19,13 +19,11 @@ from headgate.envoy.config import LISTENER
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.xds.fleet import Ending, Fleet
+from headgate.xds.fleet import Ending, Fleet, Turn, Turns
 from headgate.xds.gate import Admitted, Gate, TurnedAway
 from headgate.xds.proofs import Proofs, Remembered
-from headgate.xds.session import Request, Session
+from headgate.xds.session import Request, Session, read_request, write_response
 from headgate.xds.shelf import Response
-from headgate.xds.turns import Turn, Turns
-from headgate.xds.wire import read_request, write_response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.encode import encode_resource
-from headgate.xds.session import Request
+from headgate.xds.session import Request, read_request, write_response
 from headgate.xds.shelf import Response
-from headgate.xds.wire import read_request, write_response
 
 NAMES = st.lists(st.text(min_size=1, max_size=300), max_size=5, unique=True)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.xds import turns
-from headgate.xds.turns import Turn, Turns
+from headgate.xds import fleet
+from headgate.xds.fleet import Turn, Turns
 
 PAGE = resource.getpagesize()
 
@@ -26,7 +26,7 @@ class Streams:
 
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
-    monkeypatch.setattr(turns, "AT_ONCE", 1)
+    monkeypatch.setattr(fleet, "AT_ONCE", 1)
     return Streams()
 
 
@@ -64,7 +64,7 @@ async def test_a_stream_that_ends_gives_its_turn_away(streams: Streams) -> None:
 async def test_a_proxy_that_does_not_answer_makes_others_wait_for_a_while_only(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "SECONDS", 0.0)
+    monkeypatch.setattr(fleet, "TURN_SECONDS", 0.0)
     first, second = streams.begin("first"), streams.begin("second")
     assert [first.take(), second.take()] == [True, False]
     while not streams.went_on:
@@ -77,7 +77,7 @@ async def test_a_proxy_that_does_not_answer_makes_others_wait_for_a_while_only(
 async def test_freed_memory_goes_back_to_the_system_after_the_last_turn(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(fleet, "QUIET_SECONDS", 0.0)
     blocks = [bytes(60_000) for _ in range(2000)]
     kept = blocks[::100]  # so that what is free lies between what is not
     blocks.clear()
