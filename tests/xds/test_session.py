@@ -509,3 +509,11 @@ def test_a_resource_of_its_own_that_becomes_common_is_not_sent_again(stream):
     for resources in (Resources({"a": one, "b": two}, {}), Resources({"b": two}, {"a": one})):
         proxy.session.offer({CLUSTER: resources})
         assert proxy.session.advance() == []
+
+
+def test_a_cluster_stays_until_a_proxy_that_reconnects_has_told_its_listeners_though_no_route_is_wanted(stream):
+    proxy = stream("CDS b=1", "LDS l=2(b)")
+    assert proxy.ask("CDS", has="a=1 b=1") == ["CDS"]
+    assert proxy.ack("CDS") == []
+    assert proxy.ask("LDS", has="l=1(a)") == ["LDS l=2"]
+    assert proxy.ack("LDS") == ["CDS -a"]

@@ -292,10 +292,12 @@ class Session:
             return gone
         clusters, listeners = self.shelves[CLUSTER], self.shelves[LISTENER]
         of_requests = {type_url: self.shelves[type_url] for type_url in (ROUTES, SCOPES)}
-        is_silent = any(self._wanted[type_url] and not shelf.spoken for type_url, shelf in of_requests.items())
-        untold = is_silent and (listeners.brought & listeners.held.keys() or not listeners.spoken)
+        silent = [type_url for type_url, shelf in of_requests.items() if not shelf.spoken]
+        untold = not listeners.spoken or (
+            any(self._wanted[type_url] for type_url in silent) and listeners.brought & listeners.held.keys()
+        )
         users = (listeners, *of_requests.values())
-        if (clusters.brought and untold) or any(shelf.has_unknown for shelf in users):
+        if (clusters.brought and silent and untold) or any(shelf.has_unknown for shelf in users):
             return ()
         return [name for name in gone if not any(shelf.names(name) for shelf in users)]
 
