@@ -1,4 +1,4 @@
-"""Constant load: clients that keep their connections and send the next request when they have the last one's answer."""
+"""Constant load: clients that keep their connections and send the next request soon after the last one's answer."""
 
 import asyncio
 import time
@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 ANSWER_S = 10.0
 """A request that has no answer by then has failed."""
+PAUSE_S = 0.01
+"""Between an answer and the next request, so that the clients leave the processors to what they test."""
 
 
 class Target(NamedTuple):
@@ -75,6 +77,7 @@ class Load:
             while self._going:
                 if not await self._ask(target, reader, writer):
                     return
+                await asyncio.sleep(PAUSE_S)
         finally:
             writer.close()
 

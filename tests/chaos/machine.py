@@ -20,7 +20,7 @@ from headgate.resources.pods import Identity
 from headgate.standalone.processes import adopt
 
 PATIENCE_S = 120.0
-POLL_S = 0.005
+POLL_S = 0.02
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/default/trafficsplits"
 SERVICES = "/api/v1/namespaces/default/services"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"

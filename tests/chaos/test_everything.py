@@ -11,7 +11,7 @@ from tests.chaos.backend import counts as counted
 from tests.chaos.load import Load
 from tests.chaos.machine import PODS, Up
 
-SECONDS = 12.0
+SECONDS = 9.0
 KILLS = 3
 LIVE = ("v1", "v2")
 

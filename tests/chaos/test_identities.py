@@ -13,7 +13,7 @@ from tests.chaos.load import Load
 from tests.chaos.machine import AUTHORITY, PODS, TLS_CONFIGS, Up
 from tests.chaos.test_everything import ready
 
-SECONDS = 12.0
+SECONDS = 9.0
 KILLS = 3
 
 

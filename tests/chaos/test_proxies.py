@@ -87,6 +87,7 @@ class Proxy:
         self.versions: dict[tuple[str, str], str] = {}
         self._mute = mute
         self._reading: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()  # a stream takes one write at a time
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,7 +117,8 @@ class Proxy:
 
     async def send(self, data: bytes) -> None:
         """Send anything."""
-        await self._call.write(data)
+        async with self._turn:
+            await self._call.write(data)
 
     async def ended(self) -> grpc.StatusCode:
         """Wait for the end of the stream."""
@@ -126,7 +128,7 @@ class Proxy:
 
     async def _send(self, request: pb.DeltaDiscoveryRequest) -> None:
         request.node.id = self.node
-        await self._call.write(request.SerializeToString())
+        await self.send(request.SerializeToString())
 
     async def _read(self) -> None:
         async for data in self._call:

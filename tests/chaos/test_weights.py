@@ -12,7 +12,7 @@ from tests.chaos.load import Answer, Load, Target, ask
 from tests.chaos.machine import Up
 
 CHANGES = 200
-REQUESTS = 20_000
+REQUESTS = 10_000
 VERSIONS = ("v1", "v2", "v3")
 
 
