@@ -12,7 +12,7 @@ run: $(VENV)/run.stamp            ## start an example and watch its traffic
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes; imports every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

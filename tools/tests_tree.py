@@ -1,5 +1,6 @@
-"""Fail when the tests' tree does not mirror the packages of headgate (CONTRIBUTING.md, Set-up)."""
+"""Fail when the tests' tree does not mirror the packages of headgate, or pytest can't import it (CONTRIBUTING.md, Set-up)."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,9 +45,18 @@ def untested() -> Iterator[str]:
             yield f"{SOURCE / directory}: there are no tests in {TESTS / directory}"
 
 
+def not_importable() -> Iterator[str]:
+    """Yield what pytest says of files that it can't collect; collecting all takes some seconds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-qq"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        yield f"{done.stdout[done.stdout.find('= ERRORS =') :]}{done.stderr}"
+
+
 def main() -> int:
-    """Check the tree; 1 when it does not mirror the source."""
-    found = [*misplaced(), *untested()]
+    """Check the tree; 1 when it does not mirror the source, or can't be collected."""
+    found = [*misplaced(), *untested(), *not_importable()]
     print("\n".join(found) or "tests' tree: fine")
     return 1 if found else 0
 
