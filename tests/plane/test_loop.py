@@ -91,7 +91,8 @@ async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) ->
 
 
 async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "LONGEST_S", 60.0)
+    for bound in ("PROXY_S", "LONGEST_S"):
+        monkeypatch.setattr(loop, bound, 60.0)
     world.place("1", account="web")
     proxy = await world.proxy()
     client = Client(proxy)

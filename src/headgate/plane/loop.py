@@ -35,11 +35,10 @@ SLICE_S = 0.004
 """How long encoding may hold up the streams and the API at a time."""
 TOGETHER = 128
 """How many streams are woken at a time: each of them takes its turn of the event loop before any other task does."""
-CHEAP_S = 0.05
-"""A change that reaches most proxies in this time costs little. After another one the loop rests for `REST` times the excess."""
 REST = 3
-LONGEST_S = 1.2
-"""From one build to the next in a storm of changes, unless a build takes more than half of that."""
+"""How many times as long as a change took to reach most proxies the loop rests after it."""
+PROXY_S, LONGEST_S = 0.002, 1.2
+"""From one build to the next in a storm at most: for each proxy that gets something, and in all. A longer build counts twice."""
 SAMPLED = 16
 """How many proxies tell how far a change is on its way to all."""
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of buckets
@@ -114,13 +113,13 @@ class Loop:
 
         That is measured by when most proxies hold it: while responses are on their way, another build only adds to them.
         """
-        built = time.monotonic()
-        took = built - began
+        took = time.monotonic() - began
+        limit = min(LONGEST_S, PROXY_S * self._distribution.proxies)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_S - took):
+            async with asyncio.timeout(limit - took):
                 await until(self._distribution.is_mostly_done, self._fleet.news)
         spent = time.monotonic() - began
-        await asyncio.sleep(max(built + took - time.monotonic(), min(REST * (spent - CHEAP_S), LONGEST_S - spent)))
+        await asyncio.sleep(max(2 * took - spent, min(REST * spent, limit - spent)))
 
     def compile(self, snapshot: Snapshot) -> Compiled:
         """Compile any snapshot as the current one would be, and publish nothing; this may run in a thread."""
@@ -217,6 +216,7 @@ class Distribution:
     """How far a change is on its way to the proxies, by a sample of them."""
 
     def __init__(self) -> None:
+        self.proxies = 0
         self._sample: Sequence[Proxy] = ()
 
     def begin(self, proxies: Sequence[Proxy]) -> None:
@@ -225,6 +225,7 @@ class Distribution:
         A proxy counts when it held all before, or was counted the last time. One that connects for the first time takes
         longer, and no change waits for it.
         """
+        self.proxies = len(proxies)
         some = proxies[:: max(1, len(proxies) // SAMPLED)]
         self._sample = [one for one in some if one.settled() or (one.session and one in self._sample)]
 
