@@ -15,6 +15,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, callers, project, sidecar
 from headgate.model.identities import Credential, PrivateText
+from headgate.model.routing import PortRef
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
@@ -153,6 +154,7 @@ def test_a_sidecar_is_told_of_what_it_may_call_and_of_nothing_else(world):
     """D21 `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
     known = callers(mesh)
+    addressed = {PortRef(front.service, port) for front in mesh.frontends if front.address for port in front.ports}
     for workload in mesh.workloads:
         config = rendered(mesh, sidecar(workload))
         told = {ref.service for name in (*config[ROUTES], *config[SCOPES]) if (ref := names.parse(name))}
@@ -160,10 +162,12 @@ def test_a_sidecar_is_told_of_what_it_may_call_and_of_nothing_else(world):
             who = known[table.ref.service]
             allowed = who is None or workload.identity in who
             assert allowed or table.ref.service not in told
-            if (
-                workload.capture == "explicit"
-            ):  # a transparent one has routes only for addresses that requests may be meant for
+            if workload.capture == "explicit":
                 assert (table.ref.service in told) is allowed
+            elif allowed and table.ref in addressed:  # no request can be meant for a Service without an address
+                name = names.outbound(table.ref)
+                assert name in config[LISTENER]
+                assert (name in config[SCOPES]) is table.protocol.is_http
             if who is not None and workload.identity not in who:
                 assert not any(_may_call(mesh, workload, place) for place in _backends(mesh, table))
 
