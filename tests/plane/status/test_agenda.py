@@ -90,6 +90,16 @@ def test_a_finding_that_comes_or_goes_is_about_its_object() -> None:
     assert world.judged() == [OTHER]
 
 
+def test_a_finding_that_is_there_before_the_first_look_is_about_its_object_too() -> None:
+    """R75: a headgate that starts with a key it can't use says so on the pods."""
+    world, client = World(), Key("", "Pod", "default", "client")
+    finding = Finding(client, Reason.IDENTITY_UNAVAILABLE, "", "the key can't be read")
+    agenda = Agenda([(SPLIT, "TrafficSplit")])
+    agenda.take(world.look(finding))
+    assert {agenda.next(), agenda.next(), agenda.next()} == {(WEB, False), (OTHER, False), (client, False)}
+    assert agenda.is_empty
+
+
 def test_what_a_proxy_lags_with_leads_to_the_objects_that_decide_for_it() -> None:
     world = World()
     outdate(world.fleet.proxies[GATEWAY.id], ROUTES, "outbound/default/web/8080")

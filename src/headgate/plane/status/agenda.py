@@ -137,7 +137,7 @@ class Agenda:
         """Note which objects differ from the look before; what was touched last is judged first."""
         before, self._look = self._look, look
         if before is None:
-            self._touched = dict.fromkeys(look.reported.keys(self._first))
+            self._touched = dict.fromkeys((*look.reported.keys(self._first), *look.findings))
             self._census = look.receipts.census
             return
         touched = dict.fromkeys(self._differing(before, look))
