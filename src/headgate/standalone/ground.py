@@ -170,8 +170,8 @@ def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tup
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
-    services = journal.of_kind("", "Service") if journal else ()
-    number, guard = claim_range(range_of(services), record=options.state / GUARDS)
+    addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
+    number, guard = claim_range(range_of(addressed), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = Addresses(number)
     store = MemoryStore(

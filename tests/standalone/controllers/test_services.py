@@ -102,3 +102,9 @@ async def test_services_move_when_their_range_has_another_owner(store):
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")
     assert old["spec"]["clusterIP"].startswith("127.77.")
+
+
+def test_pods_without_a_service_keep_their_range_too():
+    """Their processes are adopted only where they are."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}, "status": {"podIP": "127.83.9.1"}}
+    assert range_of([{**pod, "status": {}}, pod]) == 83

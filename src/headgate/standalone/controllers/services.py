@@ -71,10 +71,10 @@ def service_user(service: Object) -> str:
     return str(key_of(service))
 
 
-def range_of(services: Iterable[Object]) -> int | None:
-    """Return the range that stored Services live in, so that the next start can claim it again; None without any."""
-    for service in services:
-        address = _address(service)
+def range_of(objects: Iterable[Object]) -> int | None:
+    """Return the range that stored Services and pods live in, for the next start to claim again; None without any."""
+    for obj in objects:
+        address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
         if is_loopback(address):
             return int(address.split(".")[1])
     return None
