@@ -120,7 +120,7 @@ async def test_a_secret_that_somebody_else_changed_is_not_overwritten() -> None:
     assert kept is not None
     theirs = Kept(signing=kept.signing, next=root())
     await second.save(theirs)
-    with pytest.raises(IssueError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(IssueError, match="was changed by another writer meanwhile"):
         await first.save(Kept(signing=root()))
     assert await first.load() == theirs
 

@@ -47,7 +47,7 @@ Mtls = Annotated[
 ]
 Access = Annotated[
     Literal["selected", "deny"],
-    typer.Option(help="Who may call pods that no TrafficTarget selects: selected: everybody, deny: nobody."),
+    typer.Option(help="Who may call pods that no TrafficTarget selects: selected: every caller, deny: none."),
 ]
 TrustDomain = Annotated[str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")]
 CertificateLifetime = Annotated[

@@ -152,7 +152,7 @@ _MEANINGS = {
         Reason.NEVER_MATCHES: "No request can fit the match, whatever a client sends.",
         Reason.NO_EFFECT: "No request reaches the split, so its weights mean nothing.",
         Reason.ADDRESS_NOT_USABLE: "The Gateway does not get an address that it asks for; it is served at the others.",
-        Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so nobody can reach it.",
+        Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",
         Reason.FIELD_IGNORED: "A field is written that headgate does not read; all else holds.",
         Reason.TOO_MANY_MATCHES: "Splits behind one rule have matches in too many combinations; the matches of some of them are not asked.",
         Reason.COPIES_DROPPED: "A mirror does not keep up; proxies drop copies beyond its limits.",

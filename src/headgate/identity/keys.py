@@ -128,7 +128,7 @@ class SecretKeys:
             stored = await self._write({name: to_base64(text) for name, text in to_files(kept).items()})
         except (Conflict, AlreadyExists) as error:
             raise IssueError(
-                f"{SECRET} was changed by somebody else meanwhile; what it holds now is read again"
+                f"{SECRET} was changed by another writer meanwhile; what it holds now is read again"
             ) from error
         except StoreError as error:
             raise IssueError(f"the authority's keys can't be kept in {SECRET}: {error}") from error

@@ -33,7 +33,7 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
     yield column("Name", "Name of the resource.", format="name")
     if edges:
         yield column("Direction", "Whether traffic went to the peer or came from it.")
-        yield column("Peer", "With whom traffic was exchanged.")
+        yield column("Peer", "The other end of the traffic.")
         yield column("Copies", "Whether these are copies of requests, as mirrors make them.")
     if backends:
         yield column("Backend", "The leg of the split.")
