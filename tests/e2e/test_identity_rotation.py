@@ -1,8 +1,6 @@
 """Certificates and the authority behind them are replaced while everybody calls (R74, R76)."""
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -13,6 +11,7 @@ import pytest
 from cryptography import x509
 from tests.e2e import identity_rig as rig
 from tests.e2e.world import World, headgate, until
+from tests.processes import stopped
 
 ROTATIONS = 2
 PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
@@ -100,16 +99,13 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
     """Step by step; a proxy that does not answer is waited for by name, and nobody holds the old root at the end."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
-    stopped = rig.pod(world, rig.CALLER)
-    caller = rig.envoy(world, stopped)
+    silent = rig.pod(world, rig.CALLER)
+    caller = rig.envoy(world, silent)
     with phases(world) as seen, rig.load_without_a_loss(world, tmp_path):
-        os.kill(caller, signal.SIGSTOP)
-        try:
+        with stopped(caller):
             assert world.headgate("ca", "rotate").returncode == 0
             until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
             assert "1 of 3: every proxy learns to believe the new root" in world.headgate("ca").stdout
-        finally:
-            os.kill(caller, signal.SIGCONT)
         until(lambda: "no rotation is under way" in world.headgate("ca").stdout)
     assert "trust-new" in seen
     assert are_in_order(seen), seen
@@ -120,5 +116,5 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
         held = secrets(world, path)
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])
-    late = f"proxy sidecar/default/{stopped['metadata']['name']} has not answered in 5 s"
+    late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered in 5 s"
     assert set(world.stderr.splitlines()) <= {late}  # as it was stopped for as long as that took

@@ -1,8 +1,6 @@
 """What a running mesh says of itself, compared with what its Envoys say (D29)."""
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +11,7 @@ from tests.e2e.manifests import deployment, external, service, split
 from tests.e2e.test_refusals import occupied
 from tests.e2e.wire import ask_unix
 from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
+from tests.processes import stopped
 
 
 def proxies(world: World) -> dict[str, Any]:
@@ -131,8 +130,7 @@ def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: 
 def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: World) -> None:
     node = sidecar_of(meshed)
     pid = proxies(meshed)[node]["process"]["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         meshed.submit(external("other", meshed.backend("other")))
         status = until(lambda: (found := proxies(meshed)[node])["state"] == "Lagging" and found)
         assert "it has not answered for" in status["message"]
@@ -140,8 +138,6 @@ def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: Wor
         shown = meshed.headgate("proxies")
         assert rows(shown.stdout)[node.removeprefix("sidecar/")][1] == "Lagging"
         assert proxies(meshed)["gateway"]["state"] == "InSync"
-    finally:
-        os.kill(pid, signal.SIGCONT)
     until(lambda: proxies(meshed)[node]["state"] == "InSync")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import stopped
 from tests.standalone.pods.meshed import MeshedMachine, ask, fact
 from tests.standalone.pods.test_runtime import PORTS, SERVER, alive, key, pid_of, pod, python
 
@@ -54,15 +55,12 @@ async def test_requests_to_the_pod_come_through_its_sidecar(machine):
     _, writer = await asyncio.open_connection(address, number(found))  # the process itself is there
     writer.close()
     await writer.wait_closed()
-    os.kill(machine.sidecar(found), signal.SIGSTOP)
-    try:
+    with stopped(machine.sidecar(found)):
         reader, writer = await asyncio.open_connection(address, 18080)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.2)
         writer.close()
-    finally:
-        os.kill(machine.sidecar(found), signal.SIGCONT)
 
 
 async def test_replicas_may_listen_on_every_address(machine):
