@@ -1,4 +1,4 @@
-"""Quantities and weights are exact (R9, R10, D24)."""
+"""Quantities are exact (R9, R10, D24)."""
 
 from fractions import Fraction
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.quantity import parse_quantity, whole_weights
+from headgate.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,3 @@ def test_any_text_is_a_quantity_or_a_message(text):
         assert isinstance(parse_quantity(text), Fraction)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - either is right
-
-
-def test_weights_are_the_smallest_whole_numbers():
-    assert whole_weights([Fraction(1), Fraction(1, 2)]) == (2, 1)
-    assert whole_weights([1000, 500]) == (2, 1)
-    assert whole_weights([0, 7]) == (0, 1)
-    assert whole_weights([0, 0]) == (0, 0)
-    assert whole_weights([]) == ()
-
-
-@given(st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**6), max_size=6))
-def test_whole_weights_keep_the_proportion(values):
-    weights = whole_weights(values)
-    for one, first in zip(values, weights, strict=True):
-        for two, second in zip(values, weights, strict=True):
-            assert one * second == two * first
-            assert (one == 0) == (first == 0)

@@ -1,8 +1,6 @@
 """Kubernetes quantities as exact rationals (requirements R9, D24): `500m` is 1/2, never 0.5."""
 
-import math
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 
 _QUANTITY = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<suffix>[a-zA-Z]*|[eE][+-]?\d+)", re.ASCII)
@@ -45,11 +43,3 @@ def _scale(suffix: str, text: str) -> Fraction:
     if suffix[0] in "eE" and exponent.lstrip("+-").isdigit() and abs(int(exponent)) <= _LARGEST_EXPONENT:
         return Fraction(10) ** int(exponent)
     raise ValueError(f"{text!r} has the unknown suffix {suffix!r}; write for example 1, 500m or 1.5")
-
-
-def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
-    """Scale exact weights to the smallest whole numbers in the same proportion; all zero stays all zero."""
-    common = math.lcm(*(value.denominator for value in values)) if values else 1
-    scaled = [int(value * common) for value in values]
-    divisor = math.gcd(*scaled) or 1
-    return tuple(weight // divisor for weight in scaled)

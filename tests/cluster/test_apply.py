@@ -8,7 +8,7 @@ import pytest
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 
@@ -176,7 +176,7 @@ def reference(cluster: Cluster) -> Cluster:
     ):
         names = {"plural": plural, "singular": kind.lower(), "kind": kind}
         served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
-        served["schema"] = {"openAPIV3Schema": _structural(catalogue.schema(group, version, kind))}
+        served["schema"] = {"openAPIV3Schema": _structural(schemas()[group, version, kind])}
         spec = {"group": group, "names": names, "scope": "Namespaced", "versions": [served]}
         approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/gateway-api/pull/1"}
         metadata = {"name": f"{plural}.{group}", "annotations": approved}

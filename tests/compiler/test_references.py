@@ -2,10 +2,10 @@
 
 import pytest
 
-from headgate.compiler.references import grant_hint, permitted, service_name
+from headgate.compiler.references import grant_hint, permitted
 from headgate.compiler.snapshot import Snapshot
 from headgate.resources.gateway import GrantFrom, GrantTo, ReferenceGrant, ReferenceGrantSpec
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 
 SPLIT = TRAFFIC_SPLIT.key("shop", "website")

@@ -21,7 +21,7 @@ from headgate.merge.values import (
     without,
     written,
 )
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 
 TEXT = {"type": "string"}
 SERVER = {
@@ -235,7 +235,7 @@ def test_an_item_given_twice_is_refused_with_its_place() -> None:
 
 def test_an_item_without_its_keys_is_refused_where_it_is_applied_and_compared_where_it_is() -> None:
     config = {"metadata": {"ownerReferences": [{"name": "a"}]}}
-    schema = catalogue.schema("", "v1", "ConfigMap")
+    schema = schemas()["", "v1", "ConfigMap"]
     with pytest.raises(MergeError, match=r"ownerReferences\[0\]: must be an object with uid"):
         fields_of(config, schema)
     assert compare({"metadata": {}}, config, schema).added
@@ -279,7 +279,7 @@ def test_every_list_of_every_kind_has_keys_that_its_items_have() -> None:
             if isinstance(part, Mapping):
                 yield from lists(part)
 
-    found = [one for gvk in catalogue.names() for one in lists(catalogue.schema(*gvk))]
+    found = [one for schema in schemas().values() for one in lists(schema)]
     assert len(found) > 20
     for one in found:
         assert set(one["x-kubernetes-list-map-keys"]) <= set(one["items"]["properties"])

@@ -17,8 +17,7 @@ from headgate.resources.inspect import (
     Refusal,
     Revisions,
 )
-from headgate.resources.meta import Key
-from headgate.resources.times import timestamp
+from headgate.resources.meta import Key, timestamp
 
 NOW = 1_800_000_000.0
 VALID = Certificate(identity="spiffe://x/ns/a/sa/b", not_before=timestamp(NOW - 60), not_after=timestamp(NOW + 60))

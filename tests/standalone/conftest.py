@@ -7,8 +7,7 @@ import pytest
 from tests.watching import until
 
 from headgate.objects.events import EventRecorder
-from headgate.resources import times
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, timestamp
 from headgate.standalone.controllers.controllers import Controllers
 from headgate.standalone.store.memory import MemoryStore
 
@@ -63,7 +62,7 @@ class World:
             status = {"podIP": f"127.77.200.{self._addresses}", "phase": "Running"}
         was = any(condition["status"] == "True" for condition in status.get("conditions", ()))
         if was != ready or "conditions" not in status:
-            said = {"type": "Ready", "status": str(ready), "lastTransitionTime": times.timestamp(self.now)}
+            said = {"type": "Ready", "status": str(ready), "lastTransitionTime": timestamp(self.now)}
             status = {**status, "conditions": [said]}
         await self.store.update({**pod, "status": status}, subresource="status")
 

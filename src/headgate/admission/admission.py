@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 from headgate.admission.injection import Mode, admit_sidecars
 from headgate.admission.workloads import COMPLETED, admit_workloads
-from headgate.compiler.references import SELF_REFERENCE, self_reference
 from headgate.errors import Cause
 from headgate.objects.ports import Admit, View
+from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Object, namespace_of
-from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import TrafficSplit
 from headgate.settings import Settings
 
@@ -23,7 +22,7 @@ def sound_check(settings: Settings) -> Check:
     def checked(obj: Object, *, request: bool = False) -> Checked:
         found = check(obj, request=request)
         if isinstance(found.value, TrafficSplit):
-            index = self_reference(TRAFFIC_SPLIT.key(namespace_of(obj), ""), found.value, settings.domain)
+            index = self_reference(found.value, namespace_of(obj), settings.domain)
             if index is not None:
                 message = SELF_REFERENCE.format(root=found.value.spec.service)
                 return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)

@@ -21,8 +21,7 @@ from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
 from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources import registry
-from headgate.resources.meta import Object
-from headgate.resources.times import timestamp
+from headgate.resources.meta import Object, timestamp
 
 STEPS = {
     Phase.STABLE: "no rotation is under way",

@@ -13,8 +13,8 @@ from headgate.cli.completion import proxy_names
 from headgate.cli.inspection import Inspection, shown
 from headgate.cli.output import Format, answer, stdout
 from headgate.figures import NONE, age
-from headgate.resources import times
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
+from headgate.resources.meta import epoch_seconds
 
 STYLES: Mapping[ProxyState, str] = {
     "InSync": "green",
@@ -143,4 +143,4 @@ def _types(every: Sequence[ResourceType]) -> Table:
 
 def since(moment: str) -> str:
     """Write how long ago a time was."""
-    return age(time.time() - times.seconds(moment)) if moment else NONE
+    return age(time.time() - epoch_seconds(moment)) if moment else NONE

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.references import service_name
-from headgate.resources.meta import Object, Value
+from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings
 

@@ -22,7 +22,6 @@ from headgate.cli.output import NO, Format, answer, note, stderr, stdout, usage_
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
 from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
 from headgate.compiler.protocols import protocol_of
-from headgate.compiler.references import service_name
 from headgate.compiler.requests import Asked, BadRequest, read_client
 from headgate.compiler.requests import Client as Caller
 from headgate.compiler.services import HEADLESS
@@ -30,7 +29,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
 from headgate.resources.core import ServiceSpec
 from headgate.resources.inspect import Proxy
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, service_name
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

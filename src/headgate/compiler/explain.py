@@ -10,7 +10,7 @@ from msgspec import structs
 
 from headgate.compiler.arrivals import Arrival, Arrivals, Caller
 from headgate.compiler.protocols import choice_at
-from headgate.compiler.references import service_key, service_name
+from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.edits import arriving, location
@@ -19,7 +19,7 @@ from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Req
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
 from headgate.model.sanitizing import FORBIDDEN
 from headgate.model.slots import side_of
-from headgate.resources.meta import Key, Value
+from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 
 PLAIN = "the Service's plain behaviour"

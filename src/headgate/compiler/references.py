@@ -6,37 +6,12 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.resources.meta import Key
 from headgate.resources.registry import ROUTE_GROUP, SERVICE
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, HttpMatch, HTTPRouteGroup, TrafficSplit
-
-SELF_REFERENCE = (
-    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
-    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
-)
-
-
-def service_name(written: str, namespace: str, domain: str) -> str:
-    """Return `namespace/name` for a Service written in any of its forms; empty when it is none of them.
-
-    The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case does not matter.
-    """
-    parts = written.lower().removesuffix(".").split(".", 2)
-    if not all(parts) or parts[2:] not in ([], ["svc"], [f"svc.{domain.lower()}"]):
-        return ""
-    return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
+from headgate.resources.smi import HttpMatch, HTTPRouteGroup
 
 
 def service_key(name: str) -> Key:
     """Point at a Service given as `namespace/name`."""
     return SERVICE.key(*name.split("/"))
-
-
-def self_reference(key: Key, split: TrafficSplit, domain: str) -> int | None:
-    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
-    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
-        return None
-    root = service_name(split.spec.service, key.namespace, domain)
-    names = [service_name(item.service, key.namespace, domain) for item in split.spec.backends]
-    return names.index(root) if root and root in names else None
 
 
 def missing(name: str, written: str) -> str:

@@ -18,17 +18,7 @@ from msgspec import structs
 
 from headgate.compiler.protocols import Choice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.references import (
-    SELF_REFERENCE,
-    grant_hint,
-    group_key,
-    missing,
-    named_matches,
-    permitted,
-    self_reference,
-    service_key,
-    service_name,
-)
+from headgate.compiler.references import grant_hint, group_key, missing, named_matches, permitted, service_key
 from headgate.compiler.report import Finding, Outcome, Share
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
@@ -36,9 +26,10 @@ from headgate.model.evaluate import total_weight
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Side, Split, Sticky, Target
 from headgate.model.slots import TOTAL, is_rounded, layout, slot_counts
-from headgate.quantity import whole_weights
-from headgate.resources.meta import Key, Value
+from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
+from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS, STICKY, TrafficSplit
+from headgate.resources.versions import whole_weights
 from headgate.settings import Settings
 
 STICKY_FIELD = f"metadata.annotations.{STICKY}"
@@ -138,7 +129,7 @@ class Claims:
             return Finding(key, reason, field, message, related=related)
 
         written = split.spec.service
-        if (own := self_reference(key, split, self.settings.domain)) is not None:
+        if (own := self_reference(split, key.namespace, self.settings.domain)) is not None:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root not in self.snapshot.services:
             message = f"{missing(root, written)}; there is nothing to split until it exists"

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from headgate.identity.issuers import IssueError
 from headgate.model.identities import PrivateText
-from headgate.resources.times import timestamp
+from headgate.resources.meta import timestamp
 
 SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 LEAST_RSA_BITS = 2048

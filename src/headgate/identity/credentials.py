@@ -18,8 +18,7 @@ from headgate.identity.certificates import expiry
 from headgate.identity.issuers import LIFETIME, Clock, Issuer, Wanted
 from headgate.latest import Latest, changed
 from headgate.model.identities import Credential
-from headgate.resources.meta import Value
-from headgate.resources.times import timestamp
+from headgate.resources.meta import Value, timestamp
 
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
 AT_ONCE = 16

@@ -21,9 +21,8 @@ from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, first, until
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import Listed, Store, follow
-from headgate.resources.meta import Input, Key, Object
+from headgate.resources.meta import Input, Key, Object, timestamp
 from headgate.resources.registry import key_of
-from headgate.resources.times import timestamp
 
 CONFIG_MAP = Key("", "ConfigMap", SYSTEM_NAMESPACE, "headgate-ca")
 ROTATE = "headgate.dev/rotate-ca"

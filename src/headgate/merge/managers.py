@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import DecodeError
 from headgate.merge.values import Comparison, Path, Paths, compare, read, written
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, split_api_version
@@ -97,7 +97,7 @@ def versions_of(kind: Kind) -> Versions:
         except DecodeError:
             return None
 
-    return Versions(convert, lambda api_version: catalogue.schema(*split_api_version(api_version), kind.kind))
+    return Versions(convert, lambda api_version: schemas().get((*split_api_version(api_version), kind.kind), {}))
 
 
 def read_owners(entries: Any) -> Owners:

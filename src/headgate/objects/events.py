@@ -7,8 +7,7 @@ from typing import Literal
 
 from headgate.errors import Invalid, NotFound
 from headgate.objects.ports import Store
-from headgate.resources import times
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
 from headgate.resources.registry import api_version, find, key_of
 
 LIFE = 3600.0  # seconds after its last occurrence
@@ -57,7 +56,7 @@ class EventRecorder:
     def _event(self, involved: dict[str, str], *, type: str, reason: str, message: str) -> Object:
         who = [involved["kind"], involved.get("uid", ""), self._component, type, reason, message]
         digest = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
-        now = times.timestamp(self._clock())
+        now = timestamp(self._clock())
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -92,7 +91,7 @@ class EventRecorder:
             return
         self._swept = now
         for event in (await self._store.list("", "Event")).items:
-            if times.seconds(str(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])) < now - LIFE:
+            if epoch_seconds(str(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])) < now - LIFE:
                 try:
                     await self._store.delete(key_of(event))
                 except NotFound:

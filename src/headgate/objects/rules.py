@@ -1,13 +1,13 @@
 """What the store fills in and keeps in an object, as a Kubernetes API server does. Pure but for the clock and chance."""
 
 import secrets
+import time
 import uuid
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
 from typing import Any
 
 from headgate.errors import Cause, Conflict, Invalid, NotFound
-from headgate.resources.meta import Key, Object, metadata_causes, namespace_of
+from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
@@ -167,4 +167,4 @@ def namespace_key(name: str) -> Key:
 
 def now() -> str:
     """Return the time as Kubernetes writes it: RFC 3339, UTC, whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(time.time())

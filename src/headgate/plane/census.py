@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple, Protocol
 
-from headgate.compiler.references import service_name
 from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import ENDED, Snapshot
 from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Listing
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref, controller, typed_owners
 from headgate.resources.pods import SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND

@@ -8,7 +8,6 @@ import headgate
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.figures import counted
-from headgate.resources import times
 from headgate.resources.inspect import (
     CertificateCounts,
     FindingCounts,
@@ -18,7 +17,7 @@ from headgate.resources.inspect import (
     ProxyCounts,
     Revisions,
 )
-from headgate.resources.times import timestamp
+from headgate.resources.meta import epoch_seconds, timestamp
 
 LATE_S = 5.0  # an answer that is due for less is no trouble: a change is on its way
 
@@ -62,7 +61,7 @@ def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:
     status = proxy.status
     if status.state == "Refused":
         yield f"{proxy.node} refused {counted(len(status.refusals), 'resource')}: {status.message}"
-    if status.state == "Lagging" and status.waiting and now - times.seconds(status.waiting) > LATE_S:
+    if status.state == "Lagging" and status.waiting and now - epoch_seconds(status.waiting) > LATE_S:
         yield f"{proxy.node} lags: {status.message}"
     if status.state == "Disconnected" and status.serves:
         yield f"{proxy.node} is disconnected: {status.message}"
@@ -70,7 +69,7 @@ def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:
         yield f"{proxy.node} does not run: {status.process.failure}"
     if (certificate := status.certificate) and certificate.fault:
         yield f"{proxy.node} gets no certificate: {certificate.fault}"
-    elif certificate and times.seconds(certificate.not_after) < now:
+    elif certificate and epoch_seconds(certificate.not_after) < now:
         yield f"{proxy.node} has a certificate that expired at {certificate.not_after}"
 
 

@@ -53,10 +53,9 @@ from headgate.resources.inspect import (
     TapEvent,
     TapNotice,
 )
-from headgate.resources.meta import Key
+from headgate.resources.meta import Key, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
-from headgate.resources.times import timestamp
 from headgate.xds import fleet
 from headgate.xds.shelf import Rejected, Shelf
 from headgate.xds.versions import Held

@@ -12,7 +12,7 @@ from headgate.resources.checks import access, core, gateways, pods, routes
 from headgate.resources.checks.route_groups import route_group_causes
 from headgate.resources.checks.schema import examine
 from headgate.resources.checks.splits import split_causes
-from headgate.resources.definitions.catalogue import schema
+from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.meta import Object, Resource, metadata_causes
 from headgate.resources.registry import (
     ROUTE_GROUP,
@@ -109,9 +109,8 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     except DecodeError as error:
         return Checked(error.causes)
     skipped = () if request else ("metadata", "status")
-    examined = examine(
-        obj, schema(*split_api_version(obj["apiVersion"]), kind.kind), required=kind.is_custom, skipped=skipped
-    )
+    schema = schemas()[*split_api_version(obj["apiVersion"]), kind.kind]
+    examined = examine(obj, schema, required=kind.is_custom, skipped=skipped)
     tolerated = (
         examined.unknown if request or not kind.is_custom else [at for at in examined.unknown if at in TOP_LEVEL]
     )

@@ -1,10 +1,11 @@
-"""What every object has: identity, labels, owners, and what may stand there. The store keeps all; types name what headgate uses.
+"""What every object has: identity, labels, owners, times, and what may stand there. The store keeps all; types name what headgate uses.
 
-The grammar of names and labels is Kubernetes', and so are the words about mistakes in them.
+The grammar of names and labels is Kubernetes', and so are the words about mistakes in them. Times are RFC 3339 in UTC.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import msgspec
@@ -92,6 +93,35 @@ def namespace_of(obj: Object) -> str:
 def annotation(obj: Object, name: str) -> object:
     """Return an annotation's value, whatever stands there; None when there is none."""
     return part(part(obj, "metadata"), "annotations").get(name)
+
+
+def service_name(written: str, namespace: str, domain: str) -> str:
+    """Return `namespace/name` for a Service written in any of its forms; empty when it is none of them.
+
+    The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case does not matter.
+    """
+    parts = written.lower().removesuffix(".").split(".", 2)
+    if not all(parts) or parts[2:] not in ([], ["svc"], [f"svc.{domain.lower()}"]):
+        return ""
+    return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
+
+
+def timestamp(seconds: float) -> str:
+    """Write seconds since the epoch as `2026-01-31T12:00:00Z`."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise(seconds: float) -> str:
+    """Write seconds since the epoch with milliseconds: `2026-01-31T12:00:00.125Z`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def epoch_seconds(text: str) -> float:
+    """Read a timestamp, with or without fractions, as seconds since the epoch; an empty or broken one is 0."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def is_dns_label(text: str) -> bool:

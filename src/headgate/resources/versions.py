@@ -11,13 +11,14 @@ The port of a TrafficTarget's destination, which the released v1alpha3 has lost,
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, SPECS, SPLIT
-from headgate.quantity import parse_quantity, whole_weights
+from headgate.quantity import parse_quantity
 from headgate.resources.meta import Object, type_name
 from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
 
@@ -192,6 +193,14 @@ def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
     if max(whole, default=0) > LARGEST_WEIGHT:
         raise DecodeError(Cause("spec.backends", "have weights too far apart to be held exactly; use fewer digits"))
     return whole
+
+
+def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
+    """Scale exact weights to the smallest whole numbers in the same proportion; all zero stays all zero."""
+    common = math.lcm(*(value.denominator for value in values)) if values else 1
+    scaled = [int(value * common) for value in values]
+    divisor = math.gcd(*scaled) or 1
+    return tuple(weight // divisor for weight in scaled)
 
 
 def _restored(kept: object, backends: object) -> list[Any] | None:

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec import field
 
-from headgate.resources import times
-from headgate.resources.meta import Input, Metadata, Resource
+from headgate.resources.meta import Input, Metadata, Resource, epoch_seconds
 
 
 class Requirement(Input, frozen=True, kw_only=True):
@@ -237,7 +236,7 @@ class Pod(Resource, frozen=True, kw_only=True):
         """Seconds since the epoch at which the pod became ready; None while it is not."""
         for condition in self.status.conditions:
             if condition.type == "Ready" and condition.status == "True":
-                return times.seconds(condition.last_transition_time)
+                return epoch_seconds(condition.last_transition_time)
         return None
 
     @property

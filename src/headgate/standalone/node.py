@@ -13,8 +13,7 @@ from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Listed, Store, follow, follow_all
 from headgate.objects.rules import with_metadata
-from headgate.resources import times
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import key_of
 from headgate.standalone.addresses import POD_ADDRESSES
 
@@ -46,7 +45,7 @@ def _status(state: Path) -> dict[str, Any]:
         "ephemeral-storage": f"{disk.f_blocks * disk.f_frsize // 1024}Ki",
         "pods": str(POD_ADDRESSES),
     }
-    since = times.timestamp(time.time())
+    since = timestamp(time.time())
     ready = {
         "type": "Ready",
         "status": "True",
@@ -143,7 +142,7 @@ class MachineNode:
             "status": "False",
             "reason": "Unschedulable",
             "message": _UNSCHEDULABLE,
-            "lastTransitionTime": times.timestamp(time.time()),
+            "lastTransitionTime": timestamp(time.time()),
         }
         status = {"phase": "Pending", "conditions": [condition], "qosClass": "BestEffort"}
         latest = with_metadata(pod, resourceVersion=None)  # its status has one writer until it is placed

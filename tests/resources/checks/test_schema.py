@@ -7,9 +7,9 @@ import pytest
 from headgate.kinds import GATEWAY
 from headgate.resources.checks.schema import FORMATS, PATTERNS, examine
 from headgate.resources.decode import check
-from headgate.resources.definitions.catalogue import schema
+from headgate.resources.definitions.catalogue import schemas
 
-ROUTE = schema(GATEWAY, "v1", "HTTPRoute")
+ROUTE = schemas()[GATEWAY, "v1", "HTTPRoute"]
 
 
 def route(**rule: Any) -> dict[str, Any]:

@@ -28,17 +28,17 @@ def test_every_reference_points_at_a_definition() -> None:
 
 @pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
 def test_every_kind_has_a_schema_in_every_version(kind: Kind, version: str) -> None:
-    schema = catalogue.schema(kind.group, version, kind.kind)
+    schema = catalogue.schemas()[kind.group, version, kind.kind]
     assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
     assert ("status" in schema["properties"]) >= kind.status
 
 
 @pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
 def test_what_tells_the_items_of_a_list_apart_is_a_field_of_theirs(kind: Kind, version: str) -> None:
-    for part in parts(catalogue.schema(kind.group, version, kind.kind)):
+    for part in parts(catalogue.schemas()[kind.group, version, kind.kind]):
         for key in part.get("x-kubernetes-list-map-keys", ()):
             assert key in part["items"]["properties"]
 
 
 def test_a_kind_that_is_not_known_may_have_any_field() -> None:
-    assert catalogue.schema("example.com", "v1", "Widget") == {}
+    assert ("example.com", "v1", "Widget") not in catalogue.schemas()

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.kinds import GATEWAY
 from headgate.resources.decode import check
-from headgate.resources.definitions.catalogue import schema
+from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.registry import KINDS
 
 
@@ -33,7 +33,7 @@ def edit(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.group == GATEWAY], ids=lambda kind: kind.kind)
 def test_each_version_has_the_published_spec(kind: Any) -> None:
-    assert all(schema(GATEWAY, version, kind.kind)["properties"]["spec"]["properties"] for version in kind.versions)
+    assert all(schemas()[GATEWAY, version, kind.kind]["properties"]["spec"]["properties"] for version in kind.versions)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_taken_although_it_is_not_published(obj: dict[str, Any]) -> None
 
 
 def test_the_published_keys_of_lists_are_those_of_merges() -> None:
-    spec = schema(GATEWAY, "v1", "HTTPRoute")["properties"]["spec"]["properties"]
+    spec = schemas()[GATEWAY, "v1", "HTTPRoute"]["properties"]["spec"]["properties"]
     rule = spec["rules"]["items"]["properties"]
     match = rule["matches"]["items"]["properties"]
     keys = {name: match[name].get("x-kubernetes-list-map-keys") for name in ("headers", "queryParams")}

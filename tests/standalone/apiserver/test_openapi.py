@@ -16,7 +16,7 @@ SERVED = [one for versions in GROUPS.values() for many in versions.values() for 
 
 @pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")
 def test_every_kind_has_a_schema(one: Any) -> None:
-    schema = catalogue.schema(one.group, one.version, one.kind.kind)
+    schema = catalogue.schemas()[one.group, one.version, one.kind.kind]
     assert {"apiVersion", "kind", "metadata"} <= set(schema["properties"])
 
 
@@ -65,4 +65,4 @@ def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind:
         if "items" in schema and "properties" in schema["items"]:
             described(schema["items"], f"{path}[]")
 
-    described(catalogue.schema(group, version, kind), kind)
+    described(catalogue.schemas()[group, version, kind], kind)

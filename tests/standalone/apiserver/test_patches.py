@@ -7,11 +7,11 @@ import pytest
 
 from headgate.api.status import ApiError
 from headgate.errors import DecodeError
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 from headgate.standalone.apiserver.patches import json_patch, merge_patch, strategic_patch
 
-POD = catalogue.schema("", "v1", "Pod")
-SERVICE = catalogue.schema("", "v1", "Service")
+POD = schemas()["", "v1", "Pod"]
+SERVICE = schemas()["", "v1", "Service"]
 
 
 def containers(*items: Any, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from headgate.api import media
 from headgate.api.inspect.query import Resource
 from headgate.figures import NONE, age
-from headgate.resources import times
 from headgate.resources.inspect import Finding, Proxy
+from headgate.resources.meta import epoch_seconds
 
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
 """Title, description and content of each column; the name comes first by itself."""
@@ -33,7 +33,7 @@ def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
 
 
 def _since(moment: str) -> str:
-    return age(time.time() - times.seconds(moment)) if moment else NONE
+    return age(time.time() - epoch_seconds(moment)) if moment else NONE
 
 
 def _counts(name: str) -> Callable[[Proxy], str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from headgate import durations
 from headgate.kinds import METERED, names_of
 from headgate.resources import metrics as shapes
-from headgate.resources.meta import Value
+from headgate.resources.meta import Value, timestamp
 from headgate.resources.metrics import (
     Metric,
     MetricsBackend,
@@ -18,7 +18,6 @@ from headgate.resources.metrics import (
 )
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
-from headgate.resources.times import timestamp
 from headgate.telemetry.answers.answers import Row, Statistics
 from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT
 from headgate.telemetry.counters.flows import Reading

@@ -14,9 +14,9 @@ from headgate.compiler.report import Finding
 from headgate.model.evaluate import total_weight
 from headgate.model.requests import NO_FILTERS, Filters
 from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
-from headgate.quantity import whole_weights
 from headgate.resources.meta import Key
 from headgate.resources.routes import RequestMirror
+from headgate.resources.versions import whole_weights
 
 LARGEST_TOTAL = 2**32 - 1  # of the weights of one split, in a proxy
 WHOLE = 100  # what an absent numerator or denominator of a written fraction is (R48)

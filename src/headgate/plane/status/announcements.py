@@ -10,13 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.compiler.references import service_name
 from headgate.compiler.report import Finding
 from headgate.errors import NotFound
 from headgate.objects.ports import Events, Reader
 from headgate.plane.status.recoveries import recovered
-from headgate.resources import times
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
@@ -131,7 +129,7 @@ def _is_on_its_way(pod: Object) -> bool:
         return False
     for condition in status.get("conditions") or ():
         if condition["type"] == "Ready" and condition["status"] == "True":
-            return time.time() - times.seconds(condition["lastTransitionTime"]) < SOON_S
+            return time.time() - epoch_seconds(condition["lastTransitionTime"]) < SOON_S
     states = [item.get("state") or {} for item in status.get("containerStatuses") or ()]
     waiting = [str((state.get("waiting") or {}).get("reason", "")) for state in states]
     return _ON_THE_WAY.issuperset(waiting) and not any("terminated" in state for state in states)

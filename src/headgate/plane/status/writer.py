@@ -26,8 +26,7 @@ from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Groups, Receipts
-from headgate.resources import times
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -214,7 +213,7 @@ class StatusWriter:
         look = self._look
         if look is None:
             return
-        present = Present(look.receipts, times.timestamp(time.time()), look.awaited)
+        present = Present(look.receipts, timestamp(time.time()), look.awaited)
         while found := self._agenda.next():
             key, in_round = found
             began = time.monotonic()

@@ -4,7 +4,7 @@ from headgate.envoy.rbac import OPEN
 from headgate.envoy.view import place_of, pod_of
 from headgate.plane.tap.targets import place_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
-from headgate.resources.times import precise
+from headgate.resources.meta import precise
 from headgate.telemetry.reports.tap_records import Record
 
 REDACTED = "[redacted]"

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from headgate.errors import Cause, DecodeError
-from headgate.quantity import whole_weights
 from headgate.resources import versions
 from headgate.resources.meta import (
     Object,
@@ -15,12 +14,17 @@ from headgate.resources.meta import (
     namespace_of,
     part,
     rows,
+    service_name,
     type_name,
 )
 from headgate.resources.registry import split_api_version
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
-from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY, TrafficSplit
+from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS, whole_weights
 
+SELF_REFERENCE = (
+    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
+    "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
+)
 LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
 _STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -118,3 +122,12 @@ def _match_causes(matches: object) -> Iterator[Cause]:
             yield Cause(f"{where}.name", f"{name!r} is not the name of an object")
         if isinstance(group, str) and group.partition("/")[0] not in ("", "specs.smi-spec.io"):
             yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")
+
+
+def self_reference(split: TrafficSplit, namespace: str, domain: str) -> int | None:
+    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
+    if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
+        return None
+    root = service_name(split.spec.service, namespace, domain)
+    names = [service_name(item.service, namespace, domain) for item in split.spec.backends]
+    return names.index(root) if root and root in names else None

@@ -68,21 +68,21 @@ def names() -> Mapping[GroupVersionKind, str]:
 
 
 @functools.cache
-def schema(group: str, version: str, kind: str) -> Schema:
-    """Return the schema of a kind in one version, without `$ref`; an empty one, which allows all, for a kind without."""
-    name = names().get((group, version, kind))
-    return _resolved(name) if name else {}
+def schemas() -> Mapping[GroupVersionKind, Schema]:
+    """Return the schema of every (group, version, kind) that has one, without `$ref`."""
+    linked: dict[str, Schema] = {}
+    return {gvk: _linked({"$ref": REF + name}, linked) for gvk, name in names().items()}
 
 
-@functools.cache
-def _resolved(name: str) -> Schema:
-    return _linked(definitions()[name])
-
-
-def _linked(part: Schema) -> Schema:
+def _linked(part: Schema, done: dict[str, Schema]) -> Schema:
     """Return a schema with what each `$ref` points at in its place; the fields beside it (description) come first."""
     linked = {key: value for key, value in part.items() if key != "$ref"}
     if "properties" in part:
-        linked["properties"] = {field: _linked(inner) for field, inner in part["properties"].items()}
-    linked |= {key: _linked(part[key]) for key in _WITH_DEFINITION if isinstance(part.get(key), Mapping)}
-    return {**_resolved(part["$ref"].removeprefix(REF)), **linked} if "$ref" in part else linked
+        linked["properties"] = {field: _linked(inner, done) for field, inner in part["properties"].items()}
+    linked |= {key: _linked(part[key], done) for key in _WITH_DEFINITION if isinstance(part.get(key), Mapping)}
+    if "$ref" not in part:
+        return linked
+    name = part["$ref"].removeprefix(REF)
+    if name not in done:
+        done[name] = _linked(definitions()[name], done)
+    return {**done[name], **linked}

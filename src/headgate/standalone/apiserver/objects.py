@@ -12,7 +12,7 @@ from headgate.merge.values import MergeError
 from headgate.objects.rules import now, with_metadata
 from headgate.resources import decode
 from headgate.resources.checks.schema import examine
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Served
@@ -47,7 +47,7 @@ class Target(NamedTuple):
     @property
     def schema(self) -> Schema:
         """The schema of its version."""
-        return catalogue.schema(self.served.group, self.served.version, self.served.kind.kind)
+        return schemas()[self.served.group, self.served.version, self.served.kind.kind]
 
 
 class WriteOptions(NamedTuple):

@@ -12,7 +12,7 @@ from headgate.api.listening import until
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import Cause, DecodeError, StoreError
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.meta import Object
 from headgate.resources.registry import Served
 from headgate.standalone.apiserver.logs import LogSource, begun, log_options
@@ -151,7 +151,7 @@ class ResourceApi:
             config = _applied_scale(config) if scale else config
             written = await self._objects.apply(target, config, options, subresource=subresource)
         else:
-            schema = catalogue.schema("autoscaling", "v1", "Scale") if scale else target.schema
+            schema = schemas()["autoscaling", "v1", "Scale"] if scale else target.schema
             patch = change_of(content, body, schema, strategic=not target.served.kind.is_custom)
             change = (lambda old: _scaled(old, patch(scale_of(old)))) if scale else patch
             written = await self._objects.change(target, change, options, subresource=subresource)

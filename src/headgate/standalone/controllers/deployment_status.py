@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from headgate.resources import times
+from headgate.resources.meta import epoch_seconds, timestamp
 from headgate.resources.workloads import Condition, Deployment, ReplicaSet
 from headgate.standalone.controllers.rollout import bounds
 
@@ -74,7 +74,7 @@ def _stuck(deployment: Deployment, numbers: dict[str, int], *, now: float) -> bo
         return False
     if before.reason == "ProgressDeadlineExceeded":
         return True
-    return now - times.seconds(before.last_update_time) > deployment.spec.progress_deadline_seconds
+    return now - epoch_seconds(before.last_update_time) > deployment.spec.progress_deadline_seconds
 
 
 def _moved(deployment: Deployment, numbers: dict[str, int]) -> bool:
@@ -92,7 +92,7 @@ def _written(deployment: Deployment, type: str, fact: _Fact, *, moved: bool, now
 
     Progress is news: the deadline counts from the last time that a number moved.
     """
-    before, stamp = _condition(deployment, type), times.timestamp(now)
+    before, stamp = _condition(deployment, type), timestamp(now)
     status, reason, message = fact
     same = before is not None and (before.status, before.reason, before.message) == fact
     same = same and not (moved and type == "Progressing")

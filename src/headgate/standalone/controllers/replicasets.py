@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.admission.workloads import check_selector
-from headgate.resources import times
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
 from headgate.standalone.controllers.plans import (
@@ -106,7 +105,7 @@ def _first_to_go(pods: Sequence[Known[Pod]], now: float) -> list[Known[Pod]]:
             int(cost) if cost.lstrip("-").isdigit() else 0,
             now - (pod.ready_since or now),
             -max((status.restart_count for status in pod.status.container_statuses), default=0),
-            -times.seconds(pod.metadata.creation_timestamp),
+            -epoch_seconds(pod.metadata.creation_timestamp),
             pod.metadata.name,
         )
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.resources import times
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, timestamp
 from headgate.resources.workloads import Container, Pod
 from headgate.standalone.pods.runs import ContainerState, Ended
 
@@ -36,7 +35,7 @@ def pod_status(pod: Object, typed: Pod, states: States, seen: Seen) -> dict[str,
         "hostIP": "127.0.0.1",
         "podIP": seen.address,
         "podIPs": [{"ip": seen.address}],
-        "startTime": before.get("startTime") or times.timestamp(seen.now),
+        "startTime": before.get("startTime") or timestamp(seen.now),
         **_containers("initContainerStatuses", typed.spec.init_containers, states),
         **_containers("containerStatuses", typed.spec.containers, states),
         "qosClass": "BestEffort",
@@ -69,7 +68,7 @@ def _conditions(pod: Pod, states: States, *, phase: str, seen: Seen) -> list[dic
     result = []
     for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):
         status, old = str(holds), since.get(type)
-        changed = old.last_transition_time if old and old.status == status else times.timestamp(seen.now)
+        changed = old.last_transition_time if old and old.status == status else timestamp(seen.now)
         told = {} if holds else {"reason": reason, "message": message}
         fact = {"type": type, "status": status, **told, "lastTransitionTime": changed}
         result.append({name: text for name, text in fact.items() if text})
@@ -129,7 +128,7 @@ def _container(container: Container, state: ContainerState) -> dict[str, Any]:
 
 def _now(state: ContainerState) -> dict[str, Any]:
     if state.phase == "running":
-        return {"startedAt": times.timestamp(state.started_at)}
+        return {"startedAt": timestamp(state.started_at)}
     if state.phase == "terminated" and state.ended:
         return _ended(state.ended)
     return {"reason": state.reason, "message": state.message} if state.message else {"reason": state.reason}
@@ -139,7 +138,7 @@ def _ended(ended: Ended) -> dict[str, Any]:
     found = {
         "exitCode": ended.exit_code,
         "reason": ended.reason,
-        "startedAt": times.timestamp(ended.started_at),
-        "finishedAt": times.timestamp(ended.finished_at),
+        "startedAt": timestamp(ended.started_at),
+        "finishedAt": timestamp(ended.finished_at),
     }
     return {**found, "message": ended.message} if ended.message else found
