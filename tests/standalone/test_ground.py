@@ -73,6 +73,20 @@ async def test_a_secret_that_others_could_read_is_renewed(
     assert f"use {state}/kubeconfig" in message
 
 
+async def test_a_directory_of_other_state_directories_is_one_itself(tmp_path: Path) -> None:
+    await started(tmp_path / "states/canary")
+    (tmp_path / "states").chmod(0o755)
+    await started(tmp_path / "states")
+    assert mode(tmp_path / "states") == 0o700
+
+
+@pytest.mark.parametrize("name", ["letter.txt", "letter.txt/state"])
+async def test_a_state_directory_that_cannot_be_created_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "letter.txt").touch()
+    with pytest.raises(HeadgateError, match=rf"{name} can't be created: .*; name another with --state"):
+        await started(tmp_path / name)
+
+
 async def test_an_open_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").touch()

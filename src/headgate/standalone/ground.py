@@ -105,7 +105,12 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
     An ephemeral one is removed at the end, unless it existed before. Raises HeadgateError.
     """
     new = not options.state.exists()
-    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadgateError(
+            f"the state directory {options.state} can't be created: {error.strerror}; name another with --state"
+        ) from error
     if options.ephemeral and new:
         stack.callback(shutil.rmtree, options.state, ignore_errors=True)
     for message in restrict_to_owner(options.state):
@@ -127,7 +132,8 @@ def restrict_to_owner(state: Path) -> list[str]:
         )
     messages: list[str] = []
     if mode := _open_mode(status.st_mode):
-        if not (state / LOCK).exists() and any(state.iterdir()):
+        # State directories below it are headgate's own: `make run` keeps those of the examples below `.headgate`.
+        if not (state / LOCK).exists() and not all((path / LOCK).exists() for path in state.iterdir()):
             raise HeadgateError(
                 f"{state} is open to other users (mode {mode}) and holds files that are not headgate's; "
                 "name a directory of its own with --state"
