@@ -142,6 +142,48 @@ async def test_a_service_without_a_split_serves_itself(world: World, proxy: Serv
     assert "Service default/website (no split), port 9090: fits" in ran.out
 
 
+def ready(name: str) -> dict[str, object]:
+    metadata = {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}}
+    places = {
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.1"]}],
+        "ports": [{"name": "p8080", "port": 8080}],
+    }
+    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, **places}
+
+
+def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict[str, object]:
+    refs = [{"name": name, "port": 8080, "weight": weight} for name, weight in weights.items()]
+    rule = {"matches": [{"path": {"value": path}}], "backendRefs": refs, **filters}
+    parents = [{"group": "", "kind": "Service", "name": "website"}]
+    metadata = {"name": "web", "namespace": "default"}
+    spec = {"parentRefs": parents, "rules": [rule]}
+    return {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
+
+
+async def test_the_route_that_decides_is_named_and_its_weights_are_wanted(world: World, proxy: Serve) -> None:
+    """As `explain` names it; a split of the same Service is not asked."""
+    await split_of(world, {"v1": 1})
+    for name in ("v1", "v2"):
+        await world.store.create(service(name, 8080))
+        await world.store.create(ready(name))
+    await world.store.create(http_route("/shop", {"v1": 3, "v2": 1}))
+    async with proxy([*[response("v1")] * 3, response("v2")]):
+        shop = await world.run("try", "http://website:8080/shop", "-n", "40")
+        scripted = json.loads((await world.run("try", "http://website:8080/shop", "-n", "40", "-o", "json")).out)
+    assert shop.code == 0
+    assert "HTTPRoute default/web, rule 0, port 8080: fits; 40 x 200" in shop.out
+    assert [line.split()[:4] for line in shop.out.splitlines()[1:3]] == [
+        ["default/v1", "75.00%", "75.00%", "30"],
+        ["default/v2", "25.00%", "25.00%", "10"],
+    ]
+    assert (scripted["route"], scripted["split"]) == ("HTTPRoute default/web, rule 0", None)
+    async with proxy([response("", 404, "no such route")]):
+        other = await world.run("try", "http://website:8080/other", "-n", "5")
+    assert other.code == 1
+    assert "no route matches, port 8080: 5 failed; 5 x 404" in other.out
+
+
 async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([""]):

@@ -127,20 +127,13 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Service", "none answers to this host; write name.namespace:port, or for the namespace default the name"
         return
     yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
-    status = found.backends[0].status
-    named = f"{found.object}{_named(found.route, found.matches)}"
-    yield "Route", named if found.object else f"none matches: the proxy answers {status}"
+    yield "Route", found.words or f"none matches: the proxy answers {found.backends[0].status}"
     if found.location:
         yield "Location", found.location
     if found.sticky:
         yield "Users", found.sticky
     if found.user:
         yield "This user", found.user
-
-
-def _named(route: str, matches: Iterable[str]) -> str:
-    first = f", {'match' if '/' in route else 'rule'} {route}" if route else ""
-    return first + "".join(f", match {match}" for match in matches)
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
@@ -190,7 +183,7 @@ def _told(item: Arrival) -> Iterator[str]:
 
 
 def _candidate(item: Tried) -> Iterator[str]:
-    yield f"{item.result:<10} {item.object}{_named(item.name, item.matches)}"
+    yield f"{item.result:<10} {item.words}"
     if item.condition:
         yield f"{'':<10} {item.condition}"
 

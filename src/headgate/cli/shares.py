@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from headgate.compiler.explain import PLAIN, Explanation
 from headgate.compiler.reasons import Condition, Reason
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS
@@ -23,11 +24,15 @@ _UNRESOLVED = {
 
 
 class Wanted(Value, frozen=True, kw_only=True):
-    """Where the requests to one Service port should go: backends as `namespace/name` with their exact shares."""
+    """Where the requests to one Service port should go: backends as `namespace/name` with their exact shares.
+
+    `split` is `namespace/name` of the split that decides, `route` what decides otherwise: `HTTPRoute default/web, rule 0`.
+    """
 
     service: str
     port: int
-    split: str
+    split: str = ""
+    route: str = ""
     shares: tuple[tuple[str, Fraction], ...]
 
 
@@ -50,7 +55,17 @@ def wanted(service: str, port: int, splits: Iterable[Object]) -> Wanted:
             for entry in (split.get("status") or {}).get("ports") or ():
                 if entry["port"] == port:
                     return _by_split(service, port, split, entry["backends"])
-    return Wanted(service=service, port=port, split="", shares=((service, Fraction(1)),))
+    return Wanted(service=service, port=port, shares=((service, Fraction(1)),))
+
+
+def wanted_by_route(service: str, port: int, found: Explanation) -> Wanted:
+    """Return what a route, or the Service itself, wants; a share that the proxy answers itself is no backend's."""
+    shares: dict[str, Fraction] = {}
+    for backend in found.backends:
+        if backend.service:
+            shares[backend.service] = shares.get(backend.service, Fraction(0)) + Fraction(backend.share)
+    route = "" if found.object == PLAIN else found.words or "no route matches"
+    return Wanted(service=service, port=port, route=route, shares=tuple(shares.items()))
 
 
 def root_of(split: Object) -> str:

@@ -20,7 +20,7 @@ from headgate.cli.connection import instance
 from headgate.cli.inspection import Inspection
 from headgate.cli.output import NO, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
-from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted
+from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted, wanted_by_route
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.requests import Asked, BadRequest, read_client
 from headgate.compiler.requests import Client as Caller
@@ -191,10 +191,10 @@ async def _run(
     service, port = resolve(place, services, sender.home)
     splits, _ = await client.items(TRAFFIC_SPLIT)
     asked = Asked(url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.home)
-    route = (await inspection.explanation(asked)).object
-    deciding = [split for split in splits if str(key_of(split)) == route]
-    want = wanted(service, port, deciding)
-    for split in deciding if want.split else ():
+    found = await inspection.explanation(asked)
+    deciding = [split for split in splits if str(key_of(split)) == found.object]
+    want = wanted(service, port, deciding) if deciding else wanted_by_route(service, port, found)
+    for split in deciding:
         _warn(split)
     begun = time.monotonic()
     with _bar() as progress:
@@ -215,7 +215,7 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
     about = f"{caller.kind} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
-            f"no pod of {about} has a sidecar, so nothing can be sent as it; name its namespace with --namespace, or leave"
+            f"{f'no pod of {about}' if caller.kind != 'pod' else f'no {about}'} has a sidecar, so nothing can be sent as it; name its namespace with --namespace, or leave"
             " out --from to send by the gateway"
         )
     for item in every:
@@ -331,12 +331,13 @@ def _told(failure: Failure) -> str:
 def _sentence(result: Result) -> str:
     tally = result.tally
     statuses = ", ".join(f"{count} x {status or 'no answer'}" for status, count in sorted(tally.statuses.items()))
-    by = f"TrafficSplit {result.want.split}" if result.want.split else f"Service {result.want.service} (no split)"
+    want = result.want
+    by = f"TrafficSplit {want.split}" if want.split else want.route or f"Service {want.service} (no split)"
     rate = tally.requests / result.seconds if result.seconds else 0.0
     failed = sum(result.unwanted.values())
     by += f", sent by {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
-    return f"{by}, port {result.want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
+    return f"{by}, port {want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -347,6 +348,7 @@ def document(result: Result) -> dict[str, Any]:
         "service": result.want.service,
         "port": result.want.port,
         "split": result.want.split or None,
+        "route": result.want.route or None,
         "requests": result.tally.requests,
         "seconds": round(result.seconds, 3),
         "fits": result.fits,

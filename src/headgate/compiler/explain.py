@@ -66,6 +66,11 @@ class Tried(Value, frozen=True, kw_only=True):
     result: str
     condition: str
 
+    @property
+    def words(self) -> str:
+        """The object and the part of it that the route comes from: `HTTPRoute default/website, rule 0`."""
+        return _words(self.object, self.name, self.matches)
+
 
 class Remark(Value, frozen=True, kw_only=True):
     """What the compiler has to say about the objects that decide here."""
@@ -108,6 +113,11 @@ class Explanation(Value, frozen=True, kw_only=True):
     nothing_left: str
     candidates: tuple[Tried, ...]
     remarks: tuple[Remark, ...]
+
+    @property
+    def words(self) -> str:
+        """The object and the part of it that decides; empty when no route matches."""
+        return _words(self.object, self.route, self.matches)
 
 
 class Question(Value, frozen=True, kw_only=True):
@@ -175,6 +185,11 @@ def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: Ga
     if at_service is None:
         return ""
     return choice_at(snapshot, at_service).why
+
+
+def _words(object: str, route: str, matches: Iterable[str]) -> str:
+    part = f", {'match' if '/' in route else 'rule'} {route}" if route else ""
+    return object + part + "".join(f", match {match}" for match in matches)
 
 
 def _origin(route: Route) -> str:
