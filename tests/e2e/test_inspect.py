@@ -125,6 +125,9 @@ def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: 
     assert (done.returncode, "there is no proxy 'nothing'; the proxies are: default/" in done.stderr) == (1, True)
     done = meshed.headgate("config", "gateway", "clutsers")
     assert (done.returncode, "'clutsers' is no type of resources" in done.stderr) == (2, True)
+    done = meshed.headgate("config", "gateway", "clusters", "--name", "proxy")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "gateway has no resource 'proxy' among its clusters; `headgate config gateway clusters` lists" in done.stderr
 
 
 def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: World) -> None:

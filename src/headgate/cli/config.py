@@ -10,6 +10,7 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names, types
 from headgate.cli.inspection import Inspection, shown
 from headgate.cli.output import Format, answer, stdout, usage_error
+from headgate.errors import NotFound
 from headgate.resources.inspect import TYPES, ProxyConfig
 
 _STYLES = {"Pending": "yellow", "Refused": "bold red"}
@@ -51,6 +52,11 @@ def config(
     inspection = Inspection.of(kubeconfig, state)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspection.config(proxy, namespace, query))
+    if name and not found.resources:
+        raise NotFound(
+            f"{shown(found.node)} has no resource {name!r}{f' among its {type}' if type else ''}; "
+            f"`headgate config {shown(found.node)}{f' {type}' if type else ''}` lists the names"
+        )
     answer(found, output, lambda: _show(found))
 
 

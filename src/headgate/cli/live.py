@@ -139,7 +139,7 @@ async def watch_table(
     machine: Machine, counters: RequestCounters, messages: Messages, console: Console | None = None
 ) -> None:
     """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
-    screen = console or stdout()
+    screen = console or stdout(folds=True)
     whole = screen.is_terminal and not screen.is_dumb_terminal
     pictures = _pictures(machine, counters, messages, REFRESH_S if whole else PLAIN_S)
     if not whole:

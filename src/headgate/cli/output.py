@@ -22,6 +22,7 @@ NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 INTERRUPTED = 130
 QUIET_S = 60.0
+_UNFOLDED = 10_000
 FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -82,9 +83,13 @@ class OncePerReason(logging.Filter):
         return self._shown.setdefault(reason, record.created) == record.created
 
 
-def stdout() -> Console:
-    """Return the console for answers. Words are never taken for markup or emphasised by guess."""
-    return Console(highlight=False, markup=False, emoji=False)
+def stdout(*, folds: bool = False) -> Console:
+    """Return the console for answers. Words are never taken for markup or emphasised by guess.
+
+    A table's cells are folded on a terminal; elsewhere, where a script reads a row as a line, only with `folds`.
+    """
+    width = None if folds or sys.stdout.isatty() else _UNFOLDED
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def stderr() -> Console:
