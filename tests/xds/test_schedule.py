@@ -361,7 +361,7 @@ class Schedule(RuleBasedStateMachine):
     def check_memory(self):
         """Nothing is remembered of a name that is gone: names come and go for years."""
         for type_url, shelf in self.session.shelves.items():
-            flying = {name for response in shelf.flying.values() for name, _ in response.resources}
+            flying = {name for sent in shelf.flying.values() for name in (*dict(sent.resources), *sent.removed)}
             there = shelf.known.keys() | shelf.held.keys() | shelf.subscribed | flying
             for memory in (shelf.lapsed, shelf.doubtful, shelf.rejected):
                 assert set(memory) <= there

@@ -210,6 +210,16 @@ def test_a_removal_in_a_refused_response_is_said_again(stream):
     assert proxy.offer("SRDS h=1 i=1") == ["SRDS h=1"]
 
 
+def test_a_cluster_stays_while_a_scope_whose_removal_was_refused_may_name_it(stream):
+    """A scope with its routes in it: the proxy applies nothing of a response that it refuses."""
+    proxy = stream("CDS a=1", "EDS a=1", "SRDS own=1(a)")
+    proxy.ask("SRDS")
+    proxy.serve()
+    assert proxy.offer("SRDS h=1") == ["SRDS h=1 -own"]
+    assert proxy.nack("SRDS") == ["SRDS -own"]
+    assert proxy.ack("SRDS") == ["CDS -a"]
+
+
 def test_a_cluster_stays_while_a_route_of_a_refused_response_may_name_it(stream):
     proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=1(a) r=1(a)")
     proxy.ask("CDS")

@@ -241,7 +241,9 @@ class Shelf:
     def refuse(self, response: Response, message: str) -> Iterator[Rejected]:
         """Take a refusal; yield what is news of it. Several resources are to be repeated one by one."""
         if response.resources and self.wildcard:
-            for name in response.removed:  # the proxy may have done it or not: it is told once more
+            for name in response.removed:  # the proxy may have removed it or not: the removal is sent again
+                if needs := getattr(self.held.get(name), "needs", None):
+                    self.doubtful[name] = self.doubtful.get(name, frozenset()) | needs
                 self.held.discard(name)
                 self.known.setdefault(name, UNSURE)
         self.lapsed.difference_update(name for name, _ in response.resources)
