@@ -9,11 +9,12 @@ from contextlib import contextmanager
 MOST_NEWS = 100
 
 
-class Messages:
-    """Messages of a running `headgate up`. While the table has the screen, nothing else may write there."""
+class Messages(logging.Handler):
+    """Messages of a running `headgate up`, with those of its log. While the table has the screen, nothing else may write there."""
 
     def __init__(self, elsewhere: Callable[[str], None]) -> None:
         """`elsewhere` prints a message when the table does not have the screen."""
+        super().__init__()
         self.heading: Sequence[str] = ()
         self.problems: Sequence[str] = ()
         self.pods: Sequence[str] = ()
@@ -33,35 +34,18 @@ class Messages:
         else:
             self._elsewhere(text)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a message of the log."""
+        self.say(self.format(record))
+
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Collect messages, those of the log too, for the table while the body runs; print them afterwards."""
-        handlers = [(handler, _Forward(self.say)) for handler in logging.getLogger().handlers]
+        """Collect messages for the table while the body runs; print them afterwards."""
         self.is_shown = True
-        for old, new in handlers:
-            for found in old.filters:
-                new.addFilter(found)
-            logging.getLogger().removeHandler(old)
-            logging.getLogger().addHandler(new)
         try:
             yield
         finally:
-            for old, new in handlers:
-                logging.getLogger().removeHandler(new)
-                logging.getLogger().addHandler(old)
             self.is_shown = False
             for text in self._news:
                 self._elsewhere(text)
             self._news.clear()
-
-
-class _Forward(logging.Handler):
-    """Hands the text of log messages on."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Hand on one message."""
-        self._say(self.format(record))

@@ -5,7 +5,6 @@ import errno
 import logging
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -104,10 +103,10 @@ def up(
     """
     if not directory.is_dir():
         raise usage_error(f"{directory} is not a directory", option="DIR")
-    handler = logging.StreamHandler(sys.stderr)
+    messages = Messages(note)
     if not verbose:
-        handler.addFilter(OncePerReason())
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler], format="%(message)s")
+        messages.addFilter(OncePerReason())
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages], format="%(message)s")
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
@@ -127,7 +126,6 @@ def up(
         metrics_source=source(metrics_source),
         collector=collector(otlp_collector),
     )
-    messages = Messages(note)
     voice = _voice(output, messages, table=table)
     _run(_up(directory, options, voice, table=messages if table else None))
 
