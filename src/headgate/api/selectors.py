@@ -1,11 +1,12 @@
 """Label and field selectors, as they come in a query: text in, a predicate over objects out."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from headgate.api.status import ApiError
 from headgate.resources.meta import Object
+from headgate.resources.workloads import Requirement, holds
 
 Predicate: TypeAlias = Callable[[Object], bool]
 
@@ -46,18 +47,13 @@ def everything(_: Object) -> bool:
     return True
 
 
-class _Requirement(NamedTuple):
-    """A part of a label selector. The operator is a key of `_OPERATORS`."""
-
-    key: str
-    operator: str
-    values: Sequence[str] = ()
-
-
 def label_selector(text: str) -> Predicate:
     """Read `app=web,tier in (a, b),!old`. Raises ApiError 400."""
-    tests = [_label_test(one) for one in _requirements(text)]
-    return lambda obj: all(test((obj["metadata"].get("labels")) or {}) for test in tests)
+    wanted = [
+        Requirement(key=key, operator=_OPERATORS[operator], values=tuple(values))
+        for key, operator, values in _requirements(text)
+    ]
+    return lambda obj: all(holds(one, obj["metadata"].get("labels") or {}) for one in wanted)
 
 
 def written_selector(text: str) -> dict[str, Any]:
@@ -74,39 +70,19 @@ def written_selector(text: str) -> dict[str, Any]:
     return found | ({"matchExpressions": expressions} if expressions else {})
 
 
-def _requirements(text: str) -> Iterator[_Requirement]:
+def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield label, operator (a key of `_OPERATORS`) and values of each part of a label selector."""
     for part in map(str.strip, _split_outside_parentheses(text)):
         if found := _SET.fullmatch(part):
-            yield _Requirement(found[1], found[2], [value.strip() for value in found[3].split(",")])
+            yield found[1], found[2], [value.strip() for value in found[3].split(",")]
         elif found := _EQUALITY.fullmatch(part) or _ORDER.fullmatch(part):
-            yield _Requirement(found[1], found[2].replace("==", "="), [found[3]])
+            yield found[1], found[2].replace("==", "="), [found[3]]
         elif found := _EXISTS.fullmatch(part):
-            yield _Requirement(found[2], found[1])
+            yield found[2], found[1], []
         else:
             raise ApiError(
                 400, f"unable to parse requirement {part!r}: write key=value, key!=value, key in (a, b), key or !key"
             )
-
-
-def _label_test(requirement: _Requirement) -> Callable[[Mapping[str, str]], bool]:
-    key, operator, values = requirement
-    match _OPERATORS[operator]:
-        case "In":
-            return lambda labels: labels.get(key) in values
-        case "NotIn":
-            return lambda labels: labels.get(key) not in values
-        case "Exists":
-            return lambda labels: key in labels
-        case "DoesNotExist":
-            return lambda labels: key not in labels
-        case _:
-            return lambda labels: _in_order(labels.get(key), operator, int(values[0]))
-
-
-def _in_order(value: str | None, operator: str, number: int) -> bool:
-    if value is None or not value.lstrip("-").isdecimal():
-        return False
-    return int(value) > number if operator == ">" else int(value) < number
 
 
 def _split_outside_parentheses(text: str) -> Iterator[str]:

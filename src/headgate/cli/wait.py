@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import enum
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.status import Status
 
+from headgate import durations
 from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, kind_and_name
 from headgate.cli.connection import find_api
@@ -21,8 +21,6 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 LOOK_S = 10.0  # for the first answer, however short the wait is: what is told at its end has been seen
 PAUSE_S = 0.2  # before a watch that the server ended is begun anew
 
@@ -96,10 +94,10 @@ def wait(
 
 def read_duration(text: str) -> float:
     """Return seconds."""
-    found = _DURATION.fullmatch(text)
-    if not found:
-        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option="--timeout")
-    return float(found[1]) * _SECONDS[found[2]]
+    try:
+        return durations.seconds(f"{text}s" if text[-1:].isdecimal() else text)
+    except ValueError:
+        raise usage_error(f"{text!r} is not a duration; write 20s, 2m or 500ms", option="--timeout") from None
 
 
 def document(obj: Object, progress: Progress) -> Mapping[str, Any]:

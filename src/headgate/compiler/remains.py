@@ -15,12 +15,12 @@ from headgate.resources.pods import APPLICATION_PORTS, SIDECAR, Pod
 from headgate.resources.registry import find_written
 from headgate.resources.smi import (
     Destination,
-    LabelSelector,
     TLSConfig,
     TLSConfigSpec,
     TrafficTarget,
     TrafficTargetSpec,
 )
+from headgate.resources.workloads import LabelSelector
 
 ACCOUNT = "ServiceAccount"
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand

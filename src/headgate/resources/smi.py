@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from headgate.resources.meta import Input, Resource
+from headgate.resources.workloads import LabelSelector
 
 Weight = Annotated[int, Meta(ge=0)]
 
@@ -133,14 +134,8 @@ class TrafficTarget(Resource, frozen=True, kw_only=True):
     spec: TrafficTargetSpec
 
 
-class LabelSelector(Input, frozen=True, kw_only=True):
-    """Pods that have all of `match_labels` (R73); none are all pods of the namespace."""
-
-    match_labels: dict[str, str] = field(default_factory=dict)
-
-
 class TLSConfigSpec(Input, frozen=True, kw_only=True):
-    """The pods, and the names that their certificates carry besides their identity (R75)."""
+    """The pods of the namespace (no labels: all of them, R73), and names that certificates carry besides the identity (R75)."""
 
     selector: LabelSelector
     subject_names: tuple[str, ...] = ()

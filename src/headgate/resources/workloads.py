@@ -317,11 +317,12 @@ class Deployment(Resource, frozen=True, kw_only=True):
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Whether labels satisfy a selector; an empty selector takes all."""
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(requirement, labels) for requirement in selector.match_expressions
+        holds(requirement, labels) for requirement in selector.match_expressions
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy one condition; `Lt` and `Gt` compare whole numbers."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -332,6 +333,9 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
+        case "Lt" | "Gt" as operator if value is not None and value.lstrip("-").isdecimal():
+            limit = int(requirement.values[0])
+            return int(value) > limit if operator == "Gt" else int(value) < limit
         case _:
             return False
 
