@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from operator import is_
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from headgate.compiler.services import EXTERNAL_NAME
 from headgate.compiler.snapshot import ENDED, Snapshot
 from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
-from headgate.objects.ports import Listing
+from headgate.objects.ports import Reader
 from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref, controller, typed_owners
 from headgate.resources.pods import SIDECAR, SIDECARS
@@ -21,17 +21,10 @@ _ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
 """Kinds between pods and the kinds that own them indirectly."""
 
 
-class Objects(Protocol):
-    """Lists objects, such as a `Reader` does."""
-
-    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
-        """Return all objects of a kind; none of a kind that is not kept. Raises Unavailable."""
-
-
 class Census:
     """Makes Worlds; objects that did not change since the last World are not read again."""
 
-    def __init__(self, objects: Objects, settings: Settings) -> None:
+    def __init__(self, objects: Reader, settings: Settings) -> None:
         self._objects = objects
         self._settings = settings
         self._known: dict[str, _Known] = {}

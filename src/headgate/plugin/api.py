@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import Kind
 from headgate.plugin.numbers import window_of
-from headgate.plugin.transport import Answer, Transport
+from headgate.plugin.transport import Answer, Proxy
 
 Document = Mapping[str, Any]
 """A TrafficMetrics or a TrafficMetricsList, as the API wrote it."""
@@ -44,8 +44,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Api:
     """Asks. Every call raises HeadgateError that says what to do about it. `warnings` are those of all answers, once each."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
         self.warnings: dict[str, None] = {}
 
     def list(self, asked: Asked) -> Document:
@@ -61,7 +61,7 @@ class Api:
         return self._read(asked, asked.path(namespace, name, "edges"), verb="get", sub="/edges")
 
     def _read(self, asked: Asked, path: str, *, verb: str, sub: str = "") -> Document:
-        answer = self._transport.get(path)
+        answer = self._proxy.get(path)
         self.warnings |= dict.fromkeys(answer.warnings)
         if answer.status == 200:
             document = _document(answer)
@@ -86,7 +86,7 @@ class Api:
 
     def _missing(self, asked: Asked, said: str) -> HeadgateError:
         """Tell a resource that is not there from a kind, and from an API, that is not."""
-        answer = self._transport.get(f"/apis/{asked.kind.api}")
+        answer = self._proxy.get(f"/apis/{asked.kind.api}")
         if answer.status != 200:
             return NoMetrics(
                 f"this cluster has no metrics API ({asked.kind.api}): run `headgate up`, or install an implementation"

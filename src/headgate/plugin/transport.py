@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from headgate.errors import HeadgateError, Unavailable
 
@@ -32,13 +32,6 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     warnings: Sequence[str] = ()
-
-
-class Transport(Protocol):
-    """Reads from the API."""
-
-    def get(self, target: str) -> Answer:
-        """Return the answer for a path with its query. Raises Unavailable."""
 
 
 class Kubectl(NamedTuple):

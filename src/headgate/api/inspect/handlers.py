@@ -1,12 +1,11 @@
 """The inspect API (D29): the running mesh's own account of itself, read-only, for commands, plugins and pages.
 
-The same objects answer on one machine, behind the embedded API's token, and in a cluster, behind an APIService. What
-answers is a port: a host of the plane passes its questions in.
+The same objects answer on one machine, behind the embedded API's token, and in a cluster, behind an APIService.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -17,49 +16,22 @@ from headgate.api import media
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import TAP, TAP_VALUES, Asked
-from headgate.api.inspect.tap import TapSource
 from headgate.api.status import ApiError, not_found
-from headgate.compiler.explain import Explanation
 from headgate.compiler.requests import Asked as Sent
 from headgate.compiler.requests import BadRequest
 from headgate.errors import HeadgateError, NotFound
-from headgate.plane.questions import ConfigAsked
+from headgate.plane.questions import ConfigAsked, Questions
 from headgate.resources.inspect import (
     API_VERSION,
     GROUP,
     MESH,
     TYPES,
-    FindingList,
-    MeshStatus,
     ObjectName,
-    Proxy,
     ProxyConfig,
 )
 
 _SHAPES = ("Table",)
 _SELECTORS = ("labelSelector", "fieldSelector")
-
-
-class Questions(TapSource, Protocol):
-    """What answers about a running mesh."""
-
-    def proxies(self) -> Sequence[Proxy]:
-        """Return every proxy."""
-
-    def proxy(self, place: ObjectName) -> Proxy | None:
-        """Return one proxy with the versions that it holds; none when there is no such proxy."""
-
-    async def config(self, asked: ConfigAsked) -> ProxyConfig | None:
-        """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
-
-    async def explain(self, sent: Sent) -> Explanation:
-        """Say where a request would go. Raises BadRequest, NotFound, HeadgateError when the plane can't say."""
-
-    async def findings(self) -> FindingList:
-        """Return what there is to say about the objects. Raises HeadgateError when the plane can't say."""
-
-    def status(self) -> MeshStatus:
-        """Return how the mesh is."""
 
 
 class InspectApi:

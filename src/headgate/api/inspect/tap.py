@@ -6,7 +6,6 @@ resource of its own so that a Role can allow the one without the other.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Protocol
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -14,6 +13,7 @@ from starlette.responses import StreamingResponse
 from headgate.api.inspect.query import TAP_VALUES, Asked
 from headgate.api.listening import until
 from headgate.api.status import ApiError
+from headgate.plane.questions import Questions
 from headgate.plane.tap.taps import TapAsked
 from headgate.resources.inspect import TapEvent, TapNotice
 
@@ -23,15 +23,8 @@ BREATH_S = 10.0
 """After so long without an event an empty line shows that the stream lives; it also notices that its reader left."""
 
 
-class TapSource(Protocol):
-    """What yields live requests."""
-
-    async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return events, for as long as they are read; none when what is tapped does not exist."""
-
-
 async def answer(
-    source: TapSource, asked: Asked, query: Mapping[str, str], closing: asyncio.Event
+    questions: Questions, asked: Asked, query: Mapping[str, str], closing: asyncio.Event
 ) -> StreamingResponse:
     """Begin a stream. Raises ApiError 400, 404."""
     wanted = TapAsked(
@@ -41,7 +34,7 @@ async def answer(
         values=asked.subresource == TAP_VALUES,
         limit=_limit(query.get("limit", "")),
     )
-    events = await source.tap(wanted)
+    events = await questions.tap(wanted)
     if events is None:
         raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (asked.namespace, asked.name)))} not found")
     return StreamingResponse(until(closing, _lines(events)), media_type="application/json;stream=tap")

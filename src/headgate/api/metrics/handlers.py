@@ -17,7 +17,8 @@ from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, written_selector
 from headgate.api.status import ApiError, not_found
 from headgate.errors import StoreError, TelemetryError
-from headgate.plane.census import Census, Objects
+from headgate.objects.ports import Reader
+from headgate.plane.census import Census
 from headgate.resources.meta import Value
 from headgate.resources.metrics import (
     TRAFFIC_METRICS_LIST,
@@ -48,7 +49,7 @@ class _Found(Value, frozen=True, kw_only=True):
 class MetricsApi:
     """Answers questions about traffic. Without a source of readings it answers 501."""
 
-    def __init__(self, objects: Objects, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, objects: Reader, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._census = Census(objects, settings)
         self._source = source
         self._traffic: dict[float, Traffic] = {}

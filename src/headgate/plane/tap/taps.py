@@ -123,7 +123,7 @@ class Taps:
         return b""
 
     async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return the events of a target (`api.inspect.tap.TapSource`); none when it does not exist."""
+        """Return the events of a target; none when it does not exist."""
         ref = Ref(asked.kind, asked.namespace, asked.name)
 
         async def find() -> Target:

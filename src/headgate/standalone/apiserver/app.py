@@ -21,13 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.api import discovery, media, reviews
 from headgate.api.certificate import Certificate
 from headgate.api.inspect import query as inspect_query
-from headgate.api.inspect.handlers import InspectApi, Questions
+from headgate.api.inspect.handlers import InspectApi
 from headgate.api.listening import Server, serve_on_loopback
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
 from headgate.errors import Unavailable
+from headgate.plane.questions import Questions
 from headgate.private import write_private
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
