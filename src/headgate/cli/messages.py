@@ -1,20 +1,22 @@
 """What the live table shows beside the splits: mistakes that hold, and what happened of late."""
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 MOST_NEWS = 100
 
 
-class Messages(logging.Handler):
+class Messages(logging.StreamHandler[TextIO]):
     """Messages of a running `headgate up`, with those of its log. While the table has the screen, nothing else may write there."""
 
     def __init__(self, elsewhere: Callable[[str], None]) -> None:
         """`elsewhere` prints a message when the table does not have the screen."""
-        super().__init__()
+        super().__init__(sys.stderr)
         self.heading: Sequence[str] = ()
         self.problems: Sequence[str] = ()
         self.pods: Sequence[str] = ()
@@ -36,7 +38,10 @@ class Messages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a message of the log."""
-        self.say(self.format(record))
+        if self.is_shown:
+            self.say(self.format(record))
+        else:
+            super().emit(record)
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

@@ -1,0 +1,40 @@
+"""While the table has the screen, messages wait for it; elsewhere they are printed at once."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from headgate.cli.messages import Messages
+
+log = logging.getLogger("headgate.test")
+
+
+@contextmanager
+def logged() -> Iterator[Messages]:
+    messages, log.propagate = Messages(print), False
+    log.addHandler(messages)
+    try:
+        yield messages
+    finally:
+        log.removeHandler(messages)
+        log.propagate = True
+
+
+def test_the_log_is_printed_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with logged():
+        log.warning("the disk is %s", "full")
+    assert capsys.readouterr() == ("", "the disk is full\n")
+
+
+def test_the_table_has_the_log_while_it_has_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    with logged() as messages:
+        with messages.on_screen():
+            log.warning("the disk is full")
+            messages.say("v1 changed")
+            assert capsys.readouterr() == ("", "")
+            assert [line.partition(" ")[2] for line in messages.news] == ["the disk is full", "v1 changed"]
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.partition(" ")[2] for line in printed] == ["the disk is full", "v1 changed"]
+        assert messages.news == ()
