@@ -1,9 +1,14 @@
-"""Files that only their owner may read, written all at once."""
+"""Files that only their owner may read, written all at once, and read back by the next headgate."""
 
 import contextlib
 import os
 import tempfile
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -15,6 +20,14 @@ def write_private(path: Path, content: bytes) -> None:
         _write(path, content)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a write that fails names no file
+
+
+def read_record(path: Path, shape: type[T]) -> T | None:
+    """Return what an earlier headgate wrote in JSON; None where there is nothing, or nothing of that shape."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=shape)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from headgate.errors import HeadgateError
-from headgate.private import write_private
+from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 
 Part = Literal["services", "pods"]
@@ -157,10 +157,7 @@ def _listeners(a: int) -> frozenset[int]:
 
 
 def _recorded(record: Path | None) -> frozenset[int]:
-    try:
-        found = msgspec.json.decode(record.read_bytes(), type=_Guards) if record else None
-    except (OSError, msgspec.DecodeError):
-        return frozenset()
+    found = read_record(record, _Guards) if record else None
     return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
 
 

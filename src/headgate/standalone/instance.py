@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.errors import HeadgateError
-from headgate.private import write_private
+from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 
 LOOPBACK = "127.0.0.1"
@@ -40,10 +40,7 @@ class Instance(Value, frozen=True, kw_only=True):
 
 def read_instance(state: Path) -> Instance | None:
     """Return the instance that runs, or ran last, in a state directory."""
-    try:
-        return msgspec.json.decode((state / INSTANCE).read_bytes(), type=Instance)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return read_record(state / INSTANCE, Instance)
 
 
 def write_instance(state: Path, instance: Instance) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.private import write_private
+from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 from headgate.resources.pods import Identity
 from headgate.standalone.pods.environment import ConfigError
@@ -47,12 +47,9 @@ def restarts(policy: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def read_record(directory: Path) -> Record | None:
+def recorded(directory: Path) -> Record | None:
     """Return what is known of a container's process; None when nothing is."""
-    try:
-        return msgspec.json.decode((directory / "run.json").read_bytes(), type=Record)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return read_record(directory / "run.json", Record)
 
 
 class ContainerRun(Run):
@@ -73,7 +70,7 @@ class ContainerRun(Run):
 
         What its probes said last holds until they say otherwise: a restart of headgate takes nobody out of service.
         """
-        record = read_record(self.plan.directory)
+        record = recorded(self.plan.directory)
         if record is None:
             return
         process = adopt(record.identity)
@@ -107,7 +104,7 @@ class ContainerRun(Run):
 
     async def end(self, grace: float) -> bool:
         """End the process if there is one, also one that was let go; whether it is gone."""
-        record = read_record(self.plan.directory)
+        record = recorded(self.plan.directory)
         process = self.process or (adopt(record.identity) if record else None)
         gone = not process or await process.end(grace)
         if gone:

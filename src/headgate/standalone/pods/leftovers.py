@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.standalone.pods.containers import read_record
+from headgate.standalone.pods.containers import recorded
 from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process, adopt
 from headgate.standalone.proxies.envoy import RECORD, left_behind
@@ -38,7 +38,7 @@ def proxies(state: Path, gateway: str) -> list[Leftover]:
 def containers_of(pod: Path) -> Iterator[Leftover]:
     """Yield the processes of a pod's containers that run; `pod` is its directory."""
     for path in sorted(pod.glob("*/run.json")):
-        record = read_record(path.parent)
+        record = recorded(path.parent)
         if record and (process := adopt(record.identity)):
             yield Leftover(f"container {path.parent.name} of pod {_name(pod)}", process, path)
 

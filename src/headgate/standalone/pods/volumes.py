@@ -7,6 +7,7 @@ begin with a mountPath are replaced in `command`, `args`, `env` and `workingDir`
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from headgate.private import write_private
 from headgate.resources.workloads import ConfigMapVolume, Container, KeyPath, Pod, Volume
 from headgate.standalone.pods.environment import ConfigError, Mount, Sources
 
@@ -73,9 +74,5 @@ def _inside(text: str, where: str) -> PurePosixPath:
 def _write(path: Path, body: bytes, mode: int) -> None:
     """Replace a file in one step, so that a program never reads half of it; only its owner may open it."""
     path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(body)
-    fresh.chmod((mode & _PRIVATE) | 0o400)
-    fresh.replace(path)
+    write_private(path, body)
+    path.chmod((mode & _PRIVATE) | 0o400)

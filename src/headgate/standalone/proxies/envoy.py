@@ -22,7 +22,7 @@ from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.exporting import Collector, exported
 from headgate.errors import ProxyError
 from headgate.latest import Latest
-from headgate.private import write_private
+from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 from headgate.resources.pods import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
@@ -83,15 +83,8 @@ class _Record(Value, frozen=True, kw_only=True):
 
 def left_behind(directory: Path) -> Process | None:
     """Return the Envoy that an earlier headgate started with this directory, if it runs."""
-    record = _read(directory)
+    record = read_record(directory / RECORD, _Record)
     return adopt(record.identity) if record else None
-
-
-def _read(directory: Path) -> _Record | None:
-    try:
-        return msgspec.json.decode((directory / RECORD).read_bytes(), type=_Record)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def find_envoy(environ: Mapping[str, str]) -> Path:
@@ -227,7 +220,7 @@ class EnvoyProcess:
 
     async def _adopt(self) -> bool:
         """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
-        record = _read(self._directory)
+        record = read_record(self._record_path, _Record)
         process = adopt(record.identity) if record else None
         if not record or not process:
             return False
