@@ -1,7 +1,6 @@
 """What the store acknowledged is there again, whatever ended the process."""
 
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -77,14 +76,6 @@ async def test_only_the_owner_can_read_it(path):
         await store.create(config_map("a"))
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
-
-
-def test_two_processes_can_not_have_it(path):
-    message = rf"in use by headgate \(process {os.getpid()}\): stop that one, or give"
-    with opened(path), pytest.raises(StoreError, match=message):
-        SqliteJournal.open(path)
-    with opened(path):
-        pass
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ What a crash may lose:
 After a restart of the machine the revision leaps ahead, so that it never goes back, not even when power was lost.
 """
 
-import fcntl
 import os
 import sqlite3
 import tempfile
@@ -44,27 +43,21 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` on one file, which only one process at a time may have open."""
+    """Implements `memory.Journal` on one file; the lock of the state directory keeps other processes from it."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: int) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        self._lock = lock
 
     @classmethod
     def open(cls, path: Path) -> "SqliteJournal":
         """Open the file, or make it (0600, in a directory of 0700 where that is made too).
 
-        Raises StoreError when another process has it open, when it is damaged, or of a newer headgate.
+        Raises StoreError when it is damaged, or of a newer headgate.
         """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = _locked(path)
-            try:
-                return cls(path, _connected(path), lock)
-            except BaseException:
-                os.close(lock)
-                raise
+            return cls(path, _connected(path))
         except OSError as error:
             raise StoreError(
                 f"the store {path} can't be opened: {error.strerror}; mend that, or give another --state directory"
@@ -121,30 +114,12 @@ class SqliteJournal:
         self._connection.execute("UPDATE state SET revision = ?", (int(changes[-1].version),))
 
     def close(self) -> None:
-        """Sync and close the file; the next process may open it."""
+        """Sync and close the file."""
         self._connection.close()
-        os.close(self._lock)
 
 
 def _columns(key: Key) -> tuple[str, str, str, str]:
     return key.group, key.kind, key.namespace, key.name
-
-
-def _locked(path: Path) -> int:
-    """Hold the lock file, apart from the store itself: closing any handle of a file drops SQLite's locks on it."""
-    lock_path = path.with_name(path.name + ".lock")
-    lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(lock, 20).decode(errors="replace").strip() or "another process"
-        os.close(lock)
-        raise StoreError(
-            f"the store {path} is in use by headgate (process {holder}): stop that one, or give another --state directory"
-        ) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
-    return lock
 
 
 def _connected(path: Path) -> sqlite3.Connection:
