@@ -6,11 +6,10 @@ A pod keeps its sidecar, and none of its exceptions: without the sidecar, its ca
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from headgate.errors import DecodeError
 from headgate.resources.decode import read
-from headgate.resources.meta import Metadata, Object, Resource
+from headgate.resources.meta import Metadata, Object, Resource, part
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR, Pod
 from headgate.resources.registry import find_written
 from headgate.resources.smi import (
@@ -29,8 +28,8 @@ KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand
 def remains(obj: Object) -> Resource | None:
     """Return the part that holds of an object that can't be decoded; none for all other kinds."""
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
-    namespace = _part(obj, "metadata").get("namespace") or "default"
-    metadata = Metadata(namespace=str(namespace), name=str(_part(obj, "metadata").get("name")))
+    namespace = part(obj, "metadata").get("namespace") or "default"
+    metadata = Metadata(namespace=str(namespace), name=str(part(obj, "metadata").get("name")))
     if kind is None or kind.shape not in {TrafficTarget, TLSConfig, Pod}:
         return None
     if kind.shape is Pod:
@@ -39,7 +38,7 @@ def remains(obj: Object) -> Resource | None:
 
 
 def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
-    destination = _part(obj.get("spec"), "destination") or _part(obj, "destination")  # v1alpha1 has no spec
+    destination = part(obj.get("spec"), "destination") or part(obj, "destination")  # v1alpha1 has no spec
     name, namespace = destination.get("name"), destination.get("namespace") or metadata.namespace
     if not isinstance(name, str) or not name or namespace != metadata.namespace:
         return None
@@ -48,7 +47,7 @@ def _target(obj: Object, metadata: Metadata) -> TrafficTarget | None:
 
 
 def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
-    selector = _part(obj.get("spec"), "selector")
+    selector = part(obj.get("spec"), "selector")
     labels = selector.get("matchLabels")
     if (
         len(selector) != 1
@@ -60,16 +59,10 @@ def _config(obj: Object, metadata: Metadata) -> TLSConfig | None:
 
 
 def _pod(obj: Object) -> Pod | None:
-    metadata = _part(obj, "metadata")
-    written = _part(metadata, "annotations")
+    metadata = part(obj, "metadata")
+    written = part(metadata, "annotations")
     kept = {name: text for name in KEPT if isinstance(text := written.get(name), str)}
     try:
         return read({**obj, "metadata": {**metadata, "annotations": kept}}, Pod)
     except DecodeError:
         return None
-
-
-def _part(value: object, name: str) -> Mapping[str, Any]:
-    """Return a field that should be an object; an empty one where it is none."""
-    found = value.get(name) if isinstance(value, Mapping) else None
-    return found if isinstance(found, Mapping) else {}

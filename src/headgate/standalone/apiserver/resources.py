@@ -33,7 +33,7 @@ from headgate.standalone.apiserver.requests import (
     shape_of,
     write_options,
 )
-from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, watch
+from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, place_of, watch
 
 _NOT_BUILT = {
     "Pod": {"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"},
@@ -105,10 +105,10 @@ class ResourceApi:
         if token := query.get("continue"):
             after = Continue.read(token)
             revision = after.revision
-            items = [obj for obj in items if _place_of(obj) > (after.namespace, after.name)]
+            items = [obj for obj in items if place_of(obj) > (after.namespace, after.name)]
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if limit and len(items) > limit:
-            metadata["continue"] = Continue(revision, *_place_of(items[limit - 1])).written()
+            metadata["continue"] = Continue(revision, *place_of(items[limit - 1])).written()
             if not query.get("labelSelector") and not query.get("fieldSelector"):
                 metadata["remainingItemCount"] = len(items) - limit
             items = items[:limit]
@@ -204,10 +204,6 @@ class ResourceApi:
     def _answer(self, request: Request, target: Target, obj: Object, subresource: str, **options: Any) -> Response:
         shown = scale_of(obj) if subresource == "scale" else shape_of(request, target.served).one(obj)
         return media.answer(shown, **options)
-
-
-def _place_of(obj: Object) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _absent(served: Served, subresource: str) -> ApiError:

@@ -43,7 +43,7 @@ class _Matches:
         self._selects = selects
         # What neither matches nor has changed since then was not shown to the client; of the rest it may have been.
         self._outside = {
-            _identity(obj)
+            place_of(obj)
             for obj in listing.items
             if not selects(obj) and int(obj["metadata"]["resourceVersion"]) <= since
         }
@@ -62,7 +62,8 @@ class _Matches:
         return None if was_outside else "DELETED"
 
 
-def _identity(obj: Object) -> tuple[str, str]:
+def place_of(obj: Object) -> tuple[str, str]:
+    """Return namespace and name, by which lists are ordered."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
