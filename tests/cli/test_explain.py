@@ -57,7 +57,7 @@ def test_the_example_reads_well(run: Run) -> None:
         "\n"
         "At the pods\n"
         "  allowed    default/website-v2:8080, by mutual TLS\n"
-        "             it is open: everybody may call it\n"
+        "             it is open: every caller is allowed\n"
         "\n"
         "When nothing is left\n"
         "  without a ready endpoint or a weight: 503 from the proxy\n"

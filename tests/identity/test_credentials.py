@@ -74,8 +74,8 @@ async def test_a_proxy_that_gets_none_does_not_disturb_the_others_and_is_tried_a
     await world.want(bad=wanted("bad"), good=wanted("good"))
     assert set(world.credentials.current.get()) == {"good"}
     assert world.credentials.faults.get() == {
-        "bad": "the printer is out of paper; refill it; it has none of this headgate, so its calls with mutual TLS are refused,"
-        " or will be when an earlier one ends"
+        "bad": "the printer is out of paper; refill it; it has no certificate of this headgate: its calls with"
+        " mutual TLS are refused, at the latest when one of an earlier headgate expires"
     }
     await world.time.advance(10 * 60)
     tries = len(world.issuer.asked) - 1

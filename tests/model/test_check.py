@@ -104,7 +104,7 @@ def test_workloads_that_nobody_could_tell_apart(what, other):
         ({"ports": (InboundPort(port=80, application=80, spoken=HTTP * 2),)}, "or one twice"),
         ({"access": Access(grants=(GRANT,))}, "is open"),
         ({"access": Access(closed=True, grants=(GRANT,)), "target": Stage.PLAIN}, "takes no TLS"),
-        ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "nobody in particular"),
+        ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "has a grant without sources"),
         ({"access": Access(closed=True, grants=(structs.replace(GRANT, connections=()),))}, "do nothing"),
     ],
 )
@@ -122,4 +122,4 @@ def test_callers_that_ask_for_what_nobody_can_prove(stage):
         endpoints=(Endpoints(ref=WEB, ready=(place,)),),
         workloads=(structs.replace(POD, stage=stage),),
     )
-    assert check(found) == (f"default/web:80 is to prove {POD.identity}, and nobody there can",)
+    assert check(found) == (f"default/web:80 is to prove {POD.identity}, and no workload there can",)

@@ -74,7 +74,7 @@ async def front_proxy(api: Api) -> FrontProxy:
         if not data.client_ca_file:
             raise ProxyError(
                 "the ConfigMap extension-apiserver-authentication of kube-system has no requestheader-client-ca-file:"
-                " the API server needs --requestheader-client-ca-file, or else nobody can prove to come from it"
+                " the API server needs --requestheader-client-ca-file, or else no request can prove that it comes from it"
             )
         return FrontProxy(
             authority=data.client_ca_file,

@@ -44,7 +44,7 @@ What = Annotated[
     Literal["status", "rotate", "roots"],
     typer.Argument(
         metavar="status|rotate|roots",
-        help="Show the roots and who waits for whom; begin to replace the root; or print the roots as PEM.",
+        help="Show the roots and what a rotation waits for; begin to replace the root; or print the roots as PEM.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Of rotate: return when the old root is gone.")]
@@ -87,7 +87,7 @@ def read(obj: Object) -> Shown:
         return Shown(msgspec.json.decode(data[STATUS], type=Notice), data[ROOTS])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise HeadgateError(
-            f"{CONFIG_MAP} does not say how the authority is ({error}); delete it, and headgate writes it anew"
+            f"{CONFIG_MAP} does not say how the authority is ({error}); delete it, and headgate writes it again"
         ) from error
 
 

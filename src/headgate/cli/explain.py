@@ -68,7 +68,7 @@ def explain_(
     """Say where a request would go, who lets it in there, and why not elsewhere. Nothing is sent.
 
     Shares are exact. With -f the files decide, and each Deployment counts as one pod of its name. Exit code 1 means that
-    proxies would answer with an error: there is no way, or nobody lets it in.
+    proxies would answer with an error: no route leads to a backend, or every backend refuses the request.
     """
     *before, url = what
     if len(before) > 1:

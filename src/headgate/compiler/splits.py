@@ -193,7 +193,7 @@ class Claims:
             for item in on_port
         ]
         if not protocol.is_http:
-            message = f"port {root.port} is {protocol.value}, {why}: each connection is drawn anew, by the weights"
+            message = f"port {root.port} is {protocol.value}, {why}: each connection is drawn by the weights"
             finding = Finding(key, Reason.STICKY_NOT_APPLICABLE, STICKY_FIELD, message)
             self.findings.append(finding)
             return decided

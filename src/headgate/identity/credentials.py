@@ -205,7 +205,10 @@ def share_of(node: str) -> float:
 
 def _consequence(held: _Held | None, now: float) -> str:
     if held is None:
-        return "; it has none of this headgate, so its calls with mutual TLS are refused, or will be when an earlier one ends"
+        return (
+            "; it has no certificate of this headgate: its calls with mutual TLS are refused, at the latest when one of an"
+            " earlier headgate expires"
+        )
     if held.expires <= now:
         return f"; its certificate expired at {timestamp(held.expires)}, so its calls with mutual TLS are refused"
     return f"; its certificate is good until {timestamp(held.expires)}"

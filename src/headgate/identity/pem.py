@@ -97,7 +97,7 @@ def _check_private(path: Path) -> None:
         raise _unreadable(path, error) from error
     if mode & stat.S_IRWXO:
         raise IssueError(
-            f"the key {path} may be read by everybody (mode {mode & 0o777:04o}); run: chmod o= {path} (of a mounted Secret, set"
+            f"every user can read the key {path} (mode {mode & 0o777:04o}); run: chmod o= {path} (of a mounted Secret, set"
             " defaultMode to 0400)"
         )
 

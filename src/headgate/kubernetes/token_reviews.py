@@ -100,7 +100,7 @@ class TokenReview:
             reason = status.error.replace(token, "...") or "it gives no reason"
             raise Refused(f"the API server does not accept the token of {owner}: {reason}")
         if AUDIENCE not in status.audiences:
-            raise Refused(f"the token of {owner} is for {', '.join(status.audiences) or 'anybody'}: {_PROJECTED}")
+            raise Refused(f"the token of {owner} is for {', '.join(status.audiences) or 'no audience'}: {_PROJECTED}")
         return status
 
 

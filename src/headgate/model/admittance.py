@@ -45,7 +45,7 @@ def admit(
     if protocol.is_http and (refused := _malformed(seen)):
         return refused
     if not workload.access.closed:
-        return Admittance(allowed=True, why="it is open: everybody may call it")
+        return Admittance(allowed=True, why="it is open: every caller is allowed")
     if not identity:
         return Admittance(allowed=False, why="it wants to know who calls, and plaintext does not say")
     unmet: list[str] = []

@@ -45,7 +45,9 @@ def _workload_faults(mesh: Mesh) -> Iterator[str]:
         yield from (f"workload {item.name} {fault}" for fault in faults)
     called = {item.identity for item in mesh.workloads if item.stage.is_sent_tls}
     asked = {place.identity: entry.ref for entry in mesh.endpoints for place in entry.ready if place.identity}
-    yield from (f"{ref} is to prove {who}, and nobody there can" for who, ref in asked.items() if who not in called)
+    yield from (
+        f"{ref} is to prove {who}, and no workload there can" for who, ref in asked.items() if who not in called
+    )
 
 
 def _who(item: Workload, trust_domain: str) -> Iterator[str]:
@@ -77,7 +79,7 @@ def _access_faults(access: Access) -> Iterator[str]:
         yield "is open, and has grants all the same"
     for grant in access.grants:
         if not grant.sources:
-            yield f"lets nobody in particular in, by {grant.origin}"
+            yield f"has a grant without sources, by {grant.origin}"
         if not (grant.requests or grant.connections):
             yield f"lets callers do nothing, by {grant.origin}"
 

@@ -130,7 +130,7 @@ def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: 
     what = f'Operation cannot be fulfilled on {qualified(kind)} "{metadata["name"]}"'
     if uid and uid != metadata["uid"]:
         raise Conflict(
-            f"{what}: its uid is {metadata['uid']}, not {uid}: it was deleted and created anew; read it again"
+            f"{what}: its uid is {metadata['uid']}, not {uid}: it was deleted and created again; read it again"
         )
     if resource_version and resource_version != metadata["resourceVersion"]:
         raise Conflict(

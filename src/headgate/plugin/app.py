@@ -44,7 +44,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Shows traffic between what runs in a cluster: who calls whom, how often, how well.",
+    help="Shows traffic between what runs in a cluster: callers, what they call, how often, how well.",
     epilog=HELP + " Exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 no API to be reached; 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,

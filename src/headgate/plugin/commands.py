@@ -121,7 +121,7 @@ def edges(
     window: Window = "",
     output: As = "table",
 ) -> None:
-    """Show with whom a resource exchanges traffic, both ways."""
+    """Show what a resource receives from others and sends to them."""
     kind, name = _kind_and_name(what, name)
     if not name:
         raise WrongUsage(f"which of the {kind.plural}? Write {kind.singular}/NAME")
@@ -152,7 +152,7 @@ def topology(
     window: Window = "",
     output: DrawnAs = "terminal",
 ) -> None:
-    """Draw who calls whom."""
+    """Draw callers, and what they call."""
     kind, name = _kind_and_name(what, "")
     if name:
         raise WrongUsage(f"a topology has all {kind.plural}; `edges {kind.singular}/{name}` shows one, -l chooses some")

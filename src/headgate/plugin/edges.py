@@ -12,7 +12,7 @@ from headgate.plugin.kinds import OUTSIDE, Kind
 from headgate.plugin.numbers import Numbers, numbers_of
 from headgate.plugin.table import CONNECTIONS, DENIED, NARROW, UNREACHED, WIDE, Cell, Column, with_values, written
 
-EVERYBODY = "everybody"
+ALL = "(all)"
 
 
 class Peer(msgspec.Struct, frozen=True, order=True):
@@ -27,7 +27,7 @@ class Peer(msgspec.Struct, frozen=True, order=True):
         if self.kind == OUTSIDE:
             return f"({self.name or OUTSIDE.lower()})"
         if not self.name:
-            return self.namespace or self.kind or EVERYBODY
+            return self.namespace or self.kind or ALL
         name = self.name if self.namespace in ("", namespace) else f"{self.namespace}/{self.name}"
         return name if self.kind in ("", kind) else f"{self.kind.lower()}/{name}"
 

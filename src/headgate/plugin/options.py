@@ -28,7 +28,7 @@ _WITH_VALUE = frozenset(
 )
 _FLAGS = frozenset({"--disable-compression", "--insecure-skip-tls-verify"})
 HELP = (
-    "kubectl's options say which cluster, and as whom: --kubeconfig, --context, --cluster, --user, --as, --server and the"
+    "kubectl's options choose the cluster and the user: --kubeconfig, --context, --cluster, --user, --as, --server and the"
     " like; `kubectl options` lists them."
 )
 

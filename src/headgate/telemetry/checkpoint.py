@@ -29,7 +29,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        log.warning("%s can't be used, so the counts of traffic begin anew: %s", path, error)
+        log.warning("%s can't be used, so the counts of traffic begin at 0: %s", path, error)
         return None
 
 
@@ -63,7 +63,7 @@ class _Disk:
             await self._write_alone(await self._receiver.checkpoint())
         except OSError as error:
             if not self._failed:
-                log.warning("the counts of traffic can't be kept, a restart begins them anew: %s", error)
+                log.warning("the counts of traffic can't be kept, so a restart begins at 0: %s", error)
             self._failed = True
         else:
             self._written, self._failed = changed, False

@@ -44,7 +44,7 @@ async def test_an_update_keeps_the_address_and_changes_nothing_else(store):
     again = await store.update(service(ports=[{"port": 8080}]))
     assert again["spec"] == first["spec"]
     assert again["metadata"]["generation"] == 1
-    with pytest.raises(Invalid, match=r"spec.clusterIP: can't change from .*; delete the Service and create it anew"):
+    with pytest.raises(Invalid, match=r"spec.clusterIP: can't change from .*; delete the Service and create it again"):
         await store.update(service(clusterIP="127.77.0.9"))
 
 

@@ -61,7 +61,7 @@ class MetricsApi:
         if request.method != "GET":
             raise ApiError(405, f"{request.method} is not possible on metrics: they can be read with get and list only")
         if media.flag(query, "watch"):
-            raise ApiError(405, "metrics are counted anew for each request and can't be watched: get them again")
+            raise ApiError(405, "metrics are counted for each request and can't be watched: get them again")
         form = media.wanted_form(request.headers.get("accept", ""), media.SHAPES)
         found = await self._found(query, asked)
         body = _shaped(found, query, form) if form.shape else _plain(found)

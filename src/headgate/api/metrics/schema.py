@@ -58,7 +58,7 @@ def _kinds(group: MetricsGroup, *kinds: str) -> dict[str, Any]:
 def _reference(description: str) -> Schema:
     return record(
         description,
-        kind=text("The kind of the resource; Outside for somebody who is no resource."),
+        kind=text("The kind of the resource; Outside for a client that is no resource."),
         namespace=text("The namespace of the resource."),
         name=text("The name of the resource."),
     )
@@ -79,7 +79,7 @@ def _metrics(group: MetricsGroup) -> Schema:
         "resource edge timestamp window metrics",
         resource=_reference("Whose traffic this is."),
         edge=record(
-            "With whom the traffic was exchanged.",
+            "The other end of the traffic.",
             "direction resource",
             direction=choice("Whether traffic went to the other end or came from it.", "to from"),
             resource=_reference("The other end; empty for all traffic that the resource received."),

@@ -22,7 +22,7 @@ from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY, T
 from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS, whole_weights
 
 SELF_REFERENCE = (
-    "{root} is both the root and a backend; it selects every version, so nobody could say where traffic goes. Name a "
+    "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
 LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits

@@ -87,7 +87,9 @@ _DESTINATION = record(
     **_SUBJECT,
     port=port("The one port of the pods that may be called; all when absent."),
 )
-_SOURCES = listing("Who may call; nobody when empty.", record("A ServiceAccount.", "kind name", **_SUBJECT))
+_SOURCES = listing(
+    "The callers that are allowed; none when empty.", record("A ServiceAccount.", "kind name", **_SUBJECT)
+)
 _RULES = listing(
     "What may be called; nothing when empty. One of the rules is enough.",
     record(

@@ -172,7 +172,7 @@ class _Api:
     async def _of_objects(self, request: Request, parts: list[str]) -> Response:
         if any(name.startswith("impersonate-") for name in request.headers):
             raise ApiError(
-                403, "the embedded API has one user, who may do everything; it answers as nobody else (--as)"
+                403, "the embedded API has one user, who may do everything; other users can't be impersonated (--as)"
             )
         group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
         if group in GROUPS:

@@ -142,7 +142,7 @@ def _wanted(spec: dict[str, Any]) -> str:
 def _cluster_ip(wanted: str, before: str, *, choose: Callable[[str], str]) -> str:
     if before and wanted and wanted != before:
         raise Invalid(
-            Cause("spec.clusterIP", f"can't change from {before} to {wanted}; delete the Service and create it anew")
+            Cause("spec.clusterIP", f"can't change from {before} to {wanted}; delete the Service and create it again")
         )
     return HEADLESS if HEADLESS in (wanted, before) else choose(wanted or before)
 

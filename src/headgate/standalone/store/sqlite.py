@@ -151,7 +151,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if version > _FORMAT:
         raise StoreError(
             f"the store {path} was written by a newer headgate (format {version}, this one reads {_FORMAT}): "
-            "update headgate, or move the file away to begin anew"
+            "update headgate, or move the file away to begin without objects"
         )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
@@ -186,7 +186,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise _unwritable(path, error) from error
         raise StoreError(
             f"the store {path} can't be read ({error}): restore it from a copy, or move it and its -wal file away to begin "
-            "anew (objects from the manifests directory come back by themselves)"
+            "with an empty one (objects from the manifests directory come back by themselves)"
         ) from error
 
 
