@@ -45,7 +45,7 @@ def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
         frontends=(Frontend(service=ref.service, address="127.0.0.1", ports=(port,)),),
         tables=(RouteTable(ref=ref, routes=(Route(split=split),)),),
         endpoints=tuple(
-            Endpoints(ref=target, ready=(Endpoint(address="127.0.0.1", port=backend),))
+            Endpoints(ref=target, ready=(Endpoint(address="127.0.0.1", port=backend, workload=f"{target.service}-0"),))
             for target, backend in zip(targets, backends, strict=True)
         ),
     )

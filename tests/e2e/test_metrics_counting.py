@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec import structs
 from tests.e2e.counting import REQUESTS, Reporting, ReportingSidecar
 from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
 from tests.e2e.rig import Echo
@@ -115,6 +116,23 @@ def test_requests_count_once_through_every_kind_of_change_under_load(rig):
     rig.reports.settle(REQUESTS, {f"outbound/default/web/{rig.where.port}": seen}, "cluster")
     by_backend = {f"default/{name}": len(echo.seen) for name, echo in rig.echoes.items()}
     assert rig.reports.counts(REQUESTS, "backend") == Counter(by_backend)
+
+
+def test_an_address_that_another_pod_takes_over_counts_for_that_pod(rig):
+    """And the change of its name costs no request."""
+    ready(rig, rig.route("one"))
+    mesh, port = rig.apply(rig.route("one")), rig.echoes["one"].port
+    flow = Load(rig.network, [Request(rig.where, "/", "web")] * 4)
+    for pod in ("default/first", "default/second"):
+        place = Endpoint(address=ADDRESS, port=port, workload=pod)
+        rig.offer(structs.replace(mesh, endpoints=(Endpoints(ref=rig.ref("one"), ready=(place,)),)))
+        until(lambda pod=pod: rig.reports.total(REQUESTS, pod=f"{pod}:{port} "), f"requests to {pod}")
+    answered = flow.stop()
+    assert answered == {"one": flow.sent}
+    rig.reports.settle(REQUESTS, {"default/one": flow.sent}, "backend")
+    before = rig.reports.counts(REQUESTS, "pod")
+    rig.load(10)
+    rig.reports.settle(REQUESTS, before + Counter({f"default/second:{port} ": 10}), "pod")
 
 
 def test_counts_outlive_the_listener_that_counted(rig):

@@ -8,11 +8,11 @@ from google.protobuf import json_format
 from headgate.envoy import messages, names, pb, reporting
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.clusters import cluster, mirror_cluster
-from headgate.envoy.connections import listener, pod_listener
+from headgate.envoy.connections import capture, listener, pod_listener
 from headgate.envoy.listeners import edge_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.plan import WeightedName
-from headgate.envoy.telemetry import Code, PodPort, parse_code, parse_pod, where_no_cluster
+from headgate.envoy.telemetry import Code, PodPort, parse_backend, parse_code, parse_pod, where_no_cluster
 from headgate.model import latency
 from headgate.model.routing import Endpoint, PortRef, Protocol
 from headgate.telemetry.counters import histogram
@@ -76,10 +76,39 @@ def test_a_refusal_is_known_by_the_proxys_mark_and_the_status_of_a_refusal(code,
         ("default/web-1:8080 ", PodPort("default/web-1", 8080, secured=False)),
         ("default/web-1", PodPort("default/web-1", 0, secured=False)),
         ("", PodPort("", 0, secured=False)),
+        ("10.1.1.1:8080", PodPort("", 0, secured=False)),
+        ("[fd00::1]:8080", PodPort("", 0, secured=False)),
+        ("api.example.com", PodPort("", 0, secured=False)),
     ],
 )
 def test_a_server_is_a_pod_its_port_and_whether_it_was_called_by_mutual_tls(text, server):
     assert parse_pod(text) == server
+
+
+@pytest.mark.parametrize(
+    ("attributes", "backend"),
+    [
+        ({"cluster": NAME, "pod": "default/web-1:8080 "}, "default/web"),
+        ({"cluster": NAME, "pod": "default/v1-1:8080 ", "backend": "default/v1"}, "default/v1"),
+        ({"cluster": where_no_cluster(NAME) + NAME, "pod": "10.1.1.1:8080"}, "default/web"),
+        ({"cluster": "gateway/default/edge/80/none", "pod": "10.1.1.1:8080"}, ""),
+        ({"cluster": NAME}, ""),
+        ({"cluster": "a/b/c/d", "pod": "10.1.1.1:8080"}, ""),
+    ],
+)
+def test_a_backend_is_the_service_of_the_cluster_unless_another_one_is_named(attributes, backend):
+    assert parse_backend(attributes) == backend
+
+
+def test_the_address_of_a_connection_that_is_passed_on_makes_no_series():
+    rendered = capture(names.OUTBOUND, "0.0.0.0", 15001, WeightedName(cluster=names.PASSTHROUGH, weight=1))
+    stats = [
+        counter.stat
+        for logger in loggers(rendered)
+        for counter in pb.StatsAccessLog.FromString(logger.typed_config.value).counters
+    ]
+    assert stats
+    assert {tag.value_format for stat in stats for tag in stat.tags} == {names.PASSTHROUGH}
 
 
 @pytest.mark.parametrize(

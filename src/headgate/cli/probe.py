@@ -9,9 +9,9 @@ from typing import NamedTuple
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
-from headgate.envoy.listeners import BACKEND_HEADER, POD_HEADER
+from headgate.envoy.listeners import ANSWERED
 from headgate.envoy.peers import DENIED
-from headgate.envoy.telemetry import parse_pod
+from headgate.envoy.telemetry import UPSTREAM, parse_backend, parse_pod
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 from headgate.resources.meta import Value
@@ -62,17 +62,18 @@ class Tally:
 
     def add(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """Count an answer. The application's own 4xx is an answer like any; a 5xx, or a proxy's 4xx, is a failure."""
-        backend, pod = headers.get(BACKEND_HEADER, "-"), parse_pod(headers.get(POD_HEADER, "-")).pod
-        served = backend not in {"", "-"}
+        said = {name: text for name, _ in UPSTREAM if (text := headers.get(f"{ANSWERED}{name}", "-")) != "-"}
+        backend = parse_backend(said)
+        served = bool(backend)
         self.statuses[status] += 1
         if served:
             self.backends[backend] += 1
-            self.pods[pod] += 1
+            self.pods[parse_pod(said.get("pod", "")).pod or "-"] += 1
         else:
             self.unserved[status] += 1
         refused = served and DENIED in headers
         if refused or status >= (500 if served else 400):
-            self.failures[Failure(status, backend if served else "", first_line(body), refused)] += 1
+            self.failures[Failure(status, backend, first_line(body), refused)] += 1
 
     def lose(self, message: str) -> None:
         """Count a request without an answer."""

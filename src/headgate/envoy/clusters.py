@@ -1,8 +1,6 @@
 """Clusters and their endpoints."""
 
-from collections.abc import Iterable
-
-from headgate.envoy import pb
+from headgate.envoy import names, pb
 from headgate.envoy import peers as mutual
 from headgate.envoy.peers import Peer
 from headgate.envoy.plan import ClusterPlan, Locality
@@ -156,52 +154,51 @@ def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
 
 def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
-    secured = bool(plan.peers)
-    found = [_locality(locality, secured=secured) for locality in plan.parted]
-    if plan.copies:
-        _name_pods(found, plan.parted)
+    ref = names.parse(plan.name)
+    found = [_locality(plan, locality, ref.service if ref else "") for locality in plan.parted]
     return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found)
 
 
-def _name_pods(found: Iterable[pb.LocalityLbEndpoints], localities: Iterable[Locality]) -> None:
-    """Let Envoy's own counters of endpoints say which pods they are (telemetry.py)."""
-    for message, locality in zip(found, localities, strict=True):
-        for item, endpoint in zip(message.lb_endpoints, locality.endpoints, strict=True):
-            secured = SECURED if locality.peer(endpoint) else ""
-            item.endpoint.hostname = pod_and_port(endpoint) + secured if endpoint.workload else ""
+def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
+    """Return the endpoints of a backend. Their hostname is the pod: only what counts requests reads it (telemetry.py).
 
-
-def _locality(locality: Locality, *, secured: bool) -> pb.LocalityLbEndpoints:
-    """Return the endpoints of a backend. In a cluster with peers, the locality names its peer, for all of its endpoints.
-
-    Where these have several peers, each endpoint names its own. The metadata of a locality is read once, when Envoy makes an
-    endpoint. It never changes without the peers of the cluster, and so without a new cluster with new endpoints.
+    An endpoint names its backend where that is not the `service` that the cluster's name says. In a cluster with peers, the
+    locality names its peer, for all of its endpoints. Where these have several peers, each endpoint names its own. The
+    metadata of a locality is read once, when Envoy makes an endpoint. It never changes without the peers of the cluster, and
+    so without a new cluster with new endpoints.
     """
     namespace, name = locality.backend.split("/")
+    backend = None if locality.backend == service else _backend(locality.backend)
     peers = locality.peers
     found = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.is_secured else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         lb_endpoints=[
             pb.LbEndpoint(
-                endpoint=pb.Endpoint(address=address(endpoint.address, endpoint.port)),
-                metadata=_metadata(locality, endpoint),
+                endpoint=pb.Endpoint(
+                    address=address(endpoint.address, endpoint.port), hostname=_hostname(plan, locality, endpoint)
+                ),
+                metadata=backend,
             )
             for endpoint in locality.endpoints
         ],
     )
-    if secured and len(peers) == 1:
+    if plan.peers and len(peers) == 1:
         found.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(*peers))
-    elif secured:
+    elif plan.peers:
         for item, endpoint in zip(found.lb_endpoints, locality.endpoints, strict=True):
             item.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
     return found
 
 
-def _metadata(locality: Locality, endpoint: Endpoint) -> pb.Metadata:
-    texts = {"backend": locality.backend, "pod": pod_and_port(endpoint)}
-    fields = {key: pb.Value(string_value=text) for key, text in texts.items() if text}
-    return pb.Metadata(filter_metadata={METADATA: pb.Struct(fields=fields)})
+def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
+    """Return the pod of an endpoint. Envoy's own counters of copies have no version of TLS beside it, so it says that too."""
+    secured = SECURED if plan.copies and locality.peer(endpoint) else ""
+    return pod_and_port(endpoint) + secured if endpoint.workload else ""
+
+
+def _backend(service: str) -> pb.Metadata:
+    return pb.Metadata(filter_metadata={METADATA: pb.Struct(fields={"backend": pb.Value(string_value=service)})})
 
 
 def pod_and_port(endpoint: Endpoint) -> str:

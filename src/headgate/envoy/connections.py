@@ -44,7 +44,7 @@ def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener
 
     What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
     """
-    logs = telemetry.connections(share.cluster) if share.cluster != names.MISSING else ()
+    logs = telemetry.passed_on(share.cluster) if share.cluster != names.MISSING else ()
     found = _listener(name, address(host, port), _chain((share,), logs))
     found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
     return found

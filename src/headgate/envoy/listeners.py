@@ -1,15 +1,15 @@
 """Listeners: one for each Service port, and the gateway's HTTP proxy."""
 
 from headgate.envoy import names, pb, tap, telemetry
-from headgate.envoy.clusters import METADATA, address
+from headgate.envoy.clusters import address
 from headgate.envoy.filter_state import state_filter
 from headgate.envoy.host_case import lower_case_filters
 from headgate.envoy.routes import ADDRESSED
 from headgate.envoy.sources import ads
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
-BACKEND_HEADER = "x-headgate-backend"
-POD_HEADER = "x-headgate-pod"
+ANSWERED = "x-headgate-"
+"""How the names of response headers begin that say what `telemetry.UPSTREAM` says of a request, to `headgate try`."""
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {home}.\n"
@@ -113,19 +113,18 @@ def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
 
 
 def probe_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it.
+    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it (`ANSWERED`).
 
     `home` and `identity` are as for `proxy_listener`.
     """
-    told = {BACKEND_HEADER: "backend", POD_HEADER: "pod"}
     mutations = [
         pb.HeaderMutationRule(
             append=pb.HeaderValueOption(
-                header=pb.HeaderValue(key=header, value=f"%UPSTREAM_METADATA({METADATA}:{key})%"),
+                header=pb.HeaderValue(key=f"{ANSWERED}{attribute}", value=text),
                 append_action=pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
             )
         )
-        for header, key in told.items()
+        for attribute, text in telemetry.UPSTREAM
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))

@@ -18,7 +18,8 @@ At a server, `port` (of the pod, or `other` where no Service leads to it) and `s
 cluster, pod and backend. `identity` is the caller's SPIFFE ID, verified, where it came by mutual TLS.
 
 `pod` is `namespace/name:port`, then a blank, and the version of TLS where the request or connection went by mutual TLS
-(`parse_pod`). `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
+(`parse_pod`); of an endpoint that is no pod, its address or its name in DNS. `backend` is there where it is not the Service
+that `cluster` names (`parse_backend`). `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
 port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
 (`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
 where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
@@ -41,14 +42,15 @@ All of them are in one scope, which the bootstrap holds (`anchor`): by itself it
 counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import Message
 
-from headgate.envoy import pb
+from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA
 from headgate.envoy.peers import DENIED as DENIED_HEADER
+from headgate.model.routing import PortRef
 
 PREFIX = "mesh"
 LATENCY, FLAGGED = "latency", "flagged"
@@ -66,13 +68,15 @@ Place: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes that say between whom, with their values: text, and Envoy's commands."""
 
 _TLS = "%UPSTREAM_TLS_VERSION%"
-_POD = ("pod", f"%UPSTREAM_METADATA({METADATA}:pod)%{_TLS}")
+_HOSTNAME = "%UPSTREAM_HOST_NAME%"  # Envoy says the address of an endpoint without one
+_POD = ("pod", f"{_HOSTNAME}{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
 SERVER: Place = (_POD, _BACKEND)
 """The endpoint that a request went to."""
-_UPSTREAM: Place = (_ROUTE_AND_CLUSTER, *SERVER)
+UPSTREAM: Place = (_ROUTE_AND_CLUSTER, *SERVER)
+"""What a request came to."""
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # a server without a sidecar may send any text: one character bounds the series
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
@@ -145,11 +149,34 @@ class PodPort(NamedTuple):
     secured: bool
 
 
+NO_POD = PodPort("", 0, secured=False)
+
+
 def parse_pod(text: str) -> PodPort:
-    """Read the attribute `pod`: `namespace/name:port`, and behind a blank the version of TLS. All may be missing."""
+    """Read the attribute `pod`: `namespace/name:port`, and behind a blank the version of TLS. All may be missing.
+
+    In place of a pod, an endpoint that is none has its address, or its name in DNS.
+    """
     place, _, version = text.partition(" ")
     pod, _, port = place.partition(":")
-    return PodPort(pod, int(port) if port.isdecimal() else 0, bool(version))
+    return PodPort(pod, int(port) if port.isdecimal() else 0, bool(version)) if "/" in pod else NO_POD
+
+
+def parse_cluster(text: str) -> PortRef | None:
+    """Read the attribute `cluster`: the Service port that was called, if one was."""
+    try:
+        return names.parse(text)
+    except ValueError:  # no name of ours
+        return None
+
+
+def parse_backend(attributes: Mapping[str, str]) -> str:
+    """Return the backend that the attributes of a series name: the Service of the cluster, unless they say another one."""
+    said = attributes.get("backend", "")
+    if said or not attributes.get("pod"):
+        return said
+    ref = parse_cluster(attributes.get("cluster", ""))
+    return ref.service if ref else ""
 
 
 def where_no_cluster(place: str) -> str:
@@ -165,7 +192,7 @@ def where_no_cluster(place: str) -> str:
 
 def requests() -> list[pb.AccessLog]:
     """Return the loggers of a connection manager."""
-    return _requests(_UPSTREAM)
+    return _requests(UPSTREAM)
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
@@ -177,10 +204,10 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
     ended = _of_kind(kinds.DownstreamEnd)
     return [
-        *_requests(_UPSTREAM, _method_is_connect(inverted=True)),
-        _logger([_one(CONNECTIONS, _UPSTREAM)], tunnel, established),
-        _logger(_bytes(_UPSTREAM), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
-        _logger([_one(FAILED, _UPSTREAM)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
+        *_requests(UPSTREAM, _method_is_connect(inverted=True)),
+        _logger([_one(CONNECTIONS, UPSTREAM)], tunnel, established),
+        _logger(_bytes(UPSTREAM), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
+        _logger([_one(FAILED, UPSTREAM)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
     ]
 
 
@@ -191,13 +218,18 @@ def failed_copies() -> pb.AccessLog:
         _status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE),
     )
     failed = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=answered))
-    place = ((COPY_CLUSTER, _CLUSTER[1]), (COPY_POD, _POD[1]))
+    place = ((COPY_CLUSTER, _CLUSTER[1]), (COPY_POD, _HOSTNAME))
     return _logger([_one(COPIES_FAILED, place)], failed, where('xds.cluster_name.startsWith("mirror/")'))
 
 
 def connections(name: str) -> list[pb.AccessLog]:
     """Return the loggers of a listener that passes connections on (`count`)."""
-    return _connections((_CLUSTER, _POD, _BACKEND), failed=(("cluster", name), _POD, _BACKEND))
+    return _connections((_CLUSTER, *SERVER), failed=(("cluster", name), *SERVER))
+
+
+def passed_on(name: str) -> list[pb.AccessLog]:
+    """Return those of the listener that passes connections on to whatever address they were meant for: that is no attribute."""
+    return _connections((("cluster", name),), failed=(("cluster", name),))
 
 
 def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:

@@ -115,7 +115,7 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
     """Yield the requests that were answered with a failure (docs/metrics.md), by endpoint and code."""
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
-        backend, code, grpc = (found.get(label, "") for label in ("backend", "code", "grpc"))
+        backend, code, grpc = telemetry.parse_backend(found), found.get("code", ""), found.get("grpc", "")
         read = telemetry.parse_code(code)
         is_counted = read.is_flagged == (name == telemetry.FLAGGED)
         if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:

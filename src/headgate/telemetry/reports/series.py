@@ -21,11 +21,12 @@ from headgate.envoy.telemetry import (
     PREFIX,
     RECEIVED,
     SENT,
+    parse_backend,
+    parse_cluster,
     parse_code,
     parse_pod,
 )
 from headgate.envoy.view import pod_of
-from headgate.model.routing import PortRef
 from headgate.telemetry.counters import counts
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
@@ -125,21 +126,21 @@ def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     cluster = found.get("cluster", "")
     if cluster in ("", names.TUNNEL):
         return None
-    ref = _ref(cluster)
+    ref = parse_cluster(cluster)
     pod, target, secured = parse_pod(found.get("pod", ""))
     return Flow(
         source=peer(node),
         destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NO_PEER,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
-        backend=found.get("backend", ""),
+        backend=parse_backend(found),
         target=target,
         secured=secured,
     )
 
 
 def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
-    ref = _ref(found[COPY_CLUSTER])
+    ref = parse_cluster(found[COPY_CLUSTER])
     pod, target, secured = parse_pod(found.get(COPY_POD, ""))
     if ref is None:
         return None
@@ -153,10 +154,3 @@ def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
         copy=True,
         secured=secured,
     )
-
-
-def _ref(cluster: str) -> PortRef | None:
-    try:
-        return names.parse(cluster)
-    except ValueError:  # no name of ours
-        return None
