@@ -84,7 +84,6 @@ class Proxy:
         self._end: Callable[[Ending], None] | None = None
         self._judged: tuple[Session | None, int] = (None, 0)  # when it was last found out whether the proxy is settled
         self._settled = False
-        self._lacked: tuple[Session | None, int, frozenset[tuple[TypeUrl, str]]] = (None, 0, frozenset())
 
     def attach(self, session: Session, end: Callable[[Ending], None], follow: Callable[[], None] = _ignore) -> None:
         """Make a stream the proxy's; `end` ends it, `follow` is called when another configuration is wanted.
@@ -125,10 +124,8 @@ class Proxy:
         session = self._offered()
         if session is None:
             return None
-        if self._lacked[:2] != (session, session.changes):
-            self._lacked = session, session.changes, frozenset(session.lacking(most))
-        found = self._lacked[2]
-        return None if len(found) > most else found
+        found = session.lacking(most)
+        return None if len(found) > most else frozenset(found)
 
     def refusals(self) -> Iterator[Rejected]:
         """Yield the resources that the proxy refused in the version that is wanted now."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from headgate.envoy.config import Encoded, Resources, TypeUrl
@@ -128,11 +129,10 @@ class Shelf:
             return
         changed = self.difference(target)
         names = {*changed.resources, *changed.gone, *self.held.exceptions, *self.rejected}
-        if not all_told:
-            names.update(name for name in config if name not in target)
-            target = config
-        for name in names:
-            held, wanted, rejected = self.held.get(name), target.get(name), self.rejected.get(name)
+        others = () if all_told else (name for name in config if name not in target and name not in names)
+        wants = target if all_told else config
+        for name in chain(names, others):
+            held, wanted, rejected = self.held.get(name), wants.get(name), self.rejected.get(name)
             if (
                 (wanted and (held is None or held.digest != wanted.digest))
                 or (held and name not in config)

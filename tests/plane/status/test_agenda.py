@@ -13,7 +13,7 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.status.agenda import Agenda, Look, Reported
-from headgate.plane.status.receipts import MOST, Groups, Receipts
+from headgate.plane.status.receipts import MOST, Receipts, Standings
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self) -> None:
         self.fleet, self.agenda = Fleet(), Agenda([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
-        self._groups, self._memo = Groups(), Memo()
+        self._standings, self._memo = Standings(), Memo()
         self.build()
         self.clients = {node_id: Client(proxy) for node_id, proxy in self.fleet.proxies.items()}
         for client in self.clients.values():
@@ -55,18 +55,13 @@ class World:
             self.fleet.expect(node.id).config.set(config)
 
     def look(self, *findings: Finding) -> Look:
-        receipts = Receipts(self.fleet.connected(), self._groups)
+        receipts = Receipts(self.fleet.connected(), self._standings)
         return Look(self.reported, receipts, {item.about: (item,) for item in findings})
 
-    def judged(self, *findings: Finding, waiting: bool = False) -> list[Key]:
+    def judged(self, *findings: Finding) -> list[Key]:
         """Take a look; return what is judged, in order."""
         self.agenda.take(self.look(*findings))
-        found = []
-        while item := self.agenda.next():
-            key, in_round = item
-            self.agenda.judged(key, waits=waiting, in_round=in_round)
-            found.append(key)
-        return found
+        return [key for key, _ in iter(self.agenda.next, None)]
 
 
 def test_nothing_is_judged_when_nothing_changed() -> None:
@@ -103,7 +98,7 @@ def test_a_finding_that_is_there_before_the_first_look_is_about_its_object_too()
 def test_what_a_proxy_lags_with_leads_to_the_objects_that_decide_for_it() -> None:
     world = World()
     outdate(world.fleet.proxies[GATEWAY.id], ROUTES, "outbound/default/web/8080")
-    assert world.judged(waiting=True) == [WEB]
+    assert world.judged() == [WEB]
     Client(world.fleet.proxies[GATEWAY.id]).take()
     assert world.judged() == [WEB]
     assert world.judged() == []

@@ -1,8 +1,8 @@
 """What a build says about each object, and which objects have their status computed next (pure).
 
-An object is touched when a build says something else about it, when a finding about it comes or goes, when a proxy lags with
-what it decides for or no longer does, and when a proxy has its ports in view or no longer. When proxies come and go, the
-counts of all objects change: these wait for a round over all, which is to be paced.
+An object is touched when a build says something else about it, when a finding about it comes or goes, when a proxy begins to
+lag with what it decides for or no longer does, and when a proxy has its ports in view or no longer. When proxies come and go,
+the counts of all objects change: these wait for a round over all, which is to be paced.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import Said
 from headgate.plane.status.mesh import decides
-from headgate.plane.status.receipts import Group, Receipts, place_of
+from headgate.plane.status.receipts import Receipts, place_of
 from headgate.resources.meta import Key
 
 
@@ -69,9 +69,9 @@ class Reported:
         return self._said.get(key) or Said(generation=self.compiled.report.seen.get(key, 0))
 
     @cached_property
-    def is_underway(self) -> bool:
-        """Whether a workload is not in the stage that is wanted of it."""
-        return any(item.stage is not item.target for item in self.compiled.mesh.workloads)
+    def underway(self) -> Sequence[Key]:
+        """The objects that select a workload which is not in the stage that is wanted of it."""
+        return [key for key, said in self._said.items() if said.underway]
 
     @cached_property
     def at(self) -> Mapping[Place | str, Sequence[Key]]:
@@ -130,7 +130,6 @@ class Agenda:
         self._look: Look | None = None
         self._touched: dict[Key, None] = {}
         self._round: dict[Key, None] = {}
-        self._open: dict[Key, None] = {}
         self._census: object = None
 
     def take(self, look: Look) -> None:
@@ -140,23 +139,11 @@ class Agenda:
             self._touched = dict.fromkeys((*look.reported.keys(self._first), *look.findings))
             self._census = look.receipts.census
             return
-        touched = dict.fromkeys(self._differing(before, look))
-        touched.update(dict.fromkeys(_lagging(look)))
-        self._touched = {**touched, **self._touched, **self._open}
+        self._touched = {**dict.fromkeys(self._differing(before, look)), **self._touched}
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Note that objects are to be judged for another reason."""
         self._touched.update(dict.fromkeys(keys))
-
-    def judged(self, key: Key, *, waits: bool, in_round: bool) -> None:
-        """Note that an object was judged. While its status `waits` for proxies, it is judged in each look.
-
-        Not where a round found that: it waits for proxies that come or go, and so for the next round.
-        """
-        if not waits:
-            self._open.pop(key, None)
-        elif not in_round:
-            self._open[key] = None
 
     @property
     def is_empty(self) -> bool:
@@ -193,26 +180,27 @@ class Agenda:
         for key in {**before.findings, **look.findings}:
             if look.findings.get(key) != before.findings.get(key):
                 yield key
+        if look.awaited != before.awaited:
+            yield from look.reported.underway
         for workload in look.unnamed ^ before.unnamed:
             yield from look.reported.at.get(workload, ())
-        for place in _seen_otherwise(before.receipts.groups, look.receipts.groups):
+        for place in (*_lagging(before.receipts, look.receipts), *_seen_otherwise(before.receipts, look.receipts)):
             yield from look.reported.at.get(place, ())
 
 
-def _lagging(look: Look) -> Iterator[Key]:
-    """Yield the objects that decide for what some proxy lags with."""
-    at = look.reported.at
-    for standing, resource in look.receipts.lagging():
-        if decides(resource):
-            yield from at.get(standing.proxy.id.removeprefix(f"{SIDECAR}/"), ())
-        for place in standing.group.places(*resource) if standing.group else ():
-            yield from at.get(place, ())
+def _lagging(before: Receipts, now: Receipts) -> Iterator[Place | str]:
+    """Yield the ports, and the pods, of what other proxies lag with than before."""
+    for standing, node_ids in before.alike.items() ^ now.alike.items():
+        for resource in standing.lacking or ():
+            if decides(resource):
+                yield from (node_id.removeprefix(f"{SIDECAR}/") for node_id in node_ids)
+            if standing.group:
+                yield from standing.group.places(*resource)
 
 
-def _seen_otherwise(before: Mapping[str, Group], now: Mapping[str, Group]) -> Iterator[Place]:
+def _seen_otherwise(before: Receipts, now: Receipts) -> Iterator[Place]:
     """Yield the ports that proxies have in view and did not have before, or no longer have."""
-    moved = {(before[node_id], group) for node_id, group in now.items() if before.get(node_id, group) is not group}
+    moved = {(before.of.get(node_id, standing).group, standing.group) for node_id, standing in now.of.items()}
     for old, new in moved:
-        for name in old.named() ^ new.named():
-            if place := place_of(name):
-                yield place
+        if old and new and old is not new:
+            yield from filter(None, map(place_of, old.named() ^ new.named()))

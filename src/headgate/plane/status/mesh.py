@@ -12,7 +12,7 @@ from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import Present, Said, by_condition, few, programmed, status_of, timed
-from headgate.plane.status.receipts import Answer, Progress, Receipts, Resource, Standing, own
+from headgate.plane.status.receipts import Answer, Progress, Receipts, Resource, Standing
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
 
@@ -61,8 +61,8 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
     lagging, refused, holding = [], [], []
     for name in workloads:
         node_id = f"{SIDECAR}/{name}"
-        standing = receipts.unsynced.get(node_id)
-        answer = standing.answer(_deciding(standing)) if standing else Answer(holds=node_id in receipts)
+        standing = receipts.of.get(node_id)
+        answer = standing.answer(_deciding(standing)) if standing else Answer(holds=False)
         if answer.words:
             refused.append((node_id, answer.words))
         elif answer.holds:
@@ -75,12 +75,7 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
 
 def _deciding(standing: Standing) -> frozenset[Resource]:
     """Return what decides who is let in, and the proxy's certificate, of what it may lag with."""
-    if standing.lacking is not None:
-        return frozenset(filter(decides, standing.lacking))
-    config, session = standing.proxy.config.get() or {}, standing.proxy.session
-    inbound = ((kind, name) for kind in _INBOUND for name in own(config, kind))
-    secrets = ((SECRET, name) for name in (IDENTITY, ROOTS) if session and session.shelves[SECRET].asks_for(name))
-    return frozenset((*filter(decides, inbound), *secrets))
+    return frozenset(filter(decides, standing.lacking or ((item.type_url, item.name) for item in standing.refused)))
 
 
 def decides(resource: Resource) -> bool:

@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
@@ -25,17 +24,18 @@ from headgate.plane.status.conditions import Present, Said, service_status, spli
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.receipts import Groups, Receipts
+from headgate.plane.status.receipts import Receipts, Standings
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
 PATIENCE_SECONDS = 0.25  # at most between two answers, if they take longer
-LONGEST_SECONDS = 1.0  # at most for all answers
+LONGEST_SECONDS = 1.0  # at most for all answers, and between two looks
 SLICE_SECONDS = 0.02  # of work; then the streams have their turn
 REST = 3  # times as long as the work took
-ROUND_REST = 9  # the same after a round
+LOOK_REST = 9  # the same between two looks at the proxies, and between two rounds
+COMING_SECONDS, LONGEST_COMING_SECONDS = 0.25, 2.0  # without a proxy that comes or goes before a round, and at most
 TOGETHER = 32  # proxies that are looked at without a turn for other tasks
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
 _Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
@@ -76,14 +76,14 @@ class StatusWriter:
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()
         self._agenda = Agenda(STATUSES, _OF_FAULTS)
-        self._groups = Groups()
+        self._standings = Standings()
         self._look: Look | None = None
         self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
         self._again: dict[Key, None] = {}
         self._pace = Pace()
         self._timer: asyncio.TimerHandle | None = None  # wakes up for what could not be done yet
         self._timed = 0.0  # when, by the event loop's clock
-        self._late: Proxy | None = None
+        self._late: Proxy | None = None  # one that is about to answer
 
     async def run(self) -> None:
         """Write for ever, when this control plane is the active one. A write that fails is repeated a second later."""
@@ -106,22 +106,23 @@ class StatusWriter:
                 if self._wake.is_set():
                     self._wake.clear()
                     self._pace.notice(self._fleet.counts["acks"] + self._fleet.counts["nacks"])
-                    if not self._is_answer_due():
-                        self._pace.looked()
+                    if self._is_look_due():
+                        self._pace.begin_look()
                         await self._take_look()
+                        self._pace.end_look()
                 await self._work()
                 self._plan_round()
                 self._pace.end()
 
-    def _is_answer_due(self) -> bool:
-        """Say whether it is worth to wait, because proxies are about to answer; wake up when it no longer is."""
+    def _is_look_due(self) -> bool:
+        """Say whether to look at the proxies now: not while some are about to answer; wake up when it is time."""
         left = self._pace.patience()
-        if left <= 0:
-            return False
-        self._late = self._fleet.first(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
-        if self._late:
+        if left > 0:
+            self._late = self._fleet.first(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
+        left = max(left if self._late else 0.0, self._pace.until_look())
+        if left > 0:
             self._wake_in(left)
-        return self._late is not None
+        return left <= 0
 
     def _wake_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -144,10 +145,12 @@ class StatusWriter:
         is_built = before is None or before.reported.compiled is not compiled
         reported = Reported(compiled) if before is None or is_built else before.reported
         receipts = await self._receipts()
-        awaited = self._staging.waiting() if reported.is_underway else ()
+        awaited = self._staging.waiting() if reported.underway else ()
         unnamed = frozenset(self._unnamed(compiled))
         look = self._look = Look(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
         self._agenda.take(look)
+        if before and before.receipts.census != receipts.census:
+            self._pace.coming.note()
         if is_built:
             for key in self._announcements.keys() - compiled.report.seen.keys():
                 self._forget(key)
@@ -155,12 +158,12 @@ class StatusWriter:
 
     async def _receipts(self) -> Receipts:
         """Return what the proxies hold; other tasks have their turns meanwhile."""
-        receipts = Receipts(groups=self._groups)
+        receipts = Receipts(standings=self._standings)
         for number, proxy in enumerate(self._fleet.serving(), 1):
             receipts.add(proxy)
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)
-        self._groups.keep(receipts)
+        self._standings.keep(receipts.of)
         return receipts
 
     def _plan_round(self) -> None:
@@ -175,10 +178,11 @@ class StatusWriter:
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
         """Return what there is to say beside the build's report, by object."""
-        refusing = [standing.proxy for standing in receipts.unsynced.values() if standing.refused]
+        refusing = (one for standing, node_ids in receipts.alike.items() if standing.refused for one in node_ids)
+        proxies = (proxy for node_id in refusing if (proxy := self._fleet.proxies.get(node_id)))
         found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
         for finding in (
-            *refusals(compiled, refusing),
+            *refusals(compiled, proxies),
             *faults(self._faults.get()),
             *dropped_copies(compiled.mesh, self._dropped.get()),
         ):
@@ -219,8 +223,6 @@ class StatusWriter:
             began = time.monotonic()
             if not await self._tell(key, look.said(key), present):
                 self._try_again(key)
-            waits = any(map(_is_waiting, _conditions(self._found.get(key, (0, {}))[1])))
-            self._agenda.judged(key, waits=waits, in_round=in_round)
             if in_round:
                 self._pace.spend_on_round(time.monotonic() - began)
             if self._pace.is_slice_over:
@@ -289,47 +291,66 @@ def _found(obj: Object) -> tuple[int, Any]:
     return obj["metadata"].get("generation", 0), obj.get("status")
 
 
-def _conditions(status: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield all conditions of a status: those of its parents and listeners too."""
-    for part in (status or {}, *((status or {}).get("parents") or ()), *((status or {}).get("listeners") or ())):
-        yield from part.get("conditions") or ()
+class Settling:
+    """Waits until nothing happens for a while, but not for longer than a while from the first time. Times are seconds."""
 
+    def __init__(self, quiet: float, longest: float, clock: Callable[[], float]) -> None:
+        self._quiet, self._longest, self._clock = quiet, longest, clock
+        self._first: float | None = None
+        self._last = 0.0
 
-def _is_waiting(condition: Mapping[str, Any]) -> bool:
-    """Say whether a condition is about proxies that may still come to hold an object."""
-    return condition.get("type") == "Programmed" and condition.get("reason") in {"Pending", Reason.ENVOY_REJECTED.value}
+    def note(self) -> None:
+        """Note that something happened."""
+        self._last = self._clock()
+        if self._first is None:
+            self._first = self._last
+
+    def left(self) -> float:
+        """Return how long to wait yet; 0 or less when it is over, or nothing happened."""
+        return (
+            0.0 if self._first is None else min(self._last + self._quiet, self._first + self._longest) - self._clock()
+        )
+
+    def end(self) -> None:
+        """Begin again when something happens."""
+        self._first = None
 
 
 class Pace:
-    """Measures work, and says how long to rest. Times are seconds."""
+    """Measures work, and says how long to rest. Times are seconds. `coming` is noted when proxies come or go."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.coming = Settling(COMING_SECONDS, LONGEST_COMING_SECONDS, clock)
+        self._answering = Settling(PATIENCE_SECONDS, LONGEST_SECONDS, clock)
         self._clock = clock
-        self._began = clock()
-        self._rested = self._began  # when the rest after the last slice is over
-        self._next_round = self._began
+        self._began = self._look_began = clock()
+        self._rested = self._next_look = self._next_round = self._began  # when each rest is over
         self._round = 0.0
-        self._noticed: float | None = None  # when something happened that was not looked at yet
-        self._answers = 0
-        self._answered = self._began
+        self._answers: int | None = None  # none since the last look
 
     def notice(self, answers: int) -> None:
         """Note that something happened, and how many answers have come since the start."""
-        now = self._clock()
-        if self._noticed is None:
-            self._noticed = self._answered = now
         if self._answers != answers:
-            self._answers, self._answered = answers, now
-
-    def looked(self) -> None:
-        """Note that all that happened was looked at."""
-        self._noticed = None
+            self._answers = answers
+            self._answering.note()
 
     def patience(self) -> float:
         """Return how long proxies may still take to answer until what happened is looked at all the same."""
-        if self._noticed is None:
-            return 0.0
-        return min(self._answered + PATIENCE_SECONDS, self._noticed + LONGEST_SECONDS) - self._clock()
+        return self._answering.left()
+
+    def begin_look(self) -> None:
+        """Begin a look at all that happened."""
+        self._look_began, self._answers = self._clock(), None
+        self._answering.end()
+
+    def end_look(self) -> None:
+        """End a look."""
+        now = self._clock()
+        self._next_look = now + min(LOOK_REST * (now - self._look_began), LONGEST_SECONDS)
+
+    def until_look(self) -> float:
+        """Return how long to wait until the next look; 0 or less when it may begin now."""
+        return self._next_look - self._clock()
 
     def pause(self) -> float:
         """Return how long to wait before the next slice."""
@@ -352,12 +373,13 @@ class Pace:
     def spend_on_round(self, seconds: float) -> None:
         """Note work for a round: the next one waits for it."""
         self._round += seconds
-        self._next_round = self._clock() + ROUND_REST * self._round
+        self._next_round = self._clock() + LOOK_REST * self._round
 
     def begin_round(self) -> None:
         """Begin a round."""
         self._round = 0.0
+        self.coming.end()
 
     def until_round(self) -> float:
         """Return how long to wait until a round may begin; 0 or less when it may now."""
-        return self._next_round - self._clock()
+        return max(self._next_round - self._clock(), self.coming.left())
