@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,21 @@ pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or se
 RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # the mark of all that this run starts, workers included
 PATIENCE_S = 20.0
-SLOW = ("docs", "chaos", "properties", "differential", "e2e", "netns", "cli", "standalone", "plugin")
+SLOW = (  # files and directories, in the order in which they begin; what is not here takes the shortest time
+    "tests/standalone/apiserver/test_kubectl.py",
+    "tests/docs",
+    "tests/chaos",
+    "tests/properties",
+    "tests/differential",
+    "tests/e2e",
+    "tests/netns",
+    "tests/cli",
+    "tests/standalone",
+    "tests/plugin",
+    "tests/xds",
+    "tests/compiler",
+    "tests/golden",
+)
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each headgate that a test starts would compile its source, for 0.6 s
 sys.dont_write_bytecode = False
@@ -40,8 +55,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow directories first: a slow file that begins last keeps one worker busy and lets the others wait."""
-    items.sort(key=lambda item: _rank(item.path))
+    """Run slow files first: a slow file that begins last keeps one worker busy while the others wait."""
+    items.sort(key=lambda item: _rank(item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
@@ -50,9 +65,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def _rank(path: Path) -> int:
-    directory = path.relative_to(Path(__file__).parent).parts[0]
-    return SLOW.index(directory) if directory in SLOW else len(SLOW)
+@lru_cache
+def _rank(file: str) -> int:
+    return next((rank for rank, place in enumerate(SLOW) if f"{file}/".startswith(f"{place}/")), len(SLOW))
 
 
 @pytest.hookimpl(trylast=True)  # when the workers have ended

@@ -100,7 +100,7 @@ class Cluster:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.timeout(READY_S * 3))
 
 
