@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 ANSWER_S = 10.0
 """A request that has no answer by then has failed."""
-PAUSE_S = 0.01
+PAUSE_S = 0.02
 """Between an answer and the next request, so that the clients leave the processors to what they test."""
+PATIENCE_S = 120.0
 
 
 class Target(NamedTuple):
@@ -55,6 +56,12 @@ class Load:
         """Let every client have its last answer."""
         self._going = False
         await asyncio.gather(*self._tasks)
+
+    async def reached(self, count: int) -> None:
+        """Wait until there are so many answers."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.answers) < count:
+                await asyncio.sleep(PAUSE_S)
 
     @property
     def failed(self) -> list[Answer]:

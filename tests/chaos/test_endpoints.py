@@ -75,16 +75,6 @@ async def split_over(up: Up, names: list[str]) -> None:
     await up.api.patch(f"{SPLITS}/website", {"spec": {"backends": backends}})
 
 
-async def grown(load: Load, requests: int) -> None:
-    """Wait until the load has had so many more answers."""
-    wanted = len(load.answers) + requests
-
-    async def enough() -> bool:
-        return len(load.answers) >= wanted
-
-    await until(enough, f"{requests} more answers")
-
-
 async def heard(load: Load, backend: str) -> None:
     """Wait until a backend answers that has not answered before."""
     mark = len(load.answers)
@@ -105,7 +95,7 @@ async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, cou
             await add(up, name, port)
             await split_over(up, outside.names[:number])
     await up.in_force()
-    await grown(load, 2000)
+    await load.reached(len(load.answers) + 2000)
     assert set(load.backends) == {"website-v1", *outside.names}
     for number, name in reversed(list(enumerate(outside.names))):
         if number % 2:
@@ -116,7 +106,7 @@ async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, cou
         if not number % 3:
             await up.api.delete(f"{SERVICES}/{name}")
     await up.in_force()
-    await grown(load, 500)
+    await load.reached(len(load.answers) + 500)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
@@ -148,7 +138,7 @@ async def test_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) 
             return len(now) == len(before) and not now & before
 
         await until(replaced, f"new pods of {version}")
-        await grown(load, 500)
+        await load.reached(len(load.answers) + 500)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends
