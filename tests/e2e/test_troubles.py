@@ -89,17 +89,18 @@ def test_a_healthy_start_has_no_warnings_and_nothing_to_take_back(new_world: New
     """Neither the first start nor one that finds its objects again."""
     files = (Path(__file__).parents[2] / "examples" / example).iterdir()
     world = new_world(manifests={file.name: file.read_text() for file in files})
-    for _ in range(2):
+    for is_first in (True, False):
         for found in world.get("trafficsplits")["items"]:
             world.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
             world.event("Programmed", found["metadata"]["name"])
-        world.stop()
-        assert world.stderr == ""
-        assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
-        world.start()
         events = world.get("events")["items"]
         said = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
         assert not [text for text in said if not text.startswith("Normal ") or "Resolved" in text]
+        world.stop()
+        assert world.stderr == ""
+        assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
+        if is_first:
+            world.start()
 
 
 def test_a_service_without_pods_is_a_warning_as_soon_as_that_is_sure(new_world: New) -> None:
