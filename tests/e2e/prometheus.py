@@ -36,7 +36,7 @@ class Prometheus:
     def healthy(self) -> bool:
         """Say whether it answers."""
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{self.url}/-/ready", timeout=5).close()
+            urllib.request.urlopen(f"{self.url}/-/ready", timeout=30).close()
             return True
         return False
 

@@ -14,7 +14,7 @@ from tests.netns.wires import APPLICATION, PROXY, Hub, has_ipv6, original
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SERVICE = "10.96.7.7"  # nowhere
-PATIENCE_S = 5
+PATIENCE_S = 20
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
 
 

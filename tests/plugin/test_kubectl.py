@@ -1,5 +1,6 @@
 """`kubectl traffic` itself: a real kubectl finds it and carries its questions to an API that answers what was recorded."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -95,6 +96,16 @@ def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: Recorde
     assert len(runs.read_text().splitlines()) == 1
 
 
+def shown_at(terminal: int) -> str:
+    """Read all that a terminal shows when its last program has ended: it comes in pieces. Close it."""
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: nothing is left, and nothing will come
+        while piece := os.read(terminal, 1 << 16):
+            shown += piece
+    os.close(terminal)
+    return shown.decode()
+
+
 def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded):
     api.answers = deployments(SEED)
     ours, theirs = pty.openpty()
@@ -104,8 +115,7 @@ def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded)
     ) as process:
         _, note = process.communicate()
     os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode().replace("\r\n", "\n")
-    os.close(ours)
+    shown = shown_at(ours).replace("\r\n", "\n")
     assert shown == "bar\n  <--> baz\nfoo\n  -->  bar\n  -->  baz\ntraffic\n  -->  foo\n"
     assert note.decode().startswith("The picture needs 48 columns")
 
@@ -118,8 +128,7 @@ def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: Recorded, va
     environment = {**kept, "TERM": "xterm", variable: "C"}
     subprocess.run(api.command("top", "pods"), stdin=theirs, stdout=theirs, env=environment, check=True)
     os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    shown = shown_at(ours)
     assert ("\x1b[31m 50.00%\x1b[0m" in shown) is coloured
     assert "\x1b" not in api.ok("top", "pods")  # a pipe
 

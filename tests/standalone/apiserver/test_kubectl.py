@@ -224,7 +224,7 @@ async def test_deployments(api: Served) -> None:
     )
     status = {"replicas": 0, "updatedReplicas": 0, "availableReplicas": 0, "observedGeneration": 9}
     await set_status(api, "apps/v1", "Deployment", "web", status)
-    assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=5s")
+    assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=30s")
 
 
 async def set_status(api: Served, version: str, kind: str, name: str, status: dict[str, Any]) -> None:

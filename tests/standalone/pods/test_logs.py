@@ -73,7 +73,7 @@ async def test_following_shows_what_comes_until_the_process_ends(tmp_path, direc
     with log.open("a") as file:
         file.write("b\n")
     (directory / "run.json").unlink()
-    assert await asyncio.wait_for(anext(pieces), 5) == b"b\n"
+    assert await asyncio.wait_for(anext(pieces), 20) == b"b\n"
     assert [piece async for piece in pieces] == []
 
 
