@@ -220,6 +220,16 @@ def test_a_cluster_stays_while_a_scope_whose_removal_was_refused_may_name_it(str
     assert proxy.ack("SRDS") == ["CDS -a"]
 
 
+def test_a_cluster_stays_while_a_scope_of_an_earlier_stream_may_be_there(stream):
+    proxy = stream("SRDS i=1")
+    proxy.ask("CDS", has="a=1")
+    proxy.ack("CDS")
+    assert proxy.ask("SRDS", has="h=1") == ["SRDS i=1 -h"]
+    assert proxy.ask("LDS") == ["LDS"]
+    assert proxy.nack("SRDS") == ["SRDS -h"]
+    assert proxy.ack("SRDS") == ["CDS -a"]
+
+
 def test_a_cluster_stays_while_a_route_of_a_refused_response_may_name_it(stream):
     proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1", "RDS q=1(a) r=1(a)")
     proxy.ask("CDS")

@@ -122,6 +122,9 @@ class Session:
                 shelf.flying[nonce] = _without_bodies(response)
                 shelf.overdue.add(nonce)
                 shelf.lapsed.update(name for name, _ in response.resources)
+                for name in shelf.doubtful.keys() & response.removed:
+                    if name not in shelf.known:
+                        del shelf.doubtful[name]
                 if len(shelf.overdue) > MOST_OVERDUE:
                     oldest = next(nonce for nonce in shelf.flying if nonce in shelf.overdue)
                     shelf.doubt(shelf.flying.pop(oldest))

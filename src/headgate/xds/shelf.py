@@ -65,7 +65,7 @@ class Shelf:
     known: Sent = field(default_factory=Sent)  # what was sent last, or brought along
     held: Accepted = field(default_factory=Accepted)
     brought: frozenset[str] = frozenset()  # names that it had when the stream began, without its own among many
-    doubtful: dict[str, frozenset[str]] = field(default_factory=dict)  # clusters of versions that may be in force
+    doubtful: dict[str, frozenset[str] | None] = field(default_factory=dict)  # clusters of versions that may be in force
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
     again: dict[str, Encoded] = field(default_factory=dict)  # to be sent though unchanged, or even gone
@@ -242,8 +242,8 @@ class Shelf:
         """Take a refusal; yield what is news of it. Several resources are to be repeated one by one."""
         if response.resources and self.wildcard:
             for name in response.removed:  # the proxy may have removed it or not: the removal is sent again
-                if needs := getattr(self.held.get(name), "needs", None):
-                    self.doubtful[name] = self.doubtful.get(name, frozenset()) | needs
+                if held := self.held.get(name):
+                    self._doubt(name, held.needs)
                 self.held.discard(name)
                 self.known.setdefault(name, UNSURE)
         self.lapsed.difference_update(name for name, _ in response.resources)
@@ -320,8 +320,13 @@ class Shelf:
         Not those that it was told later to remove: it does what it is told in order, if it does anything.
         """
         for name, encoded in response.resources:
-            if encoded.needs and name in (self.known if self.wildcard else self.subscribed):
-                self.doubtful[name] = self.doubtful.get(name, frozenset()) | encoded.needs
+            if name in (self.known if self.wildcard else self.subscribed):
+                self._doubt(name, encoded.needs)
+
+    def _doubt(self, name: str, needs: frozenset[str] | None) -> None:
+        before = self.doubtful.get(name, frozenset())
+        if needs or needs is None:
+            self.doubtful[name] = None if needs is None or before is None else before | needs
 
     def names(self, cluster: str) -> bool:
         """Say whether a resource names a cluster that the proxy has or may have."""
@@ -331,13 +336,14 @@ class Shelf:
             or any(cluster in one.needs for name, one in held.base.own.items() if name not in held.exceptions)
             or any(cluster in (one.needs or ()) for one in held.exceptions.values() if one)
             or any(cluster in one.needs for response in self.flying.values() for _, one in response.resources)
-            or any(cluster in needs for needs in self.doubtful.values())
+            or any(cluster in (needs or ()) for needs in self.doubtful.values())
         )
 
     @property
     def has_unknown(self) -> bool:
         """Whether the proxy brought something of which it is not known what it needs."""
-        return any(isinstance(held, Brought) for held in self.held.exceptions.values())
+        brought = any(isinstance(held, Brought) for held in self.held.exceptions.values())
+        return brought or None in self.doubtful.values()
 
     def overgrown(self, wanted: int) -> bool:
         """Say whether it remembers far more names than a proxy can have that is to hold `wanted`."""
