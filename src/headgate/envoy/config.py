@@ -74,6 +74,10 @@ class Resources(Mapping[str, Encoded]):
             return NotImplemented
         return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
 
+    def is_made_of(self, other: "Resources") -> bool:
+        """Say whether its parts are the very objects that the other one has."""
+        return self.common is other.common and self.own is other.own
+
     def get(self, name: str, default: Any = None) -> Any:
         """Return the resource of a name, or the default."""
         found = self.own.get(name)

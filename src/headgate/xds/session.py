@@ -211,6 +211,7 @@ class Session:
         self._count += 1
         response = Response(type_url, str(self._count), resources, removed)
         self._remember(shelf, response)
+        shelf.send(response, config)
         yield response
 
     def _remember(self, shelf: Shelf, response: Response) -> None:
@@ -220,7 +221,6 @@ class Session:
                     self._repeat_endpoints(name)
             for name in response.removed:
                 self.shelves[ENDPOINTS].again.pop(name, None)
-        shelf.send(response)
 
     def _repeat_endpoints(self, cluster: str) -> None:
         """Send the endpoints again: after a reconnect before the proxy has asked, after a removal the last ones."""
@@ -255,9 +255,10 @@ class Session:
         needs = needed(Same(due))
         if not needs:
             return True
-        doubtful = absent(Same(needs), Same(clusters.held.base.common)) | {
-            name for name in absent(Same(needs), Same(endpoints.held.base.common)) if name in self._wanted[ENDPOINTS]
-        }
+        unserved = absent(Same(needs), Same(endpoints.held.base.common))
+        doubtful = {name for name in unserved if name in self._wanted[ENDPOINTS]}
+        for layer in (clusters.known, clusters.held):
+            doubtful |= absent(Same(needs), Same(layer.base.common))
         for layer in (clusters.known, clusters.held, endpoints.held):
             doubtful |= needs & layer.exceptions.keys() if layer.exceptions else frozenset()
         return all(self._is_usable(name) for name in doubtful)
@@ -307,7 +308,7 @@ class Session:
 
 def _without_bodies(response: Response) -> Response:
     """Return what a late answer needs to know of a response."""
-    return response._replace(resources=emptied(Same(response.resources)))
+    return response._replace(resources=emptied(Same(response.resources)), leads=None)
 
 
 _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from headgate.envoy.config import Encoded, Resources, TypeUrl
 from headgate.xds.versions import (
-    NO_DIFFERENCE,
     Accepted,
     Brought,
     Difference,
@@ -29,12 +28,13 @@ UNSURE = "?"  # the digest of what was removed in a response that was refused: i
 
 
 class Response(NamedTuple):
-    """A DeltaDiscoveryResponse."""
+    """A DeltaDiscoveryResponse. `leads` from what a proxy has to what it has then, if other proxies are sent the same."""
 
     type_url: TypeUrl
     nonce: str
     resources: Pairs
     removed: tuple[str, ...] = ()
+    leads: tuple[Resources, Resources] | None = None
 
 
 class Due(NamedTuple):
@@ -65,7 +65,9 @@ class Shelf:
     known: Sent = field(default_factory=Sent)  # what was sent last, or brought along
     held: Accepted = field(default_factory=Accepted)
     brought: frozenset[str] = frozenset()  # names that it had when the stream began, without its own among many
-    doubtful: dict[str, frozenset[str] | None] = field(default_factory=dict)  # clusters of versions that may be in force
+    doubtful: dict[str, frozenset[str] | None] = field(
+        default_factory=dict
+    )  # clusters of versions that may be in force
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
     again: dict[str, Encoded] = field(default_factory=dict)  # to be sent though unchanged, or even gone
@@ -76,7 +78,7 @@ class Shelf:
     finished: Mapping[str, Encoded] | None = None  # nothing is left to send of it
     complete: Mapping[str, Encoded] | None = None  # the proxy holds it
     _aimed: tuple[Resources, frozenset[str], Resources] | None = None  # configuration, subscription, and the part of it
-    _compared: tuple[Resources, Resources, Difference] | None = None  # from, to, and the difference
+    _compared: tuple[Resources, Resources, Difference[Resources]] | None = None  # from, to, and the difference
 
     def touch(self) -> None:
         """Note that something happened to the type, so that its configuration is looked through once more."""
@@ -109,7 +111,7 @@ class Shelf:
             return ()
         target = self.target(config if isinstance(config, Resources) else Resources(config, {}))
         held = self.held
-        names = dict.fromkeys((*self.difference(target).resources, *held.exceptions))
+        names = dict.fromkeys((*self.difference(held.base, target).resources, *held.exceptions))
         found = [
             name
             for name in names
@@ -127,7 +129,7 @@ class Shelf:
         all_told = not untold or len(target) == len(config)
         if self.held.base is target and all_told and not self.held.exceptions and not self.rejected:
             return
-        changed = self.difference(target)
+        changed = self.difference(self.held.base, target)
         names = {*changed.resources, *changed.gone, *self.held.exceptions, *self.rejected}
         others = () if all_told else (name for name in config if name not in target and name not in names)
         wants = target if all_told else config
@@ -140,11 +142,8 @@ class Shelf:
             ):
                 yield name
 
-    def difference(self, target: Resources) -> Difference:
-        """Return what leads to a configuration from the one that the proxy holds but for exceptions."""
-        base = self.known.base
-        if base is target:
-            return NO_DIFFERENCE
+    def difference(self, base: Resources, target: Resources) -> Difference[Resources]:
+        """Return what leads from one to the other."""
         if self._compared is None or self._compared[0] is not base or self._compared[1] is not target:
             self._compared = base, target, difference(base, target)
         return self._compared[2]
@@ -152,19 +151,17 @@ class Shelf:
     def due(self, config: Resources) -> Due:
         """Return what is to be sent, or a part of it that other proxies get too, and what is gone."""
         target = self.target(config)
-        changed = self.difference(target)
-        if not self.again and not self.alone:
-            for batch, sent in zip((*changed.batches, ()), changed.progress, strict=True):
-                if self.known.exceptions == sent:
-                    return Due(batch, sorted(changed.gone) if self.wildcard else (), fits=True)
+        changed = self.difference(self.known.base, target)
+        if not self.again and not self.alone and not self.known.exceptions:
+            return Due(changed.batch, sorted(changed.gone) if self.wildcard else (), fits=True)
         return Due(self._differing(target, changed), self._gone(target, changed))
 
     def differing(self, config: Resources) -> Pairs:
         """Return everything that is to be sent, however large."""
         target = self.target(config)
-        return self._differing(target, self.difference(target))
+        return self._differing(target, self.difference(self.known.base, target))
 
-    def _differing(self, target: Resources, changed: Difference) -> Pairs:
+    def _differing(self, target: Resources, changed: Difference[Resources]) -> Pairs:
         """Return what the proxy asked for and was not sent as it is wanted, or is to be sent again."""
         known, again = self.known, self.again
         names = {*changed.resources, *known.exceptions, *again}
@@ -176,7 +173,7 @@ class Shelf:
         left = ((name, encoded) for name, encoded in again.items() if name not in target and self.asks_for(name))
         return (*found, *left)
 
-    def _gone(self, target: Resources, changed: Difference) -> Sequence[str]:
+    def _gone(self, target: Resources, changed: Difference[Resources]) -> Sequence[str]:
         """Return what the proxy has and should not, as far as it takes it away by itself: what it asks for as a whole."""
         if not self.wildcard:
             return ()
@@ -193,48 +190,49 @@ class Shelf:
     def settle(self, config: Resources) -> None:
         """Keep what the proxy has as a pointer to a configuration, and what is different."""
         target = self.target(config)
-        changed = self.difference(target)
-        gone = dict.fromkeys(changed.gone)
-        known, held = self.known, self.held
-        if known.exceptions == {**changed.progress[-1], **gone} and held.exceptions == {**changed.resources, **gone}:
-            known.base = held.base = target
-            known.exceptions, held.exceptions = {}, {}
-        else:
-            known.rebase(target, changed)
-            held.rebase(target, changed)
+        self.known.rebase(target)
+        self.held.rebase(target)
         self._compared = None
 
-    def send(self, response: Response) -> None:
+    def send(self, response: Response, config: Resources) -> None:
         """Note that a response is on its way."""
-        self.flying[response.nonce] = response
-        self.known.exceptions.update(digests(Same(response.resources)))
+        known, before = self.known, self.known.base
+        after = self.difference(before, self.target(config)).leads_to(response.resources, response.removed)
+        if after is None or known.exceptions:
+            known.exceptions.update(digests(Same(response.resources)))
+            self.flying[response.nonce] = response
+        else:
+            known.base = after
+            self.flying[response.nonce] = response._replace(leads=(before, after))
         for name, encoded in response.resources if self.again or self.rejected else ():
             self.again.pop(name, None)
             if name in self.rejected and self.rejected[name].digest != encoded.digest:
                 del self.rejected[name]
         for name in response.removed:
-            self.known.discard(name)
+            known.discard(name)
             self.lapsed.discard(name)
             self.rejected.pop(name, None)
             if name in self.subscribed:
-                self.known[name] = ""
+                known[name] = ""
 
     def accept(self, response: Response) -> None:
         """Take an acknowledgement."""
-        if self.lapsed or self.rejected or self.doubtful or not self.asks_for_all(response.resources):
-            for name, encoded in response.resources:
-                self.lapsed.discard(name)
-                self.rejected.pop(name, None)
-                self.doubtful.pop(name, None)
-                if self.asks_for(name):  # it may have left while the answer was on its way, or with the answer
-                    self.held[name] = encoded
-        else:
-            self.held.exceptions.update(response.resources)
+        held = self.held
+        is_usual = not (held.exceptions or self.lapsed or self.rejected or self.doubtful)
+        if is_usual and response.leads and response.leads[0] is held.base and self.asks_for_all(response.resources):
+            held.base = response.leads[1]
+            return
+        for name, encoded in response.resources:
+            self.lapsed.discard(name)
+            self.rejected.pop(name, None)
+            self.doubtful.pop(name, None)
+            if self.asks_for(name):  # it may have left while the answer was on its way, or with the answer
+                held[name] = encoded
         for name in (
             response.removed if self.wildcard else ()
         ):  # Envoy keeps routes and endpoints until it lets go of them
             if not self.known.get(name):
-                self.held.discard(name)
+                held.discard(name)
                 self.doubtful.pop(name, None)
                 self.lapsed.discard(name)
 

@@ -15,6 +15,7 @@ LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse message
 SMALL = 2**14  # bytes of a response to which a proxy's own resources are added; larger ones are shared as they are
 REMEMBERED = 128  # results of each function below: enough for all types and kinds of proxies over several builds
 V = TypeVar("V")
+Content = TypeVar("Content", bound=Mapping[str, Encoded])
 Pairs = tuple[tuple[str, Encoded], ...]
 
 
@@ -44,51 +45,54 @@ class Same(Generic[V]):
         return id(self.it)
 
 
-class Difference(NamedTuple):
-    """What leads from some resources to others.
+class Difference(NamedTuple, Generic[Content]):
+    """What leads from some resources to others, the first response of it, and what a proxy has after that.
 
-    `resources` are to be sent, in `batches` that are not too large for a response; `progress` has the versions that were sent
-    before each of them, and after the last. `gone` are names that the proxy has and should not.
+    `resources` are to be sent, and `batch` is a part of them that is not too large for a response. `gone` are names that
+    the proxy has and should not. With the batch it has `then`; with the batch and without what is gone it has `done`.
     """
 
     resources: Mapping[str, Encoded]
-    batches: tuple[Pairs, ...]
-    progress: tuple[Mapping[str, str], ...]
     gone: frozenset[str]
+    batch: Pairs
+    then: Content
+    done: Content
 
-    def __bool__(self) -> bool:
-        return bool(self.resources or self.gone)
+    def leads_to(self, resources: Pairs, removed: tuple[str, ...]) -> Content | None:
+        """Return what a proxy has that was sent this; none if it is another response."""
+        if resources is not self.batch:
+            return None
+        told = self.gone.intersection(removed)
+        if not told:
+            return self.then
+        return self.done if len(told) == len(self.gone) else None
 
 
-NO_DIFFERENCE = Difference({}, (), ({},), frozenset())
-
-
-def difference(before: Resources, after: Resources) -> Difference:
+def difference(before: Resources, after: Resources) -> Difference[Resources]:
     """Return what leads from one to the other. What both have in common with other proxies is compared once for all."""
-    common, own = NO_DIFFERENCE, NO_DIFFERENCE
-    if before.common is not after.common:
-        common = _between(Same(before.common), Same(after.common))
-    if before.own is not after.own and (before.own or after.own):
-        own = compared(before.own, after.own)
-    if not own:
-        return common
+    common, own = _between(before.common, after.common), compared(before.own, after.own)
     if any(name in before.common for name in own.resources) or any(name in after.common for name in own.gone):
-        return compared(before, after)  # a resource of its own became a shared one, or the other way round
-    return _joined(common, own) if common else own
+        whole = compared(before, after)  # a resource of its own became a shared one, or the other way round
+        return Difference(whole.resources, whole.gone, whole.batch, _parted(whole.then), _parted(whole.done))
+    # A proxy's own is added to what is shared if that is small, else it is sent as a response of its own.
+    is_added = len(common.batch) == len(common.resources) and size(Same(common.batch)) <= SMALL
+    then = Resources(common.then, own.then if is_added else before.own)
+    done = Resources(common.done, own.done if is_added else _without(before.own, own.gone))
+    return Difference(
+        Resources(common.resources, own.resources),
+        common.gone | own.gone,
+        common.batch + own.batch if is_added else common.batch,
+        after if then.is_made_of(after) else then,
+        after if done.is_made_of(after) else done,
+    )
 
 
-def _joined(common: Difference, own: Difference) -> Difference:
-    """Add a proxy's own to what is shared: to the last response if that is small, else as a response of its own."""
-    resources, gone = {**common.resources, **own.resources}, common.gone | own.gone
-    done = common.progress[-1]
-    last = common.batches[-1] if common.batches else ()
-    if own.batches and last and size(Same(last)) <= SMALL:
-        batches = (*common.batches[:-1], last + own.batches[0], *own.batches[1:])
-        progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress[1:])]
-    else:
-        batches = common.batches + own.batches
-        progress = [*common.progress[:-1], *({**done, **sent} for sent in own.progress)]
-    return Difference(resources, batches, tuple(progress), gone)
+def _parted(resources: Mapping[str, Encoded]) -> Resources:
+    return resources if isinstance(resources, Resources) else Resources(resources, {})
+
+
+def _without(resources: Mapping[str, Encoded], gone: frozenset[str]) -> Mapping[str, Encoded]:
+    return {name: encoded for name, encoded in resources.items() if name not in gone} if gone else resources
 
 
 @lru_cache(REMEMBERED)
@@ -97,23 +101,32 @@ def size(pairs: Same[Pairs]) -> int:
     return sum(len(encoded.body) for _, encoded in pairs.it)
 
 
+def _between(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
+    if before is after:
+        return Difference({}, frozenset(), (), after, after)
+    return _remembered(Same(before), Same(after))
+
+
 @lru_cache(REMEMBERED)
-def _between(before: Same[Mapping[str, Encoded]], after: Same[Mapping[str, Encoded]]) -> Difference:
+def _remembered(
+    before: Same[Mapping[str, Encoded]], after: Same[Mapping[str, Encoded]]
+) -> Difference[Mapping[str, Encoded]]:
     return compared(before.it, after.it)
 
 
-def compared(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference:
+def compared(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
     """Compare name by name."""
     resources = {
         name: encoded
         for name, encoded in after.items()
         if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
     }
-    batches = tuple(_batches(resources))
-    progress: list[Mapping[str, str]] = [{}]
-    for batch in batches:
-        progress.append({**progress[-1], **{name: encoded.digest for name, encoded in batch}})
-    return Difference(resources, batches, tuple(progress), frozenset(name for name in before if name not in after))
+    gone = frozenset(name for name in before if name not in after)
+    batch = next(_batches(resources), ())
+    is_last = len(batch) == len(resources)
+    then = after if is_last and not gone else {**before, **dict(batch)}
+    done = after if is_last else _without(then, gone)
+    return Difference(resources, gone, batch, then, done)
 
 
 def _batches(resources: Mapping[str, Encoded]) -> Iterator[Pairs]:
@@ -302,8 +315,11 @@ class Layers(MutableMapping[str, V]):
         """Whether there is nothing in it, not even an exception."""
         return not self.exceptions and not self.base
 
-    def rebase(self, target: Resources, changed: Difference) -> None:
-        """Express the same by another base, to which `changed` leads from the old one."""
+    def rebase(self, target: Resources) -> None:
+        """Express the same by another base."""
+        if self.base is target and not self.exceptions:
+            return
+        changed = difference(self.base, target)
         found: dict[str, V | None] = {}
         for name in {*changed.resources, *changed.gone, *self.exceptions}:
             value, encoded = self.get(name), target.get(name)
