@@ -40,6 +40,8 @@ WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
 MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
 MANY = 16  # resources from which on a response's bytes are remembered, as it may be sent to other proxies too
 REMEMBERED = 12  # responses of up to 2 MB
+MOST_ALIKE = 128  # requests that are remembered as read: proxies that do the same say the same
+LARGEST_ALIKE = 2**16  # bytes of such a request
 IN_USE = "cannot bind"  # Envoy's words when a listener's address can't be had now
 
 
@@ -104,12 +106,11 @@ class Session:
 
     def advance(self) -> list[Response]:
         """Return what may be sent now, in the order in which it must be sent."""
-        responses = [
-            response
-            for type_url, shelf in self.shelves.items()
-            if shelf.finished is not self._wanted[type_url]
-            for response in self._next(type_url, shelf)
-        ]
+        responses = []
+        for type_url, shelf in self.shelves.items():
+            config = self._wanted[type_url]
+            if shelf.finished is not config and not shelf.waits and (response := self._next(type_url, shelf, config)):
+                responses.append(response)
         self.changes += len(responses)
         return responses
 
@@ -141,7 +142,7 @@ class Session:
     @property
     def is_waiting(self) -> bool:
         """Whether an answer is due."""
-        return any(shelf.flying and shelf.waits for shelf in self.shelves.values())
+        return any(shelf.waits for shelf in self.shelves.values())
 
     def missing(self) -> Iterator[tuple[TypeUrl, str]]:
         """Yield what the proxy asked for and does not hold as it is wanted."""
@@ -192,11 +193,9 @@ class Session:
         if request.unsubscribe:
             shelf.unsubscribe(request.unsubscribe)
 
-    def _next(self, type_url: TypeUrl, shelf: Shelf) -> Iterator[Response]:
-        config = self._wanted[type_url]
-        if shelf.flying and shelf.waits:
-            return
-        shelf.let_go_alone(config)
+    def _next(self, type_url: TypeUrl, shelf: Shelf, config: Resources) -> Response | None:
+        if shelf.alone:
+            shelf.let_go_alone(config)
         due = shelf.due(config)
         resources = self._sendable(shelf, config, due)
         removed = (*self._removable(type_url, due.gone), *shelf.never_told(config))
@@ -204,7 +203,7 @@ class Session:
             if not due.resources and not due.gone and not shelf.alone:
                 shelf.settle(config)
                 shelf.finished = config
-            return
+            return None
         if resources:
             shelf.alone.pop(resources[0][0], None)
         shelf.owed = False
@@ -212,7 +211,7 @@ class Session:
         response = Response(type_url, str(self._count), resources, removed)
         self._remember(shelf, response)
         shelf.send(response, config)
-        yield response
+        return response
 
     def _remember(self, shelf: Shelf, response: Response) -> None:
         if response.type_url == CLUSTER:
@@ -316,6 +315,8 @@ _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of De
 
 def read_request(data: bytes) -> tuple[str, Request]:
     """Return the node's id, where the message has it (the first of a stream), and the request. Raises ProxyError."""
+    if found := _alike.get(data):
+        return "", found
     try:
         message = pb.DeltaDiscoveryRequest.FromString(data)
     except DecodeError as error:
@@ -330,7 +331,14 @@ def read_request(data: bytes) -> tuple[str, Request]:
     )
     if message.initial_resource_versions:
         request = request._replace(initial=Reported(message))
+    elif not node_id and len(data) <= LARGEST_ALIKE:
+        _alike[data] = request
+        if len(_alike) > MOST_ALIKE:
+            del _alike[next(iter(_alike))]
     return node_id, request
+
+
+_alike: dict[bytes, Request] = {}
 
 
 def write_response(response: Response) -> bytes:

@@ -87,7 +87,7 @@ class Shelf:
     @property
     def waits(self) -> bool:
         """Say whether an answer must come before the next response of the type."""
-        return any(nonce not in self.overdue for nonce in self.flying)
+        return len(self.flying) > len(self.overdue)
 
     def asks_for(self, name: str) -> bool:
         """Say whether the proxy is subscribed to a resource."""
@@ -111,7 +111,7 @@ class Shelf:
             return ()
         target = self.target(config if isinstance(config, Resources) else Resources(config, {}))
         held = self.held
-        names = dict.fromkeys((*self.difference(held.base, target).resources, *held.exceptions))
+        names = dict.fromkeys((*difference(held.base, target).resources, *held.exceptions))
         found = [
             name
             for name in names
@@ -129,7 +129,7 @@ class Shelf:
         all_told = not untold or len(target) == len(config)
         if self.held.base is target and all_told and not self.held.exceptions and not self.rejected:
             return
-        changed = self.difference(self.held.base, target)
+        changed = difference(self.held.base, target)
         names = {*changed.resources, *changed.gone, *self.held.exceptions, *self.rejected}
         others = () if all_told else (name for name in config if name not in target and name not in names)
         wants = target if all_told else config
@@ -142,8 +142,9 @@ class Shelf:
             ):
                 yield name
 
-    def difference(self, base: Resources, target: Resources) -> Difference[Resources]:
-        """Return what leads from one to the other."""
+    def difference(self, target: Resources) -> Difference[Resources]:
+        """Return what leads to a configuration from the one that the proxy was sent, but for exceptions."""
+        base = self.known.base
         if self._compared is None or self._compared[0] is not base or self._compared[1] is not target:
             self._compared = base, target, difference(base, target)
         return self._compared[2]
@@ -151,7 +152,7 @@ class Shelf:
     def due(self, config: Resources) -> Due:
         """Return what is to be sent, or a part of it that other proxies get too, and what is gone."""
         target = self.target(config)
-        changed = self.difference(self.known.base, target)
+        changed = self.difference(target)
         if not self.again and not self.alone and not self.known.exceptions:
             return Due(changed.batch, sorted(changed.gone) if self.wildcard else (), fits=True)
         return Due(self._differing(target, changed), self._gone(target, changed))
@@ -159,7 +160,7 @@ class Shelf:
     def differing(self, config: Resources) -> Pairs:
         """Return everything that is to be sent, however large."""
         target = self.target(config)
-        return self._differing(target, self.difference(self.known.base, target))
+        return self._differing(target, self.difference(target))
 
     def _differing(self, target: Resources, changed: Difference[Resources]) -> Pairs:
         """Return what the proxy asked for and was not sent as it is wanted, or is to be sent again."""
@@ -197,7 +198,7 @@ class Shelf:
     def send(self, response: Response, config: Resources) -> None:
         """Note that a response is on its way."""
         known, before = self.known, self.known.base
-        after = self.difference(before, self.target(config)).leads_to(response.resources, response.removed)
+        after = self.difference(self.target(config)).leads_to(response.resources, response.removed)
         if after is None or known.exceptions:
             known.exceptions.update(digests(Same(response.resources)))
             self.flying[response.nonce] = response

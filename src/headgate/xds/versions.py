@@ -70,6 +70,8 @@ class Difference(NamedTuple, Generic[Content]):
 
 def difference(before: Resources, after: Resources) -> Difference[Resources]:
     """Return what leads from one to the other. What both have in common with other proxies is compared once for all."""
+    if before is after:
+        return Difference({}, frozenset(), (), after, after)
     common, own = _between(before.common, after.common), compared(before.own, after.own)
     if any(name in before.common for name in own.resources) or any(name in after.common for name in own.gone):
         whole = compared(before, after)  # a resource of its own became a shared one, or the other way round
@@ -144,6 +146,8 @@ def _batches(resources: Mapping[str, Encoded]) -> Iterator[Pairs]:
 
 def restricted(resources: Resources, names: frozenset[str]) -> Resources:
     """Return the resources with some names, sorted; the same object when these are all."""
+    if not names:
+        return NOTHING
     common = _restricted(Same(resources.common), Same(names))
     own = resources.own
     if any(name not in names for name in own):
