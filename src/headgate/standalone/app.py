@@ -31,14 +31,12 @@ from headgate.plane.questions import Questions
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
-from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
 from headgate.standalone.ground import Ground, lay_ground
 from headgate.standalone.instance import Instance, read_token, split_address, write_environment, write_instance
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
-from headgate.standalone.pods.logs import Logs
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying, probe_socket
 from headgate.standalone.proxies.admin import Admin
@@ -128,7 +126,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         questions = Questions(plane.machine, LocalHost(envoy, runtime, instance))
         computed = Computed(source, questions, settings=ground.settings)
         app = create_app(
-            store, token=read_token(state), advise=plane.machine.advice, logs=_logs(runtime.logs), computed=computed
+            store, token=read_token(state), advise=plane.machine.advice, logs=runtime.logs.read, computed=computed
         )
         tasks.start(serve(app, ground.api, certificate_in(state)), name="api")
         await serving(envoy, trust)
@@ -209,12 +207,6 @@ async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: E
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(health.run(), name="health")
         tasks.create_task(serve_exposition(app, listener), name="exposition")
-
-
-def _logs(logs: Logs) -> LogSource:
-    return lambda key, asked: logs.read(
-        key, asked.container, follow=asked.follow, tail=asked.tail_lines, previous=asked.previous
-    )
 
 
 async def _stop(runtime: LocalRuntime) -> None:

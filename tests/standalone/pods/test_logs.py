@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import NotFound
 from headgate.resources.meta import Key
-from headgate.standalone.pods.logs import Logs, begin_log, pod_directory, rotate_logs
+from headgate.standalone.pods.logs import LogOptions, Logs, begin_log, pod_directory, rotate_logs
 
 KEY = Key("", "Pod", "default", "web")
 
@@ -20,15 +20,15 @@ def directory(tmp_path: Path) -> Path:
 
 
 async def text(state: Path, **options) -> str:
-    return b"".join([piece async for piece in Logs(state).read(KEY, "app", **options)]).decode()
+    return b"".join([piece async for piece in Logs(state).read(KEY, LogOptions("app", **options))]).decode()
 
 
 async def test_all_the_last_lines_and_the_run_before(tmp_path, directory):
     begin_log(directory).write_text("first\n")
     begin_log(directory).write_text("a\nb\nc")
     assert await text(tmp_path) == "a\nb\nc"
-    assert await text(tmp_path, tail=2) == "b\nc"
-    assert await text(tmp_path, tail=0) == ""
+    assert await text(tmp_path, tail_lines=2) == "b\nc"
+    assert await text(tmp_path, tail_lines=0) == ""
     assert await text(tmp_path, previous=True) == "first\n"
 
 
@@ -38,7 +38,7 @@ async def test_a_log_is_bounded_while_it_is_written(tmp_path, directory):
         rotate_logs(tmp_path, largest=100)
         log.write(b"new\n")
     assert (directory / "current.log").read_text() == "new\n"
-    assert await text(tmp_path, tail=2) == "old\nnew\n"
+    assert await text(tmp_path, tail_lines=2) == "old\nnew\n"
 
 
 def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
@@ -68,7 +68,7 @@ async def test_following_shows_what_comes_until_the_process_ends(tmp_path, direc
     log = begin_log(directory)
     log.write_text("a\n")
     (directory / "run.json").touch()
-    pieces = Logs(tmp_path).read(KEY, "app", follow=True)
+    pieces = Logs(tmp_path).read(KEY, LogOptions("app", follow=True))
     assert await anext(pieces) == b"a\n"
     with log.open("a") as file:
         file.write("b\n")
@@ -89,7 +89,7 @@ async def test_following_shows_what_comes_until_the_process_ends(tmp_path, direc
 async def test_what_is_not_there_is_not_found(tmp_path, directory, key, container):
     begin_log(directory).write_text("a\n")
     with pytest.raises(NotFound):
-        [piece async for piece in Logs(tmp_path).read(key, container)]
+        [piece async for piece in Logs(tmp_path).read(key, LogOptions(container))]
 
 
 async def test_there_is_no_run_before_the_first(tmp_path, directory):

@@ -14,6 +14,7 @@ from tests.watching import until
 from headgate.resources.meta import Key, Object
 from headgate.standalone.addresses import Addresses, claim_range
 from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying
 from headgate.standalone.store.memory import MemoryStore
@@ -124,7 +125,7 @@ class Machine:
         return await self.until(holds)
 
     async def output(self, name: str = "web", container: str = "app", **options: Any) -> str:
-        pieces = [piece async for piece in self.runtime.logs.read(key(name), container, **options)]
+        pieces = [piece async for piece in self.runtime.logs.read(key(name), LogOptions(container, **options))]
         return b"".join(pieces).decode()
 
 
@@ -252,7 +253,7 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
     await machine.store.create(pod(command=python(source), spec={"terminationGracePeriodSeconds": 1}))
     found = await machine.ready()
 
-    async for line in machine.runtime.logs.read(key(), "app", follow=True):
+    async for line in machine.runtime.logs.read(key(), LogOptions("app", follow=True)):
         child = int(line)
         break
     await machine.store.delete(key())

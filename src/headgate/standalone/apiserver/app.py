@@ -33,9 +33,8 @@ from headgate.private import write_private
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, requests
-from headgate.standalone.apiserver.logs import LogSource
 from headgate.standalone.apiserver.objects import Advise, Objects
-from headgate.standalone.apiserver.resources import ResourceApi
+from headgate.standalone.apiserver.resources import LogSource, ResourceApi
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.flows import Source
 

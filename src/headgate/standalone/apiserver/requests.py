@@ -18,10 +18,18 @@ from headgate.resources.registry import Served, served_at
 from headgate.standalone.apiserver import protobuf
 from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
+from headgate.standalone.pods.logs import LogOptions
 
 LARGEST_BODY = 3 * 1024 * 1024  # bytes, as in Kubernetes
 _LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
+_NO_LOG_OPTIONS = (
+    "timestamps",
+    "limitBytes",
+    "sinceSeconds",
+    "sinceTime",
+    "stream",
+)  # lines are kept as written, undated
 _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/apply-patch+yaml")
 
 
@@ -98,6 +106,32 @@ def check_revision(query: Mapping[str, str], current: int) -> None:
         raise ApiError(504, f"Too large resource version: {wanted}, current: {current}", reason="Timeout")
     if query.get("resourceVersionMatch") == "Exact" and wanted != current:
         raise ApiError(410, f"only the list of now is kept, of resource version {current}: ask without Exact")
+
+
+def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
+    """Read which part of a pod's output is wanted. Raises ApiError 400."""
+    for name in _NO_LOG_OPTIONS:
+        if query.get(name) not in (None, "", "false", "0", "All"):
+            raise ApiError(400, f"{name} is not supported for logs here; leave it out")
+    return LogOptions(
+        container=_container(query.get("container", ""), pod),
+        follow=flag(query, "follow"),
+        previous=flag(query, "previous"),
+        tail_lines=number(query, "tailLines"),
+    )
+
+
+def _container(wanted: str, pod: Object) -> str:
+    spec = pod.get("spec") or {}
+    names = [one["name"] for field in ("containers", "initContainers") for one in spec.get(field) or ()]
+    name = pod["metadata"]["name"]
+    if wanted:
+        if wanted not in names:
+            raise ApiError(400, f"container {wanted} is not valid for pod {name}; it has {', '.join(names)}")
+        return wanted
+    if len(spec.get("containers") or ()) > 1:
+        raise ApiError(400, f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]")
+    return names[0] if names else ""
 
 
 class Continue(msgspec.Struct, frozen=True):

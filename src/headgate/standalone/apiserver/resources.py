@@ -1,7 +1,7 @@
 """The verbs on resources: GET, POST, PUT, PATCH and DELETE on objects, collections and subresources."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from starlette.requests import Request
@@ -13,9 +13,8 @@ from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.definitions.catalogue import schemas
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Served
-from headgate.standalone.apiserver.logs import LogSource, begun, log_options
 from headgate.standalone.apiserver.objects import Objects, Subresource, Target, Written, as_served
 from headgate.standalone.apiserver.patches import APPLY, apply_configuration, change_of
 from headgate.standalone.apiserver.requests import (
@@ -24,6 +23,7 @@ from headgate.standalone.apiserver.requests import (
     Shape,
     check_revision,
     dry_run,
+    log_options,
     media_type,
     number,
     read_body,
@@ -34,6 +34,7 @@ from headgate.standalone.apiserver.requests import (
     write_options,
 )
 from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, place_of, watch
+from headgate.standalone.pods.logs import LogOptions
 
 _NOT_BUILT = {
     "Pod": {"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"},
@@ -42,7 +43,8 @@ _NOT_BUILT = {
     "Namespace": {"finalize"},
 }
 
-
+LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncIterator[bytes]]
+"""Returns the output of a container as it is written, without end when following. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
 
@@ -192,7 +194,7 @@ class ResourceApi:
         if self._logs is None:
             raise ApiError(501, "logs are kept by the local runtime, which does not run here")
         try:
-            pieces = await begun(self._logs(target.key, options))
+            pieces = self._logs(target.key, options)
         except StoreError as error:
             raise from_error(error, target.served, target.name) from error
         return StreamingResponse(until(self._closing, pieces), media_type="text/plain")

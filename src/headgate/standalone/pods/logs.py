@@ -13,6 +13,7 @@ import shutil
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from headgate.errors import NotFound
 from headgate.resources.meta import Key, is_dns_label, is_dns_subdomain
@@ -70,40 +71,32 @@ def _matching(root: Path, pattern: str) -> list[Path]:
     return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 
+class LogOptions(NamedTuple):
+    """Which part of a pod's output is wanted; `tail_lines` is None for all lines.
+
+    With `follow` it goes on until the container's process has ended; `previous` is the run before.
+    """
+
+    container: str
+    follow: bool = False
+    previous: bool = False
+    tail_lines: int | None = None
+
+
 class Logs:
     """Reads what local pods have written; needs only the state directory."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
 
-    def containers(self, key: Key) -> list[str]:
-        """Return the containers of a pod that have run. Raises NotFound."""
-        return sorted(log.parent.name for log in _matching(self._pod(key), f"*/{_CURRENT}"))
-
-    async def read(
-        self, key: Key, container: str, *, follow: bool = False, tail: int | None = None, previous: bool = False
-    ) -> AsyncIterator[bytes]:
-        """Yield the log of a container in pieces; `tail` gives only so many last lines.
-
-        With `follow` it goes on until the container's process has ended. Raises NotFound.
-        """
-        directory = self._pod(key) / container
-        if container not in self.containers(key):
-            raise NotFound(f"container {container!r} of pod {key.name} has not run yet, or does not exist")
-        if previous:
-            if not (directory / _PREVIOUS).exists():
-                raise NotFound(f"container {container!r} of pod {key.name} has not run before")
-            for piece in _last(_pieces(directory / _PREVIOUS), tail):
-                yield piece
-            return
-        place = _Place(directory / _CURRENT)
-        for piece in _last(_both(directory, place), tail):
-            yield piece
-        while follow:
-            follow = (directory / "run.json").exists()
-            for piece in place.news():
-                yield piece
-            await asyncio.sleep(_POLL if follow else 0)
+    def read(self, key: Key, asked: LogOptions) -> AsyncIterator[bytes]:
+        """Return the log of a container in pieces. Raises NotFound."""
+        pod, name = self._pod(key), asked.container
+        if pod / name not in [log.parent for log in _matching(pod, f"*/{_CURRENT}")]:
+            raise NotFound(f"container {name!r} of pod {key.name} has not run yet, or does not exist")
+        if asked.previous and not (pod / name / _PREVIOUS).exists():
+            raise NotFound(f"container {name!r} of pod {key.name} has not run before")
+        return _read(pod / name, asked)
 
     def _pod(self, key: Key) -> Path:
         valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)
@@ -112,6 +105,21 @@ class Logs:
         if not found:
             raise NotFound(f'pods "{key.name}" has no logs here: it does not exist, or has not run yet')
         return found[-1]
+
+
+async def _read(directory: Path, asked: LogOptions) -> AsyncIterator[bytes]:
+    if asked.previous:
+        for piece in _last(_pieces(directory / _PREVIOUS), asked.tail_lines):
+            yield piece
+        return
+    place, follow = _Place(directory / _CURRENT), asked.follow
+    for piece in _last(_both(directory, place), asked.tail_lines):
+        yield piece
+    while follow:
+        follow = (directory / "run.json").exists()
+        for piece in place.news():
+            yield piece
+        await asyncio.sleep(_POLL if follow else 0)
 
 
 class _Place:

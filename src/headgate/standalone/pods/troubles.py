@@ -12,7 +12,7 @@ from headgate.latest import Latest
 from headgate.objects.ports import Listed, Store, follow_all
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import POD, key_of
-from headgate.standalone.pods.logs import Logs
+from headgate.standalone.pods.logs import LogOptions, Logs
 
 SHOWN_LINES = 5
 LONGEST_LINE = 400  # characters
@@ -88,7 +88,9 @@ class PodTroubles:
 
     async def _last_lines(self, pod: Key, container: str) -> tuple[str, ...]:
         try:
-            text = b"".join([piece async for piece in self._output.read(pod, container, tail=SHOWN_LINES)])
+            text = b"".join(
+                [piece async for piece in self._output.read(pod, LogOptions(container, tail_lines=SHOWN_LINES))]
+            )
         except (NotFound, OSError):
             return ()
         return tuple(_CONTROL.sub("", line)[:LONGEST_LINE] for line in text.decode(errors="replace").splitlines())
