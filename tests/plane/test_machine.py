@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.compiler.pods import compiled, config, pod, service, target
+from tests.compiler.pods import compiled
 from tests.identity.world import Signs, Time
 
 from headgate.compiler.snapshot import Snapshot
@@ -99,21 +99,3 @@ async def test_one_whose_certificate_nobody_signs_is_a_finding_and_holds_nobody_
     assert await is_over(machine.distributed)
     assert not await is_over(lambda: machine.unrouted("10.1.0.1"))
     assert [str(item.about) for item in machine.findings()] == ["Pod default/web"]
-
-
-async def test_workloads_say_who_they_are_and_whom_they_let_in(machine: Machine) -> None:
-    """R70, R74, D21."""
-    assert machine.workloads() == {}
-    objects = [
-        *service("web", ("web", "10.1.0.1")),
-        pod("web", "10.1.0.1", labels={"app": "web"}),
-        pod("client", "10.1.0.2", account="client"),
-        config("strict", {"app": "web"}),
-        target("access", "web", "client"),
-    ]
-    machine.loop.compiled.set(compiled(*objects))
-    accounts = "spiffe://cluster.local/ns/default/sa/"
-    assert machine.workloads() == {
-        "default/client": {"identity": f"{accounts}client", "stage": "permissive", "access": "open"},
-        "default/web": {"identity": f"{accounts}web", "stage": "strict", "access": "closed"},
-    }

@@ -93,11 +93,6 @@ class Reason(enum.Enum):
         """The condition that it makes False."""
         return EXPLAINED[self].condition
 
-    @property
-    def meaning(self) -> str:
-        """One line for people."""
-        return EXPLAINED[self].meaning
-
 
 _MEANINGS = {
     (Severity.ERROR, Condition.ACCEPTED): {

@@ -77,7 +77,6 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     """What a Gateway came to; `ports` are those that proxies serve. Programmed is for whoever knows the proxies."""
 
     about: Key
-    address: str
     ports: tuple[int, ...]
     listeners: tuple[ListenerOutcome, ...]
     verdicts: tuple[Verdict, ...]

@@ -69,21 +69,6 @@ class Machine:
             found.setdefault(port.gateway, {})[str(port.port)] = f"{port.address}:{port.port}"
         return found
 
-    def workloads(self) -> Mapping[str, Mapping[str, str]]:
-        """Return who each pod with a sidecar is, what its port takes and whom it lets in, in the words of the model.
-
-        `{"default/web": {"identity": "spiffe://...", "stage": "strict", "access": "closed"}}`; access is open or closed.
-        """
-        compiled = self.loop.compiled.get()
-        return {
-            item.name: {
-                "identity": item.identity,
-                "stage": item.stage.value,
-                "access": "closed" if item.access.closed else "open",
-            }
-            for item in (compiled.mesh.workloads if compiled else ())
-        }
-
     @property
     def is_current(self) -> bool:
         """Whether the newest snapshot is compiled."""

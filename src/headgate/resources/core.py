@@ -44,8 +44,6 @@ class EndpointConditions(Input, frozen=True, kw_only=True):
     """State of an endpoint; absent `ready` means ready, as Kubernetes says."""
 
     ready: bool | None = None
-    serving: bool | None = None
-    terminating: bool | None = None
 
 
 class ObjectReference(Input, frozen=True, kw_only=True):
@@ -54,7 +52,6 @@ class ObjectReference(Input, frozen=True, kw_only=True):
     kind: str = ""
     namespace: str = ""
     name: str = ""
-    uid: str = ""
 
 
 class Endpoint(Input, frozen=True, kw_only=True):
@@ -63,7 +60,6 @@ class Endpoint(Input, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
     target_ref: ObjectReference | None = None
-    node_name: str = ""
 
 
 class EndpointPort(Input, frozen=True, kw_only=True):

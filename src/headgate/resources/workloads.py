@@ -258,10 +258,8 @@ class ReplicaSetStatus(Input, frozen=True, kw_only=True):
     """How many there are."""
 
     replicas: int = 0
-    fully_labeled_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    observed_generation: int = 0
 
 
 class ReplicaSet(Resource, frozen=True, kw_only=True):

@@ -167,7 +167,7 @@ def outcome(*verdicts: Verdict) -> GatewayOutcome:
         ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), verdicts=(ACCEPTED,)),
         ListenerOutcome(name="other", attached=0, kinds=(), verdicts=(refused, unserved)),
     )
-    return GatewayOutcome(about=EDGE, address="127.77.0.1", ports=(80,), listeners=listeners, verdicts=verdicts)
+    return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, verdicts=verdicts)
 
 
 def test_a_gateway_tells_of_each_listener() -> None:

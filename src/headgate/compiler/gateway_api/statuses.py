@@ -58,7 +58,7 @@ def gateway_outcome(
         for plan in plans
     )
     verdicts = tuple(_gateway_verdicts(standing, plans))
-    return GatewayOutcome(about=key, address=standing.address, ports=ports, listeners=listeners, verdicts=verdicts)
+    return GatewayOutcome(about=key, ports=ports, listeners=listeners, verdicts=verdicts)
 
 
 def _gateway_verdicts(standing: Standing, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
