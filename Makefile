@@ -24,7 +24,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes; imports
 coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packages' own tests run; raises the floor
 	$(BIN)/python tools/coverage_floor.py --measure
 
-golden: $(VENV)/dev.stamp         ## write the golden files anew; read the diff
+golden: $(VENV)/dev.stamp         ## write the golden files; read the diff
 	$(BIN)/pytest tests/golden --update-golden -q
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
@@ -33,7 +33,7 @@ bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
 fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, for FUZZ_SECONDS or until Ctrl-C
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential/fuzz.py -q $(ARGS)
 
-lock:                             ## resolve the dependencies anew (needs uv)
+lock:                             ## resolve the dependencies again (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group run -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o requirements-dev.lock
 

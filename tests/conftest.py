@@ -46,7 +46,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # who runs the tests in t
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files anew; read the diff")
+    parser.addoption("--update-golden", action="store_true", help="write the golden files; read the diff")
 
 
 def pytest_xdist_auto_num_workers() -> int:
