@@ -103,3 +103,20 @@ def test_the_end_leaves_the_last_table_on_the_terminal(show: Callable[[Path], Te
     terminal.press("C-c")
     until(lambda: terminal.shows("headgate is up.") and terminal.shows("default/web-v1"))
     assert terminal.headers() == 1
+
+
+def test_a_split_that_is_deleted_has_not_been_mended(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+    directory.mkdir()
+    services = "\n---\n".join(map(external, ("website", "blog", "blog-v1")))
+    (directory / "services.yaml").write_text(services)
+    (directory / "website.yaml").write_text(split("website", "website", {"missing": 1}))
+    terminal = show(directory)
+    until(lambda: terminal.shows("BackendNotFound: Service default/missing not found"))
+    (directory / "website.yaml").unlink()
+    until(lambda: terminal.shows("TrafficSplit default/website removed"))
+    (directory / "blog.yaml").write_text(split("blog", "blog", {"blog-v1": 1, "absent": 1}))
+    until(lambda: terminal.shows("BackendNotFound: Service default/absent not found"))
+    (directory / "blog.yaml").write_text(split("blog", "blog", {"blog-v1": 1}))
+    until(lambda: terminal.shows("TrafficSplit default/blog: spec.backends[1].service: the edit resolved"))
+    assert not terminal.shows("TrafficSplit default/website: ")

@@ -126,6 +126,8 @@ class Following:
 
 def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, after: Compiled) -> str:
     seen = before.report.seen if before else {}
+    if gone.about in seen and gone.about not in after.report.seen:
+        return ""  # the object was deleted
     return recovered(gone, now, edited=seen.get(gone.about) != after.report.seen.get(gone.about))
 
 
