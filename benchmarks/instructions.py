@@ -18,10 +18,12 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.contest import WEIGHTS
-from benchmarks.lab import free_port, start_envoy, start_gateway, website
+from benchmarks.lab import GATEWAY, SIDECAR, free_port, start_envoy, start_gateway, website
 from benchmarks.load import Backend
 from benchmarks.proxy import minimal
+from msgspec import structs
 
+from headgate.model.routing import Endpoints, Mesh, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy import find_envoy
 
 WARM, FEW, MANY, TRIES = 300, 100, 600, 3
@@ -40,10 +42,28 @@ async def compare() -> None:
         port = free_port()
         by_hand = minimal(port, backends, f"{directory}/least.sock", localities=True)
         least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port)
-        print(f"by hand, localities  {least:9,.0f} instructions for a request", flush=True)
-        gateway = await start_gateway(stack, directory, website(free_port(), backends, WEIGHTS))
-        ours = await _per_request(directory, gateway.pid, gateway.port)
-        print(f"generated            {ours:9,.0f} instructions for a request, {ours / least:.3f} of that")
+        print(f"{'by hand, localities':<20} {least:9,.0f} instructions for a request", flush=True)
+        split = website(free_port(), backends, WEIGHTS)
+        for what, node, mesh in (
+            ("gateway, split", GATEWAY, split),
+            ("sidecar, split", SIDECAR, split),
+            ("sidecar, no split", SIDECAR, _without_split(split)),
+        ):
+            async with AsyncExitStack() as inner:
+                place = Path(inner.enter_context(tempfile.TemporaryDirectory(dir=directory)))
+                found = await start_gateway(inner, place, mesh, node)
+                ours = await _per_request(directory, found.pid, found.port)
+            print(f"{what:<20} {ours:9,.0f} instructions for a request, {ours / least:.3f} of that", flush=True)
+
+
+def _without_split(mesh: Mesh) -> Mesh:
+    """Return a mesh whose Service has the endpoints of all backends itself."""
+    (table,) = mesh.tables
+    own = Route(split=Split(targets=(Target(ref=table.ref, weight=1),)))
+    ready = tuple(endpoint for item in mesh.endpoints for endpoint in item.ready)
+    return structs.replace(
+        mesh, tables=(RouteTable(ref=table.ref, routes=(own,)),), endpoints=(Endpoints(ref=table.ref, ready=ready),)
+    )
 
 
 def _under_valgrind(directory: Path, envoy: Path) -> Path:

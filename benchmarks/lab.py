@@ -7,31 +7,49 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from headgate.envoy import names, pb
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.encode import Memo, encode
+from headgate.envoy.config import LISTENER, ProxyConfig
+from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.server import XdsServer
 
-NODE = "bench"
+GATEWAY = Node(id="bench")
+SIDECAR = Node(id="bench", role="sidecar", workload="default/client")
+"""A transparent one."""
 START_SECONDS = 120  # under valgrind, on a busy machine
 
 
 class Gateway(NamedTuple):
-    """An Envoy under headgate's control; it listens on `port`."""
+    """An Envoy under headgate's control; it listens on `port`. `node` is what it is configured as."""
 
     port: int
     pid: int
     fleet: Fleet
     proxy: Proxy
     memo: Memo
+    node: Node
 
     def apply(self, mesh: Mesh) -> None:
         """Make `mesh` what the gateway is to do."""
         self.memo.turn()
-        self.proxy.config.set(encode(project(mesh, Node(id=NODE)), self.memo))
+        self.proxy.config.set(_bound(encode(project(mesh, self.node), self.memo)))
+
+
+def _bound(config: ProxyConfig) -> ProxyConfig:
+    """Return a configuration whose listeners are bound: connections reach those of a transparent sidecar without redirection."""
+    found = dict(config[LISTENER])
+    for name, encoded in config[LISTENER].items():
+        listener = pb.Listener.FromString(pb.Resource.FromString(encoded.body).resource.value)
+        if name in (names.OUTBOUND, names.OUTBOUND6):
+            del found[name]
+        elif listener.address.HasField("socket_address"):
+            listener.ClearField("bind_to_port")
+            found[name] = encode_resource(name, listener, encoded.needs)
+    return {**config, LISTENER: found}
 
 
 def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
@@ -51,17 +69,17 @@ def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
     )
 
 
-async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> Gateway:
-    """Start an Envoy that headgate configures; `stack` ends both."""
+async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh, node: Node = GATEWAY) -> Gateway:
+    """Start an Envoy that headgate configures, as a gateway or another `node`; `stack` ends both."""
     fleet, memo = Fleet(), Memo()
-    proxy = fleet.expect(NODE)
-    proxy.config.set(encode(project(mesh, Node(id=NODE)), memo))
+    proxy = fleet.expect(node.id)
+    proxy.config.set(_bound(encode(project(mesh, node), memo)))
     server = XdsServer(fleet)
     await server.start(f"unix:{directory}/xds.sock")
     stack.push_async_callback(server.stop)
-    content = bootstrap(node_id=NODE, xds_socket=f"{directory}/xds.sock", admin_socket=f"{directory}/gateway.sock")
+    content = bootstrap(node_id=node.id, xds_socket=f"{directory}/xds.sock", admin_socket=f"{directory}/gateway.sock")
     pid = await start_envoy(stack, directory / "gateway", content)
-    return Gateway(mesh.frontends[0].ports[0], pid, fleet, proxy, memo)
+    return Gateway(mesh.frontends[0].ports[0], pid, fleet, proxy, memo, node)
 
 
 async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, binary: Path | None = None) -> int:

@@ -20,7 +20,7 @@ from headgate.envoy.config import NOTHING, ORDER, RUNTIME, Configuration, Encode
 from headgate.envoy.view import SIDECAR, Kind, MeshTerms, MeshView, View, mesh_terms
 from headgate.model.routing import Frontend, Mesh
 
-DIGEST_BYTES = 12
+DIGEST_BYTES = 8  # only versions of one resource are compared
 EMPTY: Configuration = dict.fromkeys(ORDER, NOTHING)
 Place = tuple[Hashable, ...]
 T = TypeVar("T")
