@@ -48,7 +48,7 @@ async def ask(pod, where, method="GET", path="/", *, body=b"", headers=()):
     except OSError as error:
         return Answer(0, type(error).__name__, {})
     try:
-        return await _ask(reader, writer, method, path, body=body, headers=headers)
+        return await answered(reader, writer, method, path, body=body, headers=headers)
     finally:
         writer.close()
 
@@ -57,13 +57,14 @@ async def ask_often(pod, where, count, path="/"):
     """Send requests over one connection, one after the other; return who answered."""
     reader, writer = await connect(pod, *where)
     try:
-        answers = [await _ask(reader, writer, "GET", path) for _ in range(count)]
+        answers = [await answered(reader, writer, "GET", path) for _ in range(count)]
         return Counter(answer.body if answer.status == 200 else answer.status for answer in answers)
     finally:
         writer.close()
 
 
-async def _ask(reader, writer, method, path, *, body=b"", headers=()):
+async def answered(reader, writer, method, path, *, body=b"", headers=()):
+    """Send one request over a connection; return its answer."""
     fields = [("host", "any"), ("content-length", len(body)), *headers]
     head = "".join(f"{name}: {value}\r\n" for name, value in fields)
     try:
