@@ -212,6 +212,22 @@ def test_services_have_the_shares_of_their_splits(told: Told):
     assert "| client | --> | web |" in told.ok("topology", "services")
 
 
+def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(told: Told):
+    told.answers[f"/apis/{RELEASED}/namespaces/default/trafficsplits"] = listed(
+        leg("firefox", "web", "web-v2", 1, 90),
+        leg("insiders", "web", "web-v1", 1, 5),
+        leg("insiders", "web", "web-v2", 3, 15),
+    )
+    picture = told.ok("topology", "trafficsplits")
+    assert [share for share in ("100%", "25%", "75%") if f" {share} " not in picture] == []
+    edges = json.loads(told.ok("topology", "trafficsplits", "-o", "json"))["edges"]
+    assert {(edge["split"], edge["to"]["name"], edge["weight"]) for edge in edges} == {
+        ("default/firefox", "web-v2", 1),
+        ("default/insiders", "web-v1", 1),
+        ("default/insiders", "web-v2", 3),
+    }
+
+
 def test_what_went_away_since_it_was_listed_has_no_edges(told: Told):
     told.answers = deployments({("a", "b"): 27}, "gone")
     told.answers[BASE] = {"kind": "APIResourceList", "resources": [{"name": "deployments"}]}

@@ -23,13 +23,19 @@ Style = Literal["calls", "copies", "split"]
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
-    """An arrow. `weight` is that of a split's backend, with the sum of all of them."""
+    """An arrow. Of a split's backend: `split` is `namespace/name`, `weight` its weight and the sum of all of them."""
 
     source: Peer
     target: Peer
     numbers: Numbers
     style: Style = "calls"
     weight: tuple[int, int] | None = None
+    split: str = ""
+
+    @property
+    def key(self) -> "_Key":
+        """What is one arrow: several splits of a Service, by matches, have arrows of their own."""
+        return self.source, self.target, self.style, self.split
 
     @property
     def share(self) -> str:
@@ -54,7 +60,7 @@ def _connections(numbers: Numbers) -> str:
     return f"{numbers.connections} connection{plural}" + f", {numbers.unreached} failed" * bool(numbers.unreached)
 
 
-_Ends: TypeAlias = tuple[Peer, Peer, Style]
+_Key: TypeAlias = tuple[Peer, Peer, Style, str]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,24 +141,25 @@ def _splits(api: Api, asked: Asked) -> Iterator[Edge]:
 
 def graph_of(kind: str, namespace: str, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()) -> Graph:
     """Put the edges of all resources together; an edge that both of its ends have is in the graph once."""
-    found: dict[_Ends, Edge] = {}
+    found: dict[_Key, Edge] = {}
     for node, exchanges in edges.items():
         for one in exchanges:
             edge = _edge(node, one)
-            key = edge.source, edge.target, edge.style
-            found[key] = _joined(found.get(key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind))
-    shares = {(edge.source, edge.target, edge.style): edge for edge in splits}
+            found[edge.key] = _joined(
+                found.get(edge.key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind)
+            )
+    shares = {edge.key: edge for edge in splits}
     found = {key: edge for key, edge in found.items() if not _is_share(edge, found, shares)} | shares
     nodes = dict.fromkeys([*edges, *(end for key in sorted(found) for end in key[:2])])
     return Graph(kind=kind, namespace=namespace, nodes=tuple(nodes), edges=tuple(found.values()))
 
 
-def _is_share(edge: Edge, found: Mapping[_Ends, Edge], shares: Mapping[_Ends, Edge]) -> bool:
+def _is_share(edge: Edge, found: Mapping[_Key, Edge], shares: Mapping[_Key, Edge]) -> bool:
     """Return whether a backend received all of an edge as its share of a split whose root has an arrow of its own."""
     if edge.numbers.called != 0 or edge.style != "calls":
         return False
-    roots = (source for source, target, _ in shares if target == edge.target)
-    return any((edge.source, root, edge.style) in found for root in roots)
+    roots = (source for source, target, *_ in shares if target == edge.target)
+    return any((edge.source, root, edge.style, "") in found for root in roots)
 
 
 def _edge(node: Peer, one: Exchange) -> Edge:
@@ -195,6 +202,7 @@ def splits_of(listed: Document) -> Iterator[Edge]:
             numbers=numbers,
             style="split",
             weight=(numbers.weight or 0, totals[split]),
+            split="/".join(split),
         )
 
 
@@ -207,14 +215,14 @@ def _service(name: str, namespace: str) -> Peer:
 def links_of(graph: Graph) -> Iterator[Link]:
     """Yield what a picture draws: two edges that go to and fro are one line with two heads, which begins where more does."""
     strongest = sorted(graph.edges, key=lambda one: (-one.numbers.requests, one.source, one.target))
-    edges: Mapping[_Ends, Edge] = {(one.source, one.target, one.style): one for one in strongest}
-    drawn: set[_Ends] = set()
+    edges: Mapping[_Key, Edge] = {one.key: one for one in strongest}
+    drawn: set[_Key] = set()
     for key, edge in edges.items():
-        source, target, style = key
+        source, target = key[:2]
         if key in drawn:
             continue
-        back = edges.get((target, source, style)) if source != target else None
-        drawn |= {key, (target, source, style)}
+        back = edges.get((target, source, edge.style, edge.split)) if source != target else None
+        drawn |= {key, (target, source, edge.style, edge.split)}
         yield Link(edge=edge, back=back)
 
 
@@ -237,7 +245,7 @@ def _described(edge: Edge) -> Mapping[str, object]:
         "from": edge.source,
         "to": edge.target,
         "style": edge.style,
-        **({"weight": edge.weight[0]} if edge.weight else {}),
+        **({"split": edge.split, "weight": edge.weight[0]} if edge.weight else {}),
         "success": numbers.success,
         "failure": numbers.failure,
         "connections": numbers.connections,
