@@ -148,4 +148,6 @@ def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:
     if served:
         ports = ", ".join(str(item.port) for item in served)
         raise NotFound(f"the Gateway {name} serves nothing on port {port}; it serves {ports}")
-    raise NotFound(f"no Gateway {name} serves anything; `headgate check` says why, -n names its namespace")
+    raise NotFound(
+        f"no Gateway {name} serves anything: it does not exist (-n names its namespace), or `headgate check` says why"
+    )
