@@ -61,27 +61,27 @@ def test_a_round_waits_by_what_all_slices_of_the_last_one_took() -> None:
     assert pace.until_round() == LOOK_REST * 0.25
 
 
-def test_a_look_waits_while_answers_come_and_not_for_a_proxy_that_does_not_answer() -> None:
+def test_a_look_waits_while_news_come_and_not_for_a_proxy_that_does_not_answer() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.notice(answers=0)
+    pace.notice(news=0)
     clock.now += PATIENCE_SECONDS / 2
-    pace.notice(answers=0)
+    pace.notice(news=0)
     assert pace.patience() == PATIENCE_SECONDS / 2
-    pace.notice(answers=1)
+    pace.notice(news=1)
     assert pace.patience() == PATIENCE_SECONDS
     clock.now += 2 * PATIENCE_SECONDS
     assert pace.patience() < 0
     pace.begin_look()
-    pace.notice(answers=1)
+    pace.notice(news=1)
     assert pace.patience() == PATIENCE_SECONDS
 
 
-def test_a_look_does_not_wait_for_ever_while_answers_come() -> None:
+def test_a_look_does_not_wait_for_ever_while_news_come() -> None:
     clock = Clock()
     pace = Pace(clock)
-    for answers in range(10):
-        pace.notice(answers)
+    for news in range(10):
+        pace.notice(news)
         clock.now += PATIENCE_SECONDS / 2
     assert clock.now - 100.0 > LONGEST_SECONDS
     assert pace.patience() < 0
@@ -93,8 +93,8 @@ def test_looks_take_a_share_of_the_time_however_many_proxies_there_are() -> None
     for took, rest in ((0.01, LOOK_REST * 0.01), (1.0, LONGEST_SECONDS)):
         assert pace.until_look() <= 0
         pace.begin_look()
-        clock.now += took
-        pace.end_look()
+        pace.spend_on_look(took / 2)
+        pace.spend_on_look(took / 2)
         assert pace.until_look() == pytest.approx(rest)
         clock.now += rest + 0.001
 

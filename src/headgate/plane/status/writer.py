@@ -30,7 +30,7 @@ from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
 SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
-PATIENCE_SECONDS = 0.25  # at most between two answers, if they take longer
+PATIENCE_SECONDS = 0.25  # at most without news of any proxy, if they take longer
 LONGEST_SECONDS = 1.0  # at most for all answers, and between two looks
 SLICE_SECONDS = 0.02  # of work; then the streams have their turn
 REST = 3  # times as long as the work took
@@ -102,14 +102,13 @@ class StatusWriter:
                 if self._agenda.is_empty:
                     await self._wake.wait()
                 await asyncio.sleep(self._pace.pause())
-                self._pace.begin()
                 if self._wake.is_set():
                     self._wake.clear()
-                    self._pace.notice(self._fleet.counts["acks"] + self._fleet.counts["nacks"])
+                    self._pace.notice(self._fleet.news.get())
                     if self._is_look_due():
                         self._pace.begin_look()
                         await self._take_look()
-                        self._pace.end_look()
+                self._pace.begin()
                 await self._work()
                 self._plan_round()
                 self._pace.end()
@@ -158,11 +157,13 @@ class StatusWriter:
 
     async def _receipts(self) -> Receipts:
         """Return what the proxies hold; other tasks have their turns meanwhile."""
-        receipts = Receipts(standings=self._standings)
+        receipts, began = Receipts(standings=self._standings), time.monotonic()
         for number, proxy in enumerate(self._fleet.serving(), 1):
             receipts.add(proxy)
             if number % TOGETHER == 0:
+                self._pace.spend_on_look(time.monotonic() - began)
                 await asyncio.sleep(0)
+                began = time.monotonic()
         self._standings.keep(receipts.of)
         return receipts
 
@@ -323,15 +324,15 @@ class Pace:
         self.coming = Settling(COMING_SECONDS, LONGEST_COMING_SECONDS, clock)
         self._answering = Settling(PATIENCE_SECONDS, LONGEST_SECONDS, clock)
         self._clock = clock
-        self._began = self._look_began = clock()
+        self._began = clock()
         self._rested = self._next_look = self._next_round = self._began  # when each rest is over
-        self._round = 0.0
-        self._answers: int | None = None  # none since the last look
+        self._look = self._round = 0.0  # what they took
+        self._news: int | None = None  # none since the last look
 
-    def notice(self, answers: int) -> None:
-        """Note that something happened, and how many answers have come since the start."""
-        if self._answers != answers:
-            self._answers = answers
+    def notice(self, news: int) -> None:
+        """Note that something happened, and how much news of proxies there was since the start."""
+        if self._news != news:
+            self._news = news
             self._answering.note()
 
     def patience(self) -> float:
@@ -340,13 +341,13 @@ class Pace:
 
     def begin_look(self) -> None:
         """Begin a look at all that happened."""
-        self._look_began, self._answers = self._clock(), None
+        self._look, self._news = 0.0, None
         self._answering.end()
 
-    def end_look(self) -> None:
-        """End a look."""
-        now = self._clock()
-        self._next_look = now + min(LOOK_REST * (now - self._look_began), LONGEST_SECONDS)
+    def spend_on_look(self, seconds: float) -> None:
+        """Note work for a look: the next one waits for it."""
+        self._look += seconds
+        self._next_look = self._clock() + min(LOOK_REST * self._look, LONGEST_SECONDS)
 
     def until_look(self) -> float:
         """Return how long to wait until the next look; 0 or less when it may begin now."""
