@@ -68,7 +68,7 @@ def test_wrong_usage_ends_with_2_and_two_lines(run: Callable[..., Any], argument
 def test_without_a_running_headgate_commands_say_how_to_start_one(run: Callable[..., Any], command: list[str]) -> None:
     ended = run(*command)
     assert ended.code == 3
-    assert "no headgate runs with its state in .headgate: start one with `headgate up DIR`" in ended.err
+    assert "no headgate runs with its state in .headgate: start headgate with `headgate up DIR`" in ended.err
 
 
 def test_the_version_is_an_option_too(run: Callable[..., Any]) -> None:

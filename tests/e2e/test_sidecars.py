@@ -275,7 +275,7 @@ def test_the_exit_code_directory_and_environment_are_the_commands_own(shared: Wo
     host, _, port = place.partition(":")
     assert (directory, mine, lower, upper) == (str(tmp_path), "yes", f"http://{host}:15001", f"http://{host}:15001")
     assert int(port) != 9000
-    assert f"{host}:9000 leads to port {port}" in errors
+    assert f"{host}:9000 leads to port {port} ($PORT_9000)" in errors
 
 
 def test_a_program_killed_by_a_signal_ends_the_command_as_in_a_shell(shared: World) -> None:

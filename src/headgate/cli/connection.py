@@ -9,7 +9,7 @@ from headgate.kubernetes.client import Client, Hints
 from headgate.kubernetes.credentials import Kubeconfig
 from headgate.standalone.instance import Instance, read_instance
 
-_START = "start one with `headgate up DIR`, or name its state directory with --state"
+_START = "start headgate with `headgate up DIR`, or name its state directory with --state"
 _HINTS = Hints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
 
 

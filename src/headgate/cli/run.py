@@ -23,7 +23,7 @@ from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, write_identit
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports
-from headgate.standalone.pods.environment import given
+from headgate.standalone.pods.environment import given, port_variable
 from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import Launch, own_identity, start_fault
@@ -203,7 +203,9 @@ def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _tell(pod: Object, host: str) -> None:
     ports = application_ports.read(read(pod, Pod).metadata)
-    calls = ", ".join(f"{host}:{port} leads to port {number}" for port, number in ports.items())
+    calls = ", ".join(
+        f"{host}:{port} leads to port {number} (${port_variable(str(port))})" for port, number in ports.items()
+    )
     note(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {calls or host}")
 
 
