@@ -9,7 +9,7 @@ import pytest
 from headgate.redirection import tables
 from headgate.redirection.options import Redirect
 from headgate.redirection.rules import rules
-from headgate.redirection.tables import RedirectionError, has_ipv6, is_host
+from headgate.redirection.tables import Outcome, RedirectionError, has_ipv6, is_host
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 
@@ -64,3 +64,61 @@ def test_the_machines_own_network_is_never_touched(monkeypatch):
     for action in (lambda: tables.apply(rules(Redirect())), tables.clean):
         with pytest.raises(RedirectionError, match="this is the machine's own network, not a pod's"):
             action()
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path):
+    """Make programs named like those of iptables, in a pod's network without IPv6; `kept` is what they print as saved."""
+    monkeypatch.setattr(tables, "SYSTEM_PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(tables, "INTERFACES_IPV6", tmp_path / "none")
+    monkeypatch.setattr(tables, "_refuse_host", lambda: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    def make(name, kept="", *, restore="/bin/cat > /dev/null", check="exit 0"):
+        saved = tmp_path / f"{name}.saved"
+        saved.write_text(kept)
+        scripts = {
+            name: f'[ "$1" = --version ] && echo {name} || {{ {check}; }}',
+            f"{name}-save": f"/bin/cat {saved}",
+            f"{name}-restore": restore.format(saved=saved),
+        }
+        for program, script in scripts.items():
+            (tmp_path / program).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / program).chmod(0o700)
+
+    return make
+
+
+WANTED = rules(Redirect())
+
+
+def test_new_rules_go_where_those_of_an_earlier_time_are(install):
+    """A node may have changed its iptables from legacy to nft since: two sets of rules would both be in force."""
+    install("iptables")
+    install("iptables-legacy", WANTED.ipv4)
+    assert tables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)
+
+
+def test_rules_that_the_kernel_does_not_know_are_an_error(install):
+    install("iptables", restore="/bin/cat > {saved}", check="echo 'no such match' >&2; exit 2")
+    with pytest.raises(RedirectionError, match=r"iptables -t nat -C .*: no such match"):
+        tables.apply(WANTED)
+
+
+def test_rules_that_did_not_stay_are_an_error(install):
+    install("iptables")
+    with pytest.raises(RedirectionError, match=r"has 0 rules of headgate's instead of .* at the same time"):
+        tables.apply(WANTED)
+
+
+def test_rules_that_can_not_be_taken_away_are_an_error(install):
+    install("iptables", WANTED.ipv4)
+    with pytest.raises(RedirectionError, match="after it was removed; run it again"):
+        tables.clean()
+
+
+def test_programs_that_may_not_read_the_table_are_told_with_what_to_do(install, tmp_path):
+    install("iptables")
+    (tmp_path / "iptables-save").write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 4\n")
+    with pytest.raises(RedirectionError, match=r"Permission denied.* run it as root with the capabilities NET_ADMIN"):
+        tables.apply(WANTED)

@@ -1,0 +1,121 @@
+"""All taps together: which proxies record while users look, and whose reports are shown."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import grpc
+import pytest
+from tests.cli.conftest import plane
+from tests.compiler.pods import compiled, pod
+
+from headgate.envoy import pb
+from headgate.envoy.tap import _FIELDS, WHOLE
+from headgate.latest import until
+from headgate.plane.machine import Machine
+from headgate.plane.tap.taps import TapAsked
+from headgate.resources.inspect import TapEvent, TapNotice
+from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.gate import TurnedAway
+
+GATEWAY, WEB, BUYER = "gateway", "sidecar/default/web", "sidecar/default/buyer"
+PODS = tuple(pod(name, f"10.1.0.{number}", account=name) for number, name in enumerate(("web", "buyer", "other"), 1))
+Step = TapEvent | TapNotice
+
+
+@pytest.fixture
+async def machine() -> Machine:
+    """A mesh of three pods with sidecars."""
+    store = MemoryStore()
+    for one in PODS:
+        await store.create(one)
+    found = Machine(store, *plane(store))
+    found.loop.compiled.set(compiled(*PODS))
+    return found
+
+
+def asked(name: str) -> TapAsked:
+    return TapAsked(kind="Pod", namespace="default", name=name, values=False, limit=10)
+
+
+@asynccontextmanager
+async def tapping(machine: Machine, name: str) -> AsyncIterator[AsyncGenerator[Step]]:
+    """Tap a pod: yield its events, when its sidecar is asked to record."""
+    events = await machine.taps.tap(asked(name))
+    assert events is not None
+    async with aclosing(events), asyncio.timeout(20):
+        first = asyncio.ensure_future(anext(events))
+        await until(lambda: f"sidecar/default/{name}" in machine.loop.taps.get(), machine.loop.taps)
+
+        async def steps() -> AsyncGenerator[Step]:
+            yield await first
+            async for step in events:
+                yield step
+
+        try:
+            yield steps()
+        finally:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+
+def report(node: str, **fields: str) -> bytes:
+    """Return a report of one request that a proxy took for a port of its pod."""
+    values = {"side": "server", "port": "8080", "method": "GET", "code": "200-", **fields}
+    text = "\n".join(values.get(name, "-") for name in _FIELDS["server"])
+    message = pb.ExportLogsServiceRequest()
+    part = message.resource_logs.add()
+    part.resource.attributes.add(key="node_name").value.string_value = node
+    part.scope_logs.add().log_records.add().body.string_value = text
+    return message.SerializeToString()
+
+
+async def proven(_node: str) -> float:
+    """Take any proxy at its word."""
+    return 0.0
+
+
+async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are_known(machine: Machine) -> None:
+    async with tapping(machine, "web") as events:
+        assert machine.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+        peer = "spiffe://cluster.local/ns/default/sa/buyer"
+        await machine.taps.export(report(WEB, path="/books", peer=peer), proven)
+        event = await anext(events)
+        assert isinstance(event, TapEvent)
+        assert (event.side, event.request.path, event.response.status) == ("server", "/books", 200)
+        assert event.source.identity == peer
+        assert machine.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), WHOLE)
+    assert machine.loop.taps.get() == {}
+
+
+async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one(machine: Machine) -> None:
+    async with tapping(machine, "web") as events:
+        async with tapping(machine, "other") as others:
+            await machine.taps.export(report(WEB, path="/web"), proven)
+            await machine.taps.export(report("sidecar/default/other", path="/other"), proven)
+            for one, path in ((events, "/web"), (others, "/other")):
+                event = await anext(one)
+                assert isinstance(event, TapEvent)
+                assert event.request.path == path
+        assert machine.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+
+
+async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(machine: Machine) -> None:
+    async def stranger(node: str) -> float:
+        raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
+
+    async with tapping(machine, "web") as events:
+        with pytest.raises(TurnedAway, match="not sidecar/default/web"):
+            await machine.taps.export(report(WEB, path="/forged"), stranger)
+        with pytest.raises(TurnedAway, match="not an ExportLogsServiceRequest") as refused:
+            await machine.taps.export(b"\xff", proven)
+        assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+        await machine.taps.export(report(WEB, path="/true"), proven)
+        event = await anext(events)
+        assert isinstance(event, TapEvent)
+        assert event.request.path == "/true"
+
+
+async def test_what_does_not_exist_is_not_tapped(machine: Machine) -> None:
+    assert await machine.taps.tap(asked("nobody")) is None
+    assert machine.loop.taps.get() == {}
