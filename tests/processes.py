@@ -1,4 +1,4 @@
-"""How tests stop a process and let it go on."""
+"""How tests look at a process, stop it and let it go on."""
 
 import os
 import signal
@@ -8,6 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SECONDS = 10.0
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and that its new parent has not reaped does not."""
+    try:
+        return _state(Path(f"/proc/{pid}")) != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextmanager
@@ -24,5 +32,5 @@ def stopped(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def _state(task: Path) -> str:
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+def _state(process: Path) -> str:
+    return (process / "stat").read_text().rpartition(")")[2].split()[0]

@@ -7,14 +7,7 @@ from pathlib import Path
 
 from tests.e2e.manifests import deployment, service
 from tests.e2e.world import HEADGATE, World, until
-
-
-def runs(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and that its new parent has not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+from tests.processes import runs
 
 
 def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[..., World], tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.standalone.pods.test_runtime import Machine, alive, alone
+from tests.processes import runs
+from tests.standalone.pods.test_runtime import Machine, alone
 
 from headgate.admission.admission import chain
 from headgate.admission.injection import admit_sidecars
@@ -119,7 +120,7 @@ class MeshedMachine(Machine):
     def sidecar(self, found: Object) -> int:
         """Return the pid of a pod's sidecar, which must run."""
         pid = Identity(**_record(self.directory(found) / "envoy.json")["identity"]).pid
-        assert alive(pid)
+        assert runs(pid)
         return pid
 
     async def condition(self, type: str, status: str, name: str = "web") -> Object:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import runs
 from tests.watching import until
 
 from headgate.resources.meta import Key, Object
@@ -142,13 +143,6 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         guard.close()
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def pid_of(found: Object) -> int:
     return int(found["status"]["containerStatuses"][0]["containerID"].removeprefix("process://"))
 
@@ -228,7 +222,7 @@ async def test_a_pod_leaves_the_proxies_before_its_process_ends(machine, tmp_pat
     assert await answer(found) == "web"  # it still serves what is on its way
     free.set()
     await machine.gone()
-    assert not alive(pid_of(found))
+    assert not runs(pid_of(found))
     assert list((machine.state / "pods").iterdir()) == []
 
 
@@ -258,9 +252,9 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
         break
     await machine.store.delete(key())
     await machine.gone()
-    assert not alive(pid_of(found))
+    assert not runs(pid_of(found))
     async with asyncio.timeout(20):
-        while alive(child):
+        while runs(child):
             await asyncio.sleep(0)  # it is nobody's child any more, so its end is announced nowhere
 
 
@@ -393,7 +387,7 @@ async def test_probes_decide_about_readiness_and_restarts(machine, tmp_path):
         return status["restartCount"] == 1 and status["ready"]
 
     await machine.until(restarted)
-    assert not alive(pid_of(found))
+    assert not runs(pid_of(found))
 
 
 async def test_processes_survive_headgate_and_are_taken_over(machine):
@@ -419,7 +413,7 @@ async def test_processes_survive_headgate_and_are_taken_over(machine):
     assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it was ready all the time
     assert again["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (await machine.get("dies"))["status"]["podIP"] == dies["status"]["podIP"]
-    assert not alive(pid_of(unwanted))
+    assert not runs(pid_of(unwanted))
     os.kill(pid_of(stays), 9)  # the end of a process that was taken over is noticed
 
     async def noticed() -> bool:
@@ -433,7 +427,7 @@ async def test_a_clean_stop_ends_everything_and_a_start_begins_anew(machine):
     await machine.store.create(pod(ports=PORTS))
     first = await machine.ready()
     assert await machine.runtime.stop() == []
-    assert not alive(pid_of(first))
+    assert not runs(pid_of(first))
     conditions = {found["type"]: found["status"] for found in (await machine.get())["status"]["conditions"]}
     assert conditions["Ready"] == "False"
     machine.start()
@@ -446,9 +440,9 @@ async def test_a_stop_ends_also_what_a_cancelled_run_has_let_go(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     await machine.abandon()
-    assert alive(pid_of(found))
+    assert runs(pid_of(found))
     assert await machine.runtime.stop() == []
-    assert not alive(pid_of(found))
+    assert not runs(pid_of(found))
 
 
 async def test_one_bad_pod_does_not_stop_the_others(machine):

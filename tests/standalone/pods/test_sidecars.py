@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import stopped
+from tests.processes import runs, stopped
 from tests.standalone.pods.meshed import MeshedMachine, ask, fact
-from tests.standalone.pods.test_runtime import PORTS, SERVER, alive, key, pid_of, pod, python
+from tests.standalone.pods.test_runtime import PORTS, SERVER, key, pid_of, pod, python
 
 from headgate.resources.decode import read
 from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, write_identity
@@ -169,7 +169,7 @@ async def test_sidecars_survive_headgate_and_are_taken_over(machine):
     assert machine.sidecar(again) == first
     assert (pid_of(again), number(again)) == (pid_of(found), number(found))
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]  # it was ready all the time
-    assert not alive(orphan)
+    assert not runs(orphan)
     os.kill(first, signal.SIGKILL)  # and the end of one that was taken over is noticed
     await machine.condition("Ready", "False")
     assert await ask(await machine.ready()) == "web"
@@ -180,7 +180,7 @@ async def test_a_clean_stop_ends_the_sidecars_too(machine):
     found = await machine.ready()
     sidecar = machine.sidecar(found)
     assert await machine.runtime.stop() == []
-    assert not alive(sidecar)
+    assert not runs(sidecar)
     assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
     machine.start()
     again = await machine.ready()
@@ -204,7 +204,7 @@ async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
     await machine.store.delete(key())
     await machine.gone()
     assert (tmp_path / "said").exists()
-    assert not alive(sidecar)
+    assert not runs(sidecar)
     assert list((machine.state / "pods").iterdir()) == []
     assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
 
@@ -307,7 +307,7 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
             elsewhere.kill()
             elsewhere.wait()
             await machine.gone()
-            assert not alive(sidecar)
+            assert not runs(sidecar)
             assert program.poll() is None  # nothing is done to what headgate did not start
             program.kill()
 
