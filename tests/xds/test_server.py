@@ -9,6 +9,7 @@ import pytest
 from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
+from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER, LISTENER, Encoded
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
@@ -16,7 +17,7 @@ from headgate.xds import server
 from headgate.xds.fleet import Fleet
 from headgate.xds.gate import MOST_REFUSALS, Gate, TurnedAway
 from headgate.xds.proofs import LocalTokens
-from headgate.xds.server import XdsServer
+from headgate.xds.server import METHOD, XdsServer
 
 SECRET = bytes(range(32))
 WEB_1, WEB_2 = "sidecar/default/web-1", "sidecar/default/web-2"
@@ -68,6 +69,15 @@ async def test_a_proxy_with_its_own_token_is_served(world):
     async with world.proxy(WEB_1) as proxy:
         await proxy.ask()
         assert (await proxy.heard()).type_url == CLUSTER
+
+
+async def test_each_of_thousands_that_connect_at_once_has_an_answer_of_its_own(world):
+    """gRPC would refuse most streams beyond a thousand, as if the server had no resources left."""
+    request = pb.DeltaDiscoveryRequest(node=pb.Node(id=WEB_1), type_url=CLUSTER).SerializeToString()
+    metadata = [("authorization", f"Bearer {world.tokens.issue(WEB_1)}")]
+    async with grpc.aio.insecure_channel(world.address) as channel:
+        calls = [channel.stream_stream(METHOD)(iter([request]), metadata=metadata) for _ in range(2500)]
+        assert {await call.code() for call in calls} == {grpc.StatusCode.NOT_FOUND}
 
 
 async def test_the_others_are_told_why_and_get_nothing(world):

@@ -29,6 +29,7 @@ METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregated
 RETRY_SECONDS = 5.0  # between two offers of a listener whose address was in use
 ANSWER_SECONDS = 5.0  # after that nothing waits for a proxy's answer; the status says that it lags
 PRIVATE_MODE = 0o600
+MOST_PENDING = 10_000  # streams that have begun and whose first request is not read yet
 FIRST_SECONDS = 10.0  # in which a stream must say who it is
 CLOCK_SECONDS = 60.0  # between two looks at the clock, which jumps when a laptop wakes up
 OPTIONS = (
@@ -36,6 +37,8 @@ OPTIONS = (
     ("grpc.http2.bdp_probe", 0),  # a ping for each acknowledgement: a fifth of gRPC's processor time
     ("grpc.http2.lookahead_bytes", 2**20),  # what a proxy holds of one type comes without waiting for a larger window
     ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.server.max_pending_requests", MOST_PENDING),  # gRPC refuses streams beyond 1,000 at random
+    ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING),
     ("grpc.keepalive_time_ms", 60_000),  # a proxy whose machine is gone is noticed
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_ping_strikes", 0),  # Envoy pings a quiet stream every 30 s, which gRPC takes for an attack
