@@ -281,6 +281,11 @@ class Turn:
         self._has_begun = False
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether the proxy is not known to be up to date."""
+        return self._state is not _State.NOT_NEEDED
+
     def take(self) -> bool:
         """Return whether it is the stream's turn; wait for it otherwise."""
         if self._state is _State.NONE:
@@ -289,7 +294,7 @@ class Turn:
             else:
                 self._state = _State.AWAITED
                 (self._turns.waiting.appendleft if self._has_begun else self._turns.waiting.append)(self)
-        return self._state is _State.NOT_NEEDED or self._state is _State.HELD
+        return not self.is_needed or self._state is _State.HELD
 
     def begin(self) -> None:
         """Let the stream go on: its turn has come."""
@@ -310,7 +315,7 @@ class Turn:
         self._timer = asyncio.get_running_loop().call_later(TURN_SECONDS, self.dispense)
 
     def _end(self, after: _State) -> None:
-        if self._state is _State.NOT_NEEDED:
+        if not self.is_needed:
             return
         before, self._state = self._state, after
         if self._timer:

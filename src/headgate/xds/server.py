@@ -277,7 +277,7 @@ class _Stream:
             return []
         responses = session.advance()
         self._seen = session.changes
-        if not responses and not session.is_waiting:
+        if not responses and self._turn.is_needed and not session.is_waiting:
             is_done = session.shelves[LISTENER].spoken and self._proxy.settled()
             (self._turn.dispense if is_done else self._turn.rest)()
         if responses:
