@@ -4,6 +4,7 @@ A user's mistake is a value (a `Cause` inside `Invalid` or `DecodeError`, later 
 the `StoreError` and `ProxyError` trees; everything else is a bug.
 """
 
+import re
 from typing import NamedTuple
 
 
@@ -77,6 +78,10 @@ def refusal(error: BaseException) -> OSError | StoreError | None:
     return error if isinstance(error, OSError | StoreError) else None
 
 
+_NUMBERS = {"int": "a whole number", "float": "a number"}
+
+
 def usage_message(formatted: str) -> str:
-    """Return typer's message about a wrong argument without the words that its validation library adds."""
-    return formatted.replace(": Value error, ", ": ", 1)
+    """Return typer's message about a wrong argument, without the words of its validation library and its types."""
+    plain = formatted.replace(": Value error, ", ": ", 1)
+    return re.sub(r"a valid (int|float)(?: range)?\b", lambda found: _NUMBERS[found[1]], plain)

@@ -52,6 +52,9 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
         (["try", "website", "-H", "Host: other"], "Host follows from the URL"),
         (["try", "website", "-X", "GET /"], "not a method"),
+        (["--nonsense"], "No such option: --nonsense"),
+        (["try", "website", "-n", "many"], "'many' is not a whole number."),
+        (["try", "website", "--timeout", "long"], "'long' is not a number."),
         (["try", "website", "-n", "0"], "0 is not in the range x>=1"),
     ],
 )

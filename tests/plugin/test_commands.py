@@ -306,6 +306,7 @@ def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
         (["top", "pod/foo", "bar"], "write KIND/NAME"),
         (["edges", "deployments"], "Write deployment/NAME"),
         (["top"], "Missing argument"),
+        (["--nonsense"], "No such option: --nonsense"),
         (["top", "pods", "-o", "dot"], "'dot' is not one of 'table', 'wide', 'json', 'yaml'"),
         (["top", "pods", "--window", "0s"], "--window: 0s is no time"),
         (["top", "pod/shop/foo"], "'shop/foo' is no name: write KIND/NAME, and the namespace with -n"),

@@ -59,6 +59,14 @@ def load(name: str) -> Any:
 class Commands(TyperGroup):
     """Shows all commands and loads one; turns errors of ours into a line and an exit code."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the options before the command; without any arguments typer prints the help."""
+        given = bool(args)
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            raise (_refused(error, ctx) if given else error) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments name, and load it."""
         name, _, rest = super().resolve_command(ctx, args)
@@ -69,9 +77,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except TyperException as error:
-            asked = getattr(error, "ctx", None) or ctx
-            fail(f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.")
-            raise typer.Exit(error.exit_code) from None
+            raise _refused(error, ctx) from None
         except HeadgateError as error:
             fail(str(error))
             raise typer.Exit(exit_code(error)) from error
@@ -80,6 +86,13 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+def _refused(error: TyperException, ctx: Any) -> typer.Exit:
+    """Print what is wrong with the arguments; return the exit."""
+    asked = getattr(error, "ctx", None) or ctx
+    fail(f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.")
+    return typer.Exit(error.exit_code)
 
 
 app = typer.Typer(

@@ -52,7 +52,7 @@ def compile_(
     """Print what manifests become: the mesh, the report, Envoy's configuration.
 
     Addresses are assigned as on a fresh machine, and a Deployment counts as one pod of its name, with a sidecar.
-    Mistakes are told on stderr, with exit code 1; what is sound is printed all the same.
+    Mistakes are printed on stderr, with exit code 1; what is sound is printed all the same.
     """
     offline = compile_files(paths, Settings(mtls=mtls, access=access))
     _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), as_json=output == "json")

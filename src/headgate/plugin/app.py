@@ -24,15 +24,20 @@ _ENDED = (signal.SIGTERM, signal.SIGHUP)
 class Commands(TyperGroup):
     """Runs a command; turns errors of ours into a line and an exit code."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the options before the command; without any arguments typer prints the help."""
+        given = bool(args)
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            raise (_refused(error, ctx) if given else error) from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Wrong usage, and an error that is raised on purpose, need no traceback."""
         try:
             return super().invoke(ctx)
         except TyperException as error:
-            asked = getattr(error, "ctx", None) or ctx
-            raise _failed(
-                f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.", error.exit_code
-            ) from None
+            raise _refused(error, ctx) from None
         except HeadgateError as error:
             raise _failed(str(error), _exit_code(error)) from error
         except KeyboardInterrupt:
@@ -40,6 +45,11 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+def _refused(error: TyperException, ctx: Any) -> typer.Exit:
+    asked = getattr(error, "ctx", None) or ctx
+    return _failed(f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.", error.exit_code)
 
 
 app = typer.Typer(
