@@ -51,8 +51,9 @@ from headgate.xds.proofs import LocalTokens, secret_in
 
 COMPONENT = "headgate"
 TOKEN_SECRET = "token-secret"  # noqa: S105  # a file's name
-# A build drops the last mesh, which has no cycles: Python's default takes half of a build's time to look for them.
-COLLECT = 50_000, 20, 20
+# A build drops the last mesh, which has no cycles: Python's default takes half of a build's time to look for them. A change
+# for 2,000 proxies makes more than 50,000 objects, which are gone when all have answered.
+COLLECT = 100_000, 20, 20
 
 log = logging.getLogger(__name__)
 
