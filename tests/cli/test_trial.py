@@ -182,6 +182,7 @@ async def test_the_route_that_decides_is_named_and_its_weights_are_wanted(world:
         other = await world.run("try", "http://website:8080/other", "-n", "5")
     assert other.code == 1
     assert "no route matches, port 8080: 5 failed; 5 x 404" in other.out
+    assert "BACKEND" not in other.out
 
 
 async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> None:

@@ -300,7 +300,8 @@ def _warn(split: Object) -> None:
 
 def _print(result: Result) -> None:
     console = stdout()
-    console.print(table(result))
+    if result.rows:  # none where the proxy answers all requests itself, with a redirect for example
+        console.print(table(result))
     failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
     for failure, count in failures[:SHOWN_FAILURES]:
         console.print(f"{count} x {_told(failure)}", soft_wrap=True)
