@@ -1,7 +1,7 @@
 """Versions that a proxy has, as a configuration that many proxies share and a few exceptions.
 
 Most proxies hold exactly what most others hold. So what is kept for one is a pointer to the shared resources, and a
-difference between two of them is computed once, whatever the number of proxies (ARCHITECTURE.md, rule 5).
+difference between two of them is computed once, whatever the number of proxies (ARCHITECTURE.md, rule 12).
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -124,24 +124,23 @@ def compared(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Dif
         if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
     }
     gone = frozenset(name for name in before if name not in after)
-    batch = next(_batches(resources), ())
+    batch = _batch(resources)
     is_last = len(batch) == len(resources)
     then = after if is_last and not gone else {**before, **dict(batch)}
     done = after if is_last else _without(then, gone)
     return Difference(resources, gone, batch, then, done)
 
 
-def _batches(resources: Mapping[str, Encoded]) -> Iterator[Pairs]:
+def _batch(resources: Mapping[str, Encoded]) -> Pairs:
+    """Return the first resources, as many as fit a response."""
     batch: list[tuple[str, Encoded]] = []
     size = 0
     for name, encoded in resources.items():
         size += len(encoded.body)
         if batch and size > LARGEST:
-            yield tuple(batch)
-            batch, size = [], len(encoded.body)
+            break
         batch.append((name, encoded))
-    if batch:
-        yield tuple(batch)
+    return tuple(batch)
 
 
 def restricted(resources: Resources, names: frozenset[str]) -> Resources:
