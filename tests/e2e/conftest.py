@@ -3,7 +3,7 @@
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,13 @@ def new_world() -> Iterator[Callable[..., World]]:
     """Start worlds of a test's own: options of `up`, and `manifests` by file name."""
     with ExitStack() as stack:
         yield lambda *options, **more: stack.enter_context(world_in_a_new_directory(*options, **more))
+
+
+@pytest.fixture
+def unstarted() -> Iterator[World]:
+    """A world that the test starts itself."""
+    with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(World(Path(root))) as world:
+        yield world
 
 
 @pytest.fixture(scope="module")

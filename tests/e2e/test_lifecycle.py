@@ -107,13 +107,13 @@ def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Call
     assert not sockets.exists()
 
 
-def test_a_signal_while_it_starts_ends_it_too(new_world: Callable[..., World], tmp_path: Path) -> None:
-    world = new_world(manifests=site(tmp_path))
-    world.stop()
-    world.launch()
-    until(world.started)
-    assert world.stop() == 0
-    assert world.started() == {}
+def test_a_signal_while_it_starts_ends_it_too(unstarted: World, tmp_path: Path) -> None:
+    for name, text in site(tmp_path).items():
+        (unstarted.directory / name).write_text(text)
+    unstarted.launch()
+    until(unstarted.started)
+    assert unstarted.stop() == 0
+    assert unstarted.started() == {}
 
 
 def test_a_second_one_on_the_same_state_is_told_so(new_world: Callable[..., World]) -> None:

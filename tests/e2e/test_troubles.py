@@ -44,10 +44,9 @@ STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.
     ids=["crash", "no command", "no program"],
 )
 def test_a_pod_that_can_not_run_is_named_while_the_start_waits_for_it(
-    new_world: New, manifest: str, expected: tuple[str, int | None, list[str]], words: str
+    unstarted: World, manifest: str, expected: tuple[str, int | None, list[str]], words: str
 ) -> None:
-    world = new_world()
-    world.stop()
+    world = unstarted
     (world.directory / "pod.json").write_text(manifest)
     mark = world.launch()
     said = world.line(lambda line: "pod" in line, mark)["pod"]
