@@ -1,10 +1,14 @@
 """A workload changes between plaintext and mutual TLS one step at a time, each held by all before the next (R74, R77)."""
 
+import asyncio
+
 import pytest
 from tests.xds.client import Client
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
+from headgate.latest import until
 from headgate.model.routing import Stage, Workload
+from headgate.plane import staging as staging_module
 from headgate.plane.staging import Staging
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
@@ -14,6 +18,12 @@ IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 def workload(stage: Stage, target: Stage | None = None) -> Workload:
     return Workload(name="default/web", address="10.0.0.1", identity=IDENTITY, stage=stage, target=target or stage)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no connections that are under way, unless a test does."""
+    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 0.0)
 
 
 @pytest.fixture
@@ -60,6 +70,40 @@ def test_and_back(fleet):
     staging = Staging(fleet)
     staging.note([workload(Stage.STRICT, Stage.PLAIN)])
     assert [step(staging, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+
+
+@pytest.mark.parametrize(
+    ("before", "last"), [(Stage.PERMISSIVE, Stage.STRICT), (Stage.READY, Stage.PLAIN)], ids=["strict", "plain"]
+)
+async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monkeypatch, before, last):
+    """A proxy acknowledges before its workers follow, and connections of before may wait in the server's queue."""
+    first = Stage.READY if last is Stage.STRICT else Stage.PERMISSIVE
+    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    staging = Staging(fleet)
+    staging.note([workload(first, last)])
+    assert [step(staging, last) for _ in range(3)] == [before] * 3
+    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 0.01)
+    staging = Staging(fleet)
+    staging.note([workload(first, last)])
+    staging.note([workload(before, last)])
+    async with asyncio.timeout(5):
+        await until(lambda: staging.is_due, fleet.news)
+    assert step(staging, last) is last
+
+
+def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkeypatch):
+    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PERMISSIVE)])
+    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    assert step(staging, Stage.STRICT) is Stage.STRICT
+
+
+def test_a_step_that_refuses_nothing_waits_for_no_connection(fleet, monkeypatch):
+    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    staging = Staging(fleet)
+    staging.note([workload(Stage.PLAIN, Stage.PERMISSIVE)])
+    assert [step(staging, Stage.PERMISSIVE) for _ in range(2)] == [Stage.READY, Stage.PERMISSIVE]
 
 
 def test_what_could_not_be_built_is_no_step(fleet):
