@@ -204,25 +204,22 @@ class Lab:
 
     # --- serving
 
-    def serve(self, *found, settings=None, settle=True, change=lambda config: config):
-        """Serve these objects beside the pods; return what they are compiled to when every proxy has taken it.
-
-        `change` is a function of the configuration that a proxy gets.
-        """
+    def serve(self, *found, settings=None, settle=True):
+        """Serve these objects beside the pods; return what they are compiled to when every proxy has taken it."""
         given = [*(item.manifest for item in self.members.values()), *found]
         snapshot = snapshot_of({key_of(item): item for item in given})
         assert not snapshot.mistakes
         self.compiled = compile_mesh(snapshot, settings or Settings())
-        self.run(self._offer(change))
+        self.run(self._offer())
         if settle:
             self.run(self._settle())
         return self.compiled
 
-    async def _offer(self, change):
+    async def _offer(self):
         self._memo.turn()
         for workload in self.compiled.mesh.workloads:
             view = project(self.compiled.mesh, sidecar(workload), self._credential(workload))
-            self._fleet.proxies[view.node.id].config.set(change(encode(view, self._memo)))
+            self._fleet.proxies[view.node.id].config.set(encode(view, self._memo))
 
     def _credential(self, workload):
         wanted = Wanted(identity=workload.identity, subjects=workload.subjects)
