@@ -229,7 +229,7 @@ def connections(name: str) -> list[pb.AccessLog]:
 
 def passed_on(name: str) -> list[pb.AccessLog]:
     """Return those of the listener that passes connections on to whatever address they were meant for: that is no attribute."""
-    return _connections((("cluster", name),), failed=(("cluster", name),))
+    return _connections((("cluster", name),))
 
 
 def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
@@ -239,7 +239,7 @@ def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
     """
     known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
     place = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
-    return _connections(place, failed=place)
+    return _connections(place)
 
 
 def count(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
@@ -260,7 +260,7 @@ def plaintext_requests(port: str) -> list[pb.AccessLog]:
 
 def plaintext_connections(port: str) -> list[pb.AccessLog]:
     """Return the same for connections."""
-    return _connections(_from_outside(port), failed=_from_outside(port))
+    return _connections(_from_outside(port))
 
 
 def denied_connections(port: str) -> list[pb.AccessLog]:
@@ -311,14 +311,14 @@ def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
     return [_logger([latency], *filters, answered), _logger([_one(FLAGGED, attributes)], *filters, flagged)]
 
 
-def _connections(place: Place, failed: Place) -> list[pb.AccessLog]:
+def _connections(place: Place, failed: Place = ()) -> list[pb.AccessLog]:
     connected = _of_kind(pb.AccessLogType.TcpUpstreamConnected)
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
     nowhere = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_NOWHERE))
     return [
         _logger([_one(CONNECTIONS, place)], connected),
         _logger(_bytes(place), ended),
-        _logger([_one(FAILED, failed)], ended, nowhere),
+        _logger([_one(FAILED, failed or place)], ended, nowhere),
     ]
 
 

@@ -102,7 +102,7 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
         target = int(port) if port.isdecimal() else 0
         flow = Flow(source=NO_PEER, destination=peer(node), target=target, secured=bool(identity))
         return _Meaning(flow, indexes, timed, (source, identity))
-    sent = _copy(node, found) if COPY_CLUSTER in found else _sent(node, found)
+    sent = _sent(node, found)
     return _Meaning(sent, indexes, timed) if sent else None
 
 
@@ -123,34 +123,19 @@ def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     """Return the flow of a client's series; None outside of Services, and for the tunnel, whose inner traffic is counted."""
-    cluster = found.get("cluster", "")
-    if cluster in ("", names.TUNNEL):
-        return None
+    is_copy = COPY_CLUSTER in found
+    cluster = found.get(COPY_CLUSTER if is_copy else "cluster", "")
     ref = parse_cluster(cluster)
-    pod, target, secured = parse_pod(found.get("pod", ""))
+    if cluster in ("", names.TUNNEL) or (is_copy and not ref):
+        return None
+    pod, target, secured = parse_pod(found.get(COPY_POD if is_copy else "pod", ""))
     return Flow(
         source=peer(node),
         destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NO_PEER,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
-        backend=parse_backend(found),
+        backend=ref.service if ref and is_copy else parse_backend(found),
         target=target,
-        secured=secured,
-    )
-
-
-def _copy(node: str, found: Mapping[str, str]) -> Flow | None:
-    ref = parse_cluster(found[COPY_CLUSTER])
-    pod, target, secured = parse_pod(found.get(COPY_POD, ""))
-    if ref is None:
-        return None
-    return Flow(
-        source=peer(node),
-        destination=Peer(pod=pod) if pod else NO_PEER,
-        service=ref.service,
-        port=ref.port,
-        backend=ref.service,
-        target=target,
-        copy=True,
+        copy=is_copy,
         secured=secured,
     )
