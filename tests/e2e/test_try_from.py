@@ -55,7 +55,7 @@ def test_a_workload_that_does_not_exist_is_named(bookstore: World) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/nobody")
     assert done.returncode == 1
     assert "no pod of deployment default/nobody has a sidecar" in done.stderr
-    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "pod/nobody")
-    assert "error: no pod default/nobody has a sidecar" in done.stderr
+    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "pod/missing")
+    assert "error: no pod default/missing has a sidecar" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "buyer")
     assert (done.returncode, "'buyer' is no client" in done.stderr) == (2, True)

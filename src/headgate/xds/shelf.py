@@ -65,9 +65,8 @@ class Shelf:
     known: Sent = field(default_factory=Sent)  # what was sent last, or brought along
     held: Accepted = field(default_factory=Accepted)
     brought: frozenset[str] = frozenset()  # names that it had when the stream began, without its own among many
-    doubtful: dict[str, frozenset[str] | None] = field(
-        default_factory=dict
-    )  # clusters of versions that may be in force
+    # Clusters of versions that may be in force, by resource; None where it is not known which they are.
+    doubtful: dict[str, frozenset[str] | None] = field(default_factory=dict)
     lapsed: set[str] = field(default_factory=set)  # sent, and the answer is overdue
     rejected: dict[str, Rejected] = field(default_factory=dict)
     again: dict[str, Encoded] = field(default_factory=dict)  # to be sent though unchanged, or even gone

@@ -117,5 +117,5 @@ async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_
 
 
 async def test_what_does_not_exist_is_not_tapped(machine: Machine) -> None:
-    assert await machine.taps.tap(asked("nobody")) is None
+    assert await machine.taps.tap(asked("missing")) is None
     assert machine.loop.taps.get() == {}
