@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SHUTDOWN_SECONDS = 3
 
@@ -56,19 +57,40 @@ async def serve_on_loopback(
         await serving
 
 
-async def until(closing: asyncio.Event, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what comes until the server closes."""
-    closed = asyncio.ensure_future(closing.wait())
-    pending: asyncio.Future[bytes] | None = None
-    try:
-        while not closed.done():
-            pending = asyncio.ensure_future(anext(pieces))
-            await asyncio.wait({pending, closed}, return_when=asyncio.FIRST_COMPLETED)
-            if pending.done():
-                yield pending.result()
-    except StopAsyncIteration:
-        return
-    finally:
-        closed.cancel()
-        if pending:
-            pending.cancel()
+class Stream(Response):
+    """A response without an end. It ends when its source does, when the client disconnects, or when the server closes.
+
+    However it ends, the source is closed before the request is over: what it holds open costs nothing after that.
+    """
+
+    def __init__(self, source: AsyncGenerator[bytes], closing: asyncio.Event, media_type: str) -> None:
+        """Send what `source` yields until `closing` is set."""
+        self.status_code, self.media_type, self.background = 200, media_type, None
+        self._source = source
+        self._closing = closing
+        self.init_headers()
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response (ASGI). Raises what the source raises."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        sending = asyncio.ensure_future(self._send(send))
+        ends = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((sending, *ends), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, *ends):
+                task.cancel()
+            await asyncio.gather(sending, *ends, return_exceptions=True)
+            await self._source.aclose()
+        if not sending.cancelled():
+            sending.result()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send) -> None:
+        async for piece in self._source:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

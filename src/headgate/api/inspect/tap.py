@@ -5,13 +5,12 @@ resource of its own so that a Role can allow the one without the other.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
-from starlette.responses import StreamingResponse
 
 from headgate.api.inspect.query import TAP_VALUES, Asked
-from headgate.api.listening import until
+from headgate.api.listening import Stream
 from headgate.api.status import ApiError
 from headgate.plane.questions import Questions
 from headgate.plane.tap.taps import TapAsked
@@ -23,9 +22,7 @@ BREATH_S = 10.0
 """After so long without an event an empty line shows that the stream lives; it also notices that its reader left."""
 
 
-async def answer(
-    questions: Questions, asked: Asked, query: Mapping[str, str], closing: asyncio.Event
-) -> StreamingResponse:
+async def answer(questions: Questions, asked: Asked, query: Mapping[str, str], closing: asyncio.Event) -> Stream:
     """Begin a stream. Raises ApiError 400, 404."""
     wanted = TapAsked(
         kind=asked.resource.kind,
@@ -37,10 +34,10 @@ async def answer(
     events = await questions.tap(wanted)
     if events is None:
         raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (asked.namespace, asked.name)))} not found")
-    return StreamingResponse(until(closing, _lines(events)), media_type="application/json;stream=tap")
+    return Stream(_lines(events), closing, media_type="application/json;stream=tap")
 
 
-async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncIterator[bytes]:
+async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncGenerator[bytes]:
     pending = asyncio.ensure_future(anext(events))
     try:
         while True:

@@ -1,14 +1,14 @@
 """The verbs on resources: GET, POST, PUT, PATCH and DELETE on objects, collections and subresources."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from headgate.api import media
-from headgate.api.listening import until
+from headgate.api.listening import Stream
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import Cause, DecodeError, StoreError
@@ -43,7 +43,7 @@ _NOT_BUILT = {
     "Namespace": {"finalize"},
 }
 
-LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncIterator[bytes]]
+LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
 """Returns the output of a container as it is written, without end when following. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
@@ -128,8 +128,8 @@ class ResourceApi:
             initial_end=initial == "true" and media.flag(query, "allowWatchBookmarks"),
             seconds=min(number(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
         )
-        lines = watch(self._objects.store, target, options, shape.events(), self._closing)
-        return StreamingResponse(lines, media_type=media.JSON)
+        lines = watch(self._objects.store, target, options, shape.events())
+        return Stream(lines, self._closing, media_type=media.JSON)
 
     async def _create(self, request: Request, target: Target, subresource: Subresource) -> Response:
         options = write_options(request)
@@ -197,7 +197,7 @@ class ResourceApi:
             pieces = self._logs(target.key, options)
         except StoreError as error:
             raise from_error(error, target.served, target.name) from error
-        return StreamingResponse(until(self._closing, pieces), media_type="text/plain")
+        return Stream(pieces, self._closing, media_type="text/plain")
 
     def _written(self, request: Request, target: Target, written: Written, subresource: Subresource) -> Response:
         code = 201 if written.created else 200

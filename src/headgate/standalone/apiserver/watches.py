@@ -1,7 +1,8 @@
 """Watches: a stream of events from a revision on, with bookmarks, selectors, and an end when the server closes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,10 +68,8 @@ def place_of(obj: Object) -> tuple[str, str]:
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-async def watch(
-    store: MemoryStore, target: Target, options: WatchOptions, shape: Shape, closing: asyncio.Event
-) -> AsyncIterator[bytes]:
-    """Yield events as lines of JSON until the time is over or the server closes."""
+async def watch(store: MemoryStore, target: Target, options: WatchOptions, shape: Shape) -> AsyncGenerator[bytes]:
+    """Yield events as lines of JSON until the time is over."""
     kind = target.served.kind
     listing = await store.list(kind.group, kind.kind, target.namespace)
     since = int(listing.version) if options.since is None else options.since
@@ -84,13 +83,14 @@ async def watch(
             yield event("ADDED", obj)
         if options.initial_end:
             yield _bookmark(target, since, annotations={_END_OF_INITIAL: "true"})
-    async for step in _steps(store, target, since, options, closing):
-        if isinstance(step, bytes):
-            yield step
-        elif isinstance(step, int):
-            yield _bookmark(target, step)
-        elif options.name in ("", step.key.name) and (type := matches.event(step)):
-            yield event(type, step.object)
+    async with contextlib.aclosing(_steps(store, target, since, options)) as steps:
+        async for step in steps:
+            if isinstance(step, bytes):
+                yield step
+            elif isinstance(step, int):
+                yield _bookmark(target, step)
+            elif options.name in ("", step.key.name) and (type := matches.event(step)):
+                yield event(type, step.object)
 
 
 def _bookmark(target: Target, revision: int, **metadata: Any) -> bytes:
@@ -104,8 +104,8 @@ def _line(type: str, obj: Mapping[str, Any]) -> bytes:
 
 
 async def _steps(
-    store: MemoryStore, target: Target, since: int, options: WatchOptions, closing: asyncio.Event
-) -> AsyncIterator[Change | int | bytes]:
+    store: MemoryStore, target: Target, since: int, options: WatchOptions
+) -> AsyncGenerator[Change | int | bytes]:
     """Yield changes, revisions to bookmark, and at last an error when the history was too short.
 
     A bookmark is a revision whose changes were all yielded: that of the store when the last wait began.
@@ -115,13 +115,12 @@ async def _steps(
     next_bookmark = loop.time() + BOOKMARK_SECONDS
     kind = target.served.kind
     changes = aiter(store.watch(kind.group, kind.kind, target.namespace, since=str(since)))
-    closed = asyncio.ensure_future(closing.wait())
     pending: asyncio.Future[Change] = asyncio.ensure_future(anext(changes))
     try:
-        while not closed.done() and (now := loop.time()) < end:
+        while (now := loop.time()) < end:
             until = min(end, next_bookmark) if options.bookmarks else end
             stored = store.revision
-            await asyncio.wait((pending, closed), timeout=until - now, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((pending,), timeout=until - now)
             if pending.done():
                 change = pending.result()
                 since = int(change.version)
@@ -134,8 +133,7 @@ async def _steps(
     except Gone as error:
         yield _line("ERROR", ApiError(410, str(error)).status())
     finally:
-        closed.cancel()
         pending.cancel()
-        await asyncio.gather(pending, closed, return_exceptions=True)
+        await asyncio.gather(pending, return_exceptions=True)
         if isinstance(changes, AsyncGenerator):  # nothing else has to be closed
             await changes.aclose()

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +89,7 @@ class Logs:
     def __init__(self, state: Path) -> None:
         self._state = state
 
-    def read(self, key: Key, asked: LogOptions) -> AsyncIterator[bytes]:
+    def read(self, key: Key, asked: LogOptions) -> AsyncGenerator[bytes]:
         """Return the log of a container in pieces. Raises NotFound."""
         pod, name = self._pod(key), asked.container
         if pod / name not in [log.parent for log in _matching(pod, f"*/{_CURRENT}")]:
@@ -107,7 +107,7 @@ class Logs:
         return found[-1]
 
 
-async def _read(directory: Path, asked: LogOptions) -> AsyncIterator[bytes]:
+async def _read(directory: Path, asked: LogOptions) -> AsyncGenerator[bytes]:
     if asked.previous:
         for piece in _last(_pieces(directory / _PREVIOUS), asked.tail_lines):
             yield piece

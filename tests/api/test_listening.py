@@ -1,0 +1,90 @@
+"""Responses without an end: however one ends, its source is closed at once."""
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncGenerator, Iterator
+
+import pytest
+from starlette.types import Message
+
+from headgate.api.listening import Stream
+
+
+@pytest.fixture(autouse=True)
+def without_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Client:
+    """The client's side of a stream. It reads some pieces, then none; `leave` closes its connection."""
+
+    def __init__(self, reads: int) -> None:
+        self.body: list[bytes] = []
+        self.is_ended = self.is_closed = False
+        self.stopped = asyncio.Event()
+        self.closing = asyncio.Event()
+        self._reads = reads
+        self._left = asyncio.Event()
+
+    async def source(self) -> AsyncGenerator[bytes]:
+        """Yield pieces until closed."""
+        try:
+            while True:
+                yield b"piece"
+        finally:
+            self.is_closed = True
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            return
+        if not message["more_body"]:
+            self.is_ended = True
+            return
+        if len(self.body) == self._reads:
+            self.stopped.set()
+            await asyncio.Event().wait()
+        self.body.append(message["body"])
+
+    async def receive(self) -> Message:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    def leave(self) -> None:
+        self._left.set()
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        """Serve the client while the context lasts; wait until it reads no more, and at the end until it is served."""
+        stream = Stream(self.source(), self.closing, "text/plain")
+        serving = asyncio.ensure_future(stream({"type": "http"}, self.receive, self.send))
+        await self.stopped.wait()
+        yield
+        await serving
+
+
+async def test_a_client_that_leaves_while_it_is_written_to_ends_the_stream() -> None:
+    client = Client(reads=2)
+    async with client.reading():
+        client.leave()
+    assert (client.body, client.is_closed) == ([b"piece"] * 2, True)
+
+
+async def test_a_server_that_closes_ends_the_stream() -> None:
+    client = Client(reads=1)
+    async with client.reading():
+        client.closing.set()
+    assert (client.is_ended, client.is_closed) == (True, True)
+
+
+async def test_a_failure_of_the_source_is_raised() -> None:
+    async def source() -> AsyncGenerator[bytes]:
+        yield b"piece"
+        raise LookupError("the source failed")
+
+    client = Client(reads=2)
+    with pytest.raises(LookupError):
+        await Stream(source(), client.closing, "text/plain")({"type": "http"}, client.receive, client.send)
+    assert not client.is_ended
