@@ -202,6 +202,10 @@ class Rig:
 
     def settled(self) -> bool:
         """Say whether the proxy has what it is to have; it must not have refused anything."""
+        return self.network.run(self._look())
+
+    async def _look(self) -> bool:
+        """Look at the proxy where its stream runs: a session is not made for two threads."""
         assert not (refused := list(self._proxy.refusals())), refused
         return self._proxy.settled()
 
