@@ -267,9 +267,9 @@ def _compare(old: Any, new: Any, schema: Schema, path: Path, found: Comparison) 
     both = [value for value in (old, new) if value is not ABSENT]
     leaf = shape == "leaf" or not any(both)
     if not leaf:
-        befores, afters = ({} if value is ABSENT else _indexed(value, schema) for value in (old, new))
-        for element in {**befores, **afters}:
-            before, after = befores.get(element, ABSENT), afters.get(element, ABSENT)
+        earlier, later = ({} if value is ABSENT else _indexed(value, schema) for value in (old, new))
+        for element in {**earlier, **later}:
+            before, after = earlier.get(element, ABSENT), later.get(element, ABSENT)
             _compare(before, after, schema_at(schema, element), (*path, element), found)
     if old is ABSENT:
         _add(found.added, path)

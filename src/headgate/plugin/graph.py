@@ -213,7 +213,7 @@ def _service(name: str, namespace: str) -> Peer:
 
 
 def links_of(graph: Graph) -> Iterator[Link]:
-    """Yield what a picture draws: two edges that go to and fro are one line with two heads, which begins where more does."""
+    """Yield what a picture draws: edges in both directions are one line with two heads; it begins where more traffic does."""
     strongest = sorted(graph.edges, key=lambda one: (-one.numbers.requests, one.source, one.target))
     edges: Mapping[_Key, Edge] = {one.key: one for one in strongest}
     drawn: set[_Key] = set()

@@ -1,0 +1,67 @@
+"""Fail on words that hide the actor or the action (CONTRIBUTING.md, language): in code, names, messages and docs.
+
+Give paths to check a part: `python tools/words.py src/headgate/xds`.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOTS = ("src", "tests", "tools", "benchmarks", "examples", "docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+SUFFIXES = {".py", ".md", ".yaml", ".sh", ".html"}
+WORDS = {
+    "somebody|someone|nobody|everybody|everyone|anybody|anyone|who|whom|whoever|he|she|him|his|her": (
+        "name the actor: proxy, client, workload, user"
+    ),
+    "others": "name what they are: other proxies, the remaining pods",
+    "one that|those who|what is there|it all": "name it",
+    "tell|tells|told|telling": "say what happens: send, report, distinguish, show",
+    "hear|hears|heard|hearing": "receive, observe, subscribe",
+    "believe|believes|believed": "trust, accept, authenticate",
+    "lets? go of|letting go of": "drop, release, unsubscribe",
+    "takes? it that|taken? that": "assume",
+    "goes by|go by|went by|going by": "follow, use, apply",
+    "in vain": "say what fails",
+    "news": "changes, updates",
+    "hold against|holds against|held against": "compare with",
+    "anew": "again",
+}
+ALLOWED: tuple[tuple[str, str], ...] = (
+    ("kubectl auth whoami|whoami", "the name of a command"),
+    ("tools/words.py", "the list itself"),
+)
+"""Patterns of `path: line`, each with its reason."""
+
+# A word ends where a letter begins or ends, so that `test_nobody_calls` and `is_told` are found too.
+_FORBIDDEN = {
+    re.compile(rf"(?<![A-Za-z])(?:{words})(?![A-Za-z])".replace(" ", "[ _]"), re.IGNORECASE): hint
+    for words, hint in WORDS.items()
+}
+_EXCUSED = re.compile("|".join(pattern for pattern, _ in ALLOWED))
+
+
+def forbidden(path: Path) -> list[str]:
+    """Return a line for each forbidden word of a file, with what to write instead."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if _EXCUSED.search(f"{path}: {line}"):
+            continue
+        for pattern, hint in _FORBIDDEN.items():
+            found += [f"{path}:{number}: {match[0]!r}: {hint}" for match in pattern.finditer(line)]
+    return found
+
+
+def main(paths: list[str]) -> int:
+    """Check the tree, or some paths; 1 when a word is forbidden."""
+    files = [
+        file
+        for root in paths or ROOTS
+        for file in (sorted(Path(root).rglob("*")) if Path(root).is_dir() else [Path(root)])
+    ]
+    found = [line for file in files if file.suffix in SUFFIXES for line in forbidden(file)]
+    print("\n".join(found) or "words: fine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
