@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 
 from headgate.envoy import pb
-from headgate.envoy.reporting import BOUNDS, CLUSTER_SECONDS, absences
+from headgate.envoy.stats_sink import BOUNDS, CLUSTER_SECONDS, absences
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.telemetry.windows import Windows

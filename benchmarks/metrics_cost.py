@@ -16,7 +16,7 @@ from benchmarks.lab import free_port, start_envoy, website
 from benchmarks.load import Backend
 from google.protobuf import json_format
 
-from headgate.envoy import messages, pb
+from headgate.envoy import descriptors, pb
 from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import LISTENER, Encoded, ProxyConfig
 from headgate.envoy.encode import Memo, encode, encode_resource
@@ -43,11 +43,11 @@ def _silenced(name: str, encoded: Encoded) -> Encoded:
 
 def unreporting(content: bytes) -> bytes:
     """Return a bootstrap without its sink."""
-    message = json_format.Parse(content, pb.Bootstrap(), descriptor_pool=messages.pool())
+    message = json_format.Parse(content, pb.Bootstrap(), descriptor_pool=descriptors.pool())
     del message.stats_sinks[:]
     del message.admin.access_log[:]
     message.ClearField("stats_eviction_interval")
-    text = json_format.MessageToJson(message, descriptor_pool=messages.pool(), preserving_proto_field_name=True)
+    text = json_format.MessageToJson(message, descriptor_pool=descriptors.pool(), preserving_proto_field_name=True)
     return text.encode()
 
 

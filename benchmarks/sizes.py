@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from headgate.compiler.compile import compile_mesh
-from headgate.envoy import messages, pb
+from headgate.envoy import descriptors, pb
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.plane.feed import snapshot_of
@@ -55,7 +55,7 @@ def _fields(message: Message, above: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 
 def _unpacked(message: Message) -> Message:
-    if not isinstance(message, messages.find("Any")):
+    if not isinstance(message, descriptors.find("Any")):
         return message
     name = message.type_url.rpartition("/")[2]
-    return GetMessageClass(messages.pool().FindMessageTypeByName(name)).FromString(message.value)
+    return GetMessageClass(descriptors.pool().FindMessageTypeByName(name)).FromString(message.value)

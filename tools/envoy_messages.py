@@ -4,7 +4,7 @@ usage: envoy_messages.py             write both, from the installed wheel's bina
        envoy_messages.py --check     only say whether they are what would be written
 
 protoc embeds every `FileDescriptorProto` in serialised form in the C++ program, so a stripped release has them too.
-They are found by their first field (the file's name), reduced to what `headgate.envoy.messages.NAMES` reaches, without
+They are found by their first field (the file's name), reduced to what `headgate.envoy.descriptors.NAMES` reaches, without
 deprecated fields, services, options and comments, and written to `messages.fds.z` and `pb.pyi`.
 """
 
@@ -27,7 +27,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import DecodeError
 
 from envoy_stubs import stubs
-from headgate.envoy.messages import BLOB, NAMES
+from headgate.envoy.descriptors import BLOB, NAMES
 
 TARGET = Path(__file__).parent.parent / "src" / "headgate" / "envoy"
 STUBS = TARGET / "pb.pyi"
@@ -140,7 +140,7 @@ def _closure(types: Types, roots: Iterable[str]) -> set[str]:
         if name in types.messages:
             todo += [field.type_name[1:] for field in _fields(types.messages[name]) if field.type_name]
         elif name not in types.enums:
-            raise SystemExit(f"this Envoy has no {name}: correct NAMES in headgate/envoy/messages.py")
+            raise SystemExit(f"this Envoy has no {name}: correct NAMES in headgate/envoy/descriptors.py")
     return seen
 
 

@@ -12,7 +12,7 @@ from tests.differential.wires import Message, exchange
 from tests.e2e.inbound_rig import Authority
 
 from headgate.compiler.compile import compile_mesh
-from headgate.envoy.peers import ALPN
+from headgate.envoy.upstream_tls import ALPN
 from headgate.envoy.view import OUTBOUND_PORT, Node, project
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.plane.feed import snapshot_of

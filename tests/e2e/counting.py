@@ -16,13 +16,13 @@ from tests.e2e.world import until
 from headgate.envoy import pb
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.envoy.encode import encode_resource
-from headgate.envoy.telemetry import parse_code
+from headgate.envoy.traffic_stats import parse_code
 from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.server import Prove, XdsServer
 
 REQUESTS = "requests"
-"""All requests, as the two series that count them say together (`envoy.telemetry`)."""
+"""All requests, as the two series that count them say together (`envoy.traffic_stats`)."""
 FLUSH_S = 0.1  # instead of seconds, so that tests need not wait
 Series = tuple[str, frozenset[tuple[str, str]]]
 """A name, and the attributes that are not empty."""

@@ -21,7 +21,7 @@ from tests.e2e.wire import Where
 from tests.e2e.world import until
 
 from headgate.envoy import probes
-from headgate.envoy.peers import ALPN, UNREACHED
+from headgate.envoy.upstream_tls import ALPN, UNREACHED
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, Stage, Workload

@@ -18,11 +18,11 @@ from tests.e2e.rig import Echo
 from tests.e2e.wire import Load, Request, Where, listens
 from tests.e2e.world import until
 
-from headgate.envoy import telemetry
+from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse
-from headgate.envoy.peers import ALPN
-from headgate.envoy.reporting import BOUNDS
-from headgate.envoy.telemetry import parse_code
+from headgate.envoy.stats_sink import BOUNDS
+from headgate.envoy.traffic_stats import parse_code
+from headgate.envoy.upstream_tls import ALPN
 from headgate.envoy.view import Node
 from headgate.model.latency import BOUNDS_US
 from headgate.model.requests import Match, Redirect
@@ -278,7 +278,7 @@ def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
 
 def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
     """R89: whoever counts latencies without Envoy puts each where Envoy does."""
-    monkeypatch.setattr(telemetry, "_WHOLE", "%REQ(TOOK)%")
+    monkeypatch.setattr(traffic_stats, "_WHOLE", "%REQ(TOOK)%")
     ready(rig, rig.route("one"))
     latencies = [bound + more for bound in BOUNDS_US for more in (-1, 0)]
     for microseconds in latencies:
@@ -524,7 +524,7 @@ def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> b
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
-    monkeypatch.setattr(telemetry, "MOST_HISTOGRAMS", 2)
+    monkeypatch.setattr(traffic_stats, "MOST_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root)) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))

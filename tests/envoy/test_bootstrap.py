@@ -7,14 +7,14 @@ import pytest
 import re2
 from google.protobuf import json_format
 
-from headgate.envoy import messages, pb
+from headgate.envoy import descriptors, pb
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.resources.regexes import LARGEST_PROGRAM
 
 
 def started():
     text = bootstrap(node_id="gateway", xds_socket="/run/xds.sock", admin_socket="/run/admin.sock")
-    return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=messages.pool())
+    return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=descriptors.pool())
 
 
 def test_a_proxy_says_who_it_is_and_asks_headgate_for_everything():
@@ -60,7 +60,7 @@ XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.head
 
 
 def parsed(text, message):
-    return json_format.ParseDict(json.loads(text), message, descriptor_pool=messages.pool())
+    return json_format.ParseDict(json.loads(text), message, descriptor_pool=descriptors.pool())
 
 
 def sidecar(**where):

@@ -7,7 +7,7 @@ from tests.envoy.test_encode import MANY, mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.plan import LARGEST_SUM, plan
+from headgate.envoy.route_plan import LARGEST_SUM, plan
 from headgate.envoy.view import Node, callers, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.envoy import messages, pb
+from headgate.envoy import descriptors, pb
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +49,7 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 def test_an_unknown_message_is_refused_with_the_place_to_add_it() -> None:
-    with pytest.raises(AttributeError, match=r"headgate\.envoy\.messages"):
+    with pytest.raises(AttributeError, match=r"headgate\.envoy\.descriptors"):
         getattr(pb, "NoSuchMessage")  # noqa: B009 - mypy would refuse the plain form
 
 
@@ -61,9 +61,9 @@ def test_pack_names_the_type_and_is_deterministic() -> None:
     assert one.value == two.value
 
 
-@pytest.mark.parametrize("name", messages.NAMES)
+@pytest.mark.parametrize("name", descriptors.NAMES)
 def test_every_name_of_the_table_is_there(name: str) -> None:
-    assert getattr(pb, name).DESCRIPTOR.full_name == messages.NAMES[name]
+    assert getattr(pb, name).DESCRIPTOR.full_name == descriptors.NAMES[name]
 
 
 def test_blob_and_stubs_are_what_the_installed_envoy_gives() -> None:

@@ -5,8 +5,8 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from headgate.errors import DecodeError
-from headgate.redirection import options
-from headgate.redirection.options import Redirect, read
+from headgate.redirection import exclusions
+from headgate.redirection.exclusions import Redirect, read
 from headgate.redirection.rules import lines, missing, own, removal, rules
 
 APPLICATION, PROXY = 1000, 1337
@@ -116,15 +116,15 @@ def test_lists_are_read_as_people_write_them():
 @pytest.mark.parametrize(
     ("given", "field", "said"),
     [
-        ({"inbound_ports": "http"}, options.INBOUND_PORTS, "'http' is not a port: write numbers from 1 to 65535"),
-        ({"inbound_ports": "0"}, options.INBOUND_PORTS, "'0' is not a port"),
-        ({"inbound_ports": "15001"}, options.INBOUND_PORTS, "15001 is the sidecar's own port"),
-        ({"outbound_ports": "65536"}, options.OUTBOUND_PORTS, "'65536' is not a port"),
-        ({"outbound_ports": "-1"}, options.OUTBOUND_PORTS, "'-1' is not a port"),
-        ({"addresses": "10.0.0.1/8"}, options.ADDRESSES, "write 10.0.0.0/8 for the whole network"),
-        ({"addresses": "db.example"}, options.ADDRESSES, "write addresses or networks, as in 10.96.0.1"),
-        ({"users": "root"}, options.USERS, "'root' is not a user: write the numbers of users (uid)"),
-        ({"users": "4294967295"}, options.USERS, "is not a user"),
+        ({"inbound_ports": "http"}, exclusions.INBOUND_PORTS, "'http' is not a port: write numbers from 1 to 65535"),
+        ({"inbound_ports": "0"}, exclusions.INBOUND_PORTS, "'0' is not a port"),
+        ({"inbound_ports": "15001"}, exclusions.INBOUND_PORTS, "15001 is the sidecar's own port"),
+        ({"outbound_ports": "65536"}, exclusions.OUTBOUND_PORTS, "'65536' is not a port"),
+        ({"outbound_ports": "-1"}, exclusions.OUTBOUND_PORTS, "'-1' is not a port"),
+        ({"addresses": "10.0.0.1/8"}, exclusions.ADDRESSES, "write 10.0.0.0/8 for the whole network"),
+        ({"addresses": "db.example"}, exclusions.ADDRESSES, "write addresses or networks, as in 10.96.0.1"),
+        ({"users": "root"}, exclusions.USERS, "'root' is not a user: write the numbers of users (uid)"),
+        ({"users": "4294967295"}, exclusions.USERS, "is not a user"),
     ],
 )
 def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
@@ -139,9 +139,9 @@ def test_every_mistake_is_named_at_once():
     with pytest.raises(DecodeError) as error:
         read(inbound_ports="a,80,b", users="x")
     assert [cause.field for cause in error.value.causes] == [
-        options.INBOUND_PORTS,
-        options.INBOUND_PORTS,
-        options.USERS,
+        exclusions.INBOUND_PORTS,
+        exclusions.INBOUND_PORTS,
+        exclusions.USERS,
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from headgate.envoy import pb
-from headgate.envoy.reporting import BOUNDS
+from headgate.envoy.stats_sink import BOUNDS
 from headgate.telemetry.counters.histogram import bucket_of
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 

@@ -14,7 +14,7 @@ from headgate.cli.output import NO, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.readable import content
+from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh

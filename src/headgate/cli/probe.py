@@ -10,8 +10,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
 from headgate.envoy.listeners import ANSWERED
-from headgate.envoy.peers import DENIED
-from headgate.envoy.telemetry import UPSTREAM, parse_backend, parse_pod
+from headgate.envoy.traffic_stats import UPSTREAM, parse_backend, parse_pod
+from headgate.envoy.upstream_tls import DENIED
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 from headgate.resources.meta import Value

@@ -7,7 +7,7 @@ import typer
 
 from headgate.cli.output import stdout, usage_error
 from headgate.errors import DecodeError
-from headgate.redirection import options, tables
+from headgate.redirection import exclusions, iptables
 from headgate.redirection.rules import rules
 
 Action = Literal["apply", "print", "clean"]
@@ -41,7 +41,7 @@ def redirect(
     at once. `clean` takes away exactly these. Both need the capability NET_ADMIN.
     """
     try:
-        read = options.read(
+        read = exclusions.read(
             inbound_ports=excluded_inbound_ports,
             outbound_ports=excluded_outbound_ports,
             addresses=excluded_addresses,
@@ -55,10 +55,10 @@ def redirect(
         text = f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}"
         sys.stdout.write(text)
     else:
-        _tell(action, tables.apply(wanted) if action == "apply" else tables.clean())
+        _tell(action, iptables.apply(wanted) if action == "apply" else iptables.clean())
 
 
-def _tell(action: Action, outcomes: tuple[tables.Outcome, ...]) -> None:
+def _tell(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:
     done = {
         ("apply", True): "redirected",
         ("apply", False): "redirected already, by the same rules",

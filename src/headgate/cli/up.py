@@ -18,7 +18,7 @@ from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.voice import JsonVoice, TextVoice, Voice
 from headgate.durations import milliseconds
-from headgate.envoy.exporting import Collector
+from headgate.envoy.collector_export import Collector
 from headgate.errors import HeadgateError, TelemetryError, Unavailable
 from headgate.identity.pem import Files
 from headgate.model.identities import parse_id, spiffe_id

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import messages, pb, reporting, tap, telemetry
-from headgate.envoy.sources import XDS_CLUSTER, ads
+from headgate.envoy import descriptors, pb, stats_sink, tap, traffic_stats
+from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
@@ -24,7 +24,7 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
     pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # why headgate can't be reached
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
-    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{telemetry.OVERFLOW}")),
+    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.OVERFLOW}")),
     pb.StringMatcher(contains="rbac."),  # of HTTP filters and of network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(
@@ -111,8 +111,8 @@ def bootstrap(
             ]
         ),
     )
-    seconds = reporting.CLUSTER_SECONDS if xds else reporting.LOCAL_SECONDS
-    reporting.report(message, cluster=XDS_CLUSTER, seconds=seconds)
+    seconds = stats_sink.CLUSTER_SECONDS if xds else stats_sink.LOCAL_SECONDS
+    stats_sink.report(message, cluster=XDS_CLUSTER, seconds=seconds)
     return _json(message)
 
 
@@ -120,7 +120,7 @@ def _json(message: Message) -> bytes:
     """Return a message as JSON, the same each time: an Envoy is adopted only when its bootstrap is the same."""
     return json_format.MessageToJson(
         message,
-        descriptor_pool=messages.pool(),
+        descriptor_pool=descriptors.pool(),
         preserving_proto_field_name=True,
         sort_keys=True,  # maps have no order of their own
     ).encode()

@@ -1,15 +1,14 @@
 """Clusters and their endpoints."""
 
-from headgate.envoy import names, pb
-from headgate.envoy import peers as mutual
-from headgate.envoy.peers import Peer
-from headgate.envoy.plan import ClusterPlan, Locality
-from headgate.envoy.sources import ads
+from headgate.envoy import names, pb, upstream_tls
+from headgate.envoy.config_source import ads
+from headgate.envoy.route_plan import ClusterPlan, Locality
+from headgate.envoy.upstream_tls import Peer
 from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA = "headgate"  # the key of what headgate says about an endpoint
-SECURED = "TLSv1.3"  # the only version between proxies (peers.py)
+SECURED = "TLSv1.3"  # the only version between proxies (upstream_tls.py)
 CONNECT_SECONDS = 5
 COPIES_CONNECTED = 100
 COPIES_WAITING = 100
@@ -51,7 +50,7 @@ def cluster(
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
     )
     if peers:
-        mutual.secure(found, peers)
+        upstream_tls.secure(found, peers)
     return found
 
 
@@ -65,7 +64,9 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=COPY_CONNECT_SECONDS))
-    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))  # counts copies (telemetry.py)
+    found.track_cluster_stats.CopyFrom(
+        pb.TrackClusterStats(per_endpoint_stats=True)
+    )  # counts copies (traffic_stats.py)
     options = http_options(protocol) or explicit_http1()
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=COPY_SECONDS))
     if peers:
@@ -107,7 +108,7 @@ def _resolution() -> pb.DnsCluster:
 def direct(name: str, peer: Peer) -> pb.Cluster:
     """Return the cluster of whatever address a redirected connection was meant for: a peer must answer there."""
     found = passthrough(name)
-    found.transport_socket.CopyFrom(mutual.transport_socket(peer))
+    found.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
     return found
 
 
@@ -160,7 +161,7 @@ def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
 
 
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
-    """Return the endpoints of a backend. Their hostname is the pod: only what counts requests reads it (telemetry.py).
+    """Return the endpoints of a backend. Their hostname is the pod: only what counts requests reads it (traffic_stats.py).
 
     An endpoint names its backend where that is not the `service` that the cluster's name says. In a cluster with peers, the
     locality names its peer, for all of its endpoints. Where these have several peers, each endpoint names its own. The
@@ -184,10 +185,10 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
         ],
     )
     if plan.peers and len(peers) == 1:
-        found.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(*peers))
+        found.metadata.filter_metadata[upstream_tls.MATCH].CopyFrom(upstream_tls.metadata(*peers))
     elif plan.peers:
         for item, endpoint in zip(found.lb_endpoints, locality.endpoints, strict=True):
-            item.metadata.filter_metadata[mutual.MATCH].CopyFrom(mutual.metadata(locality.peer(endpoint)))
+            item.metadata.filter_metadata[upstream_tls.MATCH].CopyFrom(upstream_tls.metadata(locality.peer(endpoint)))
     return found
 
 

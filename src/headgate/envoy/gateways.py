@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from headgate.envoy import connections, listeners, names, pb, routes
-from headgate.envoy.filters import Entrance
+from headgate.envoy import listeners, names, pb, routes, tcp_proxy
+from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
-from headgate.envoy.plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
-from headgate.envoy.sources import ads
+from headgate.envoy.route_filters import Entrance
+from headgate.envoy.route_plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
 from headgate.model.evaluate import MISDIRECTED
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Route, Split
 from headgate.resources.meta import Value
@@ -165,7 +165,7 @@ def listener(found: ListenerPlan) -> pb.Listener:
 
 def _plain(found: ListenerPlan, routes_name: str) -> pb.Listener:
     if found.shares:
-        return connections.listener(found.name, found.address, found.port, found.shares)
+        return tcp_proxy.listener(found.name, found.address, found.port, found.shares)
     return listeners.edge_listener(found.name, found.address, found.port, routes_name)
 
 

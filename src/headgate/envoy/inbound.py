@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from itertools import chain, product
 from typing import NamedTuple
 
-from headgate.envoy import inbound_chains, names, pb, probes, rbac, telemetry
+from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.inbound_chains import Side
 from headgate.envoy.names import InboundRef
-from headgate.envoy.peers import DENIED, UNREACHED
+from headgate.envoy.upstream_tls import DENIED, UNREACHED
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, Stage, Workload
 
@@ -136,7 +136,7 @@ def _listener(
         continue_on_listener_filters_timeout=True,
         traffic_direction=pb.TrafficDirection.INBOUND,
         enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
-        access_log=[telemetry.denied_handshakes()] if stage.takes_tls else [],
+        access_log=[traffic_stats.denied_handshakes()] if stage.takes_tls else [],
     )
 
 
@@ -144,7 +144,7 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     """Return the one route to the application, and who may take it.
 
     Nothing is tried again here: whoever called has other pods to turn to. What may be tried again is marked
-    (`peers.UNREACHED`).
+    (`upstream_tls.UNREACHED`).
     """
     rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.requests(access, port), track_per_rule_stats=True))
     route = pb.Route(

@@ -11,11 +11,11 @@ spoken by then, so the handshake itself is refused to everybody else, and nothin
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headgate.envoy import names, pb, rbac, tap, telemetry
+from headgate.envoy import names, pb, rbac, tap, traffic_stats
+from headgate.envoy.config_source import ads
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
-from headgate.envoy.peers import ALPN, DENIED, UNREACHED
-from headgate.envoy.sources import ads
+from headgate.envoy.upstream_tls import ALPN, DENIED, UNREACHED
 from headgate.model.routing import Access, InboundPort, Spoken, Stage, server_name
 from headgate.resources.meta import Value
 
@@ -59,7 +59,7 @@ def of_other_ports(side: Side) -> Iterator[pb.FilterChain]:
     """Yield the chain of ports that no Service leads to. Nobody can say there who he is, so it is for open workloads."""
     if side.stage.takes_plaintext and not side.access.closed:
         yield pb.FilterChain(
-            name="other", filters=[_passed(names.OTHER, telemetry.plaintext_connections(telemetry.OTHER_PORTS))]
+            name="other", filters=[_passed(names.OTHER, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))]
         )
 
 
@@ -86,7 +86,9 @@ class _Chains:
         chain = self._chain("plain", "raw_buffer")
         if self._requests:
             chain.filters.append(
-                _requests(self._cluster, self._loggers(telemetry.plaintext_requests(str(self._port.port))), known=False)
+                _requests(
+                    self._cluster, self._loggers(traffic_stats.plaintext_requests(str(self._port.port))), known=False
+                )
             )
         else:
             chain.filters.extend(self._connections(logs=self._outsiders()))
@@ -118,7 +120,7 @@ class _Chains:
 
     def _outsiders(self) -> list[pb.AccessLog]:
         """Return what counts those who come without the mesh's TLS: by a proxy of their own they would come with it."""
-        return telemetry.plaintext_connections(str(self._port.port))
+        return traffic_stats.plaintext_connections(str(self._port.port))
 
     def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
         return [*counting, tap.server(self._port.port)]
@@ -141,7 +143,7 @@ class _Chains:
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
         if access.closed and not allowed:
-            yield _passed(names.MISSING, telemetry.denied_connections(str(self._port.port)), known=known)
+            yield _passed(names.MISSING, traffic_stats.denied_connections(str(self._port.port)), known=known)
         else:
             yield _passed(self._cluster, logs, known=known)
 
@@ -174,7 +176,7 @@ class _Chains:
 def _passed(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = False) -> pb.Filter:
     """Return the filter that passes bytes on; when it must be `known` who sends them, after the handshake."""
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
-    telemetry.count(proxy, logs)
+    traffic_stats.count(proxy, logs)
     if known:
         proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
         proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
@@ -214,7 +216,7 @@ def _replies(refused: str) -> pb.LocalReplyConfig:
         mappers=[
             pb.ResponseMapper(
                 # not the status alone: an upgrade that is not known is answered with 403 too
-                filter=telemetry.where('response.code_details.startsWith("rbac_access_denied")'),
+                filter=traffic_stats.where('response.code_details.startsWith("rbac_access_denied")'),
                 body_format_override=_text(refused),
                 headers_to_add=[_flag(DENIED)],
             ),

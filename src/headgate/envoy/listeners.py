@@ -1,15 +1,15 @@
 """Listeners: one for each Service port, and the gateway's HTTP proxy."""
 
-from headgate.envoy import names, pb, tap, telemetry
+from headgate.envoy import names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
+from headgate.envoy.config_source import ads
 from headgate.envoy.filter_state import state_filter
-from headgate.envoy.host_case import lower_case_filters
+from headgate.envoy.lowercase_host import lower_case_filters
 from headgate.envoy.routes import ADDRESSED
-from headgate.envoy.sources import ads
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
 ANSWERED = "x-headgate-"
-"""How the names of response headers begin that say what `telemetry.UPSTREAM` says of a request, to `headgate try`."""
+"""How the names of response headers begin that say what `traffic_stats.UPSTREAM` says of a request, to `headgate try`."""
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {home}.\n"
@@ -107,7 +107,7 @@ def _unknown(home: str, identity: str) -> pb.LocalReplyConfig:
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
     del connection.access_log[:]
-    connection.access_log.extend([*telemetry.requests_and_tunnels(), tap.client()])
+    connection.access_log.extend([*traffic_stats.requests_and_tunnels(), tap.client()])
     options = pb.HttpConnectionManager.HcmAccessLogOptions(flush_log_on_tunnel_successfully_established=True)
     connection.access_log_options.CopyFrom(options)
 
@@ -124,7 +124,7 @@ def probe_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "")
                 append_action=pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
             )
         )
-        for attribute, text in telemetry.UPSTREAM
+        for attribute, text in traffic_stats.UPSTREAM
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
@@ -159,14 +159,14 @@ def _http(
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, state_filter(), router_filter(telemetry.failed_copies())],
+        http_filters=[*first, state_filter(), router_filter(traffic_stats.failed_copies())],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
         stream_idle_timeout=pb.Duration(seconds=0),
         local_reply_config=local_reply_config,
-        access_log=[*telemetry.requests(), tap.client()],
+        access_log=[*traffic_stats.requests(), tap.client()],
     )
 
 

@@ -8,10 +8,10 @@ each pod of Services without an address. So a change of one Service touches its 
 
 from collections.abc import Iterable, Iterator
 
-from headgate.envoy import clusters, connections, gateways, listeners, names, routes, secrets
+from headgate.envoy import clusters, gateways, listeners, names, routes, secrets, tcp_proxy
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
-from headgate.envoy.peers import Peer
-from headgate.envoy.plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
+from headgate.envoy.route_plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
+from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     OUTBOUND_PORT,
     SIDECAR,
@@ -81,7 +81,7 @@ def _of_requests(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Par
         yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
     else:
         authority = "{}:{}".format(*where) if port.address else ""
-        yield Part(ROUTES, route.name, connections.with_tunnel, (route, authority), route.clusters)
+        yield Part(ROUTES, route.name, tcp_proxy.with_tunnel, (route, authority), route.clusters)
     if port.address:
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
 
@@ -94,11 +94,11 @@ def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan)
 
 def _of_connections(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Part]:
     if port.address:
-        render = connections.redirected_listener if terms.kind.is_redirected else connections.listener
+        render = tcp_proxy.redirected_listener if terms.kind.is_redirected else tcp_proxy.listener
         arguments = (route.name, port.address, port.table.ref.port, route.connections)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
     if terms.kind.proxy:
-        yield Part(ROUTES, route.name, connections.routes, (route,), route.clusters)
+        yield Part(ROUTES, route.name, tcp_proxy.routes, (route,), route.clusters)
 
 
 def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, terms: Terms) -> Iterator[Part]:
@@ -113,7 +113,7 @@ def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backend
             yield from _of_redirected_requests(name, where, route)
         else:
             shares = route.connections
-            yield Part(LISTENER, name, connections.redirected_listener, (name, *where, shares), route.clusters)
+            yield Part(LISTENER, name, tcp_proxy.redirected_listener, (name, *where, shares), route.clusters)
         return
     cluster = names.PASSTHROUGH
     if endpoint.identity and terms.tls_domain:
@@ -122,7 +122,7 @@ def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backend
         peer = Peer(identity=endpoint.identity, server_name=said, opaque=table.ref in known.opaque)
         yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
     share = WeightedName(cluster=cluster, weight=1)
-    yield Part(LISTENER, name, connections.pod_listener, (name, endpoint, share), (cluster,))
+    yield Part(LISTENER, name, tcp_proxy.pod_listener, (name, endpoint, share), (cluster,))
 
 
 def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, terms: Terms) -> Iterator[Part]:
@@ -134,9 +134,9 @@ def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, terms: 
     route, cluster = planner.pod(table.ref, name)
     yield from _of_clusters((cluster,), terms)
     if table.protocol.is_http:
-        yield Part(ROUTES, name, connections.with_tunnel, (route, ""), route.clusters)
+        yield Part(ROUTES, name, tcp_proxy.with_tunnel, (route, ""), route.clusters)
     else:
-        yield Part(ROUTES, name, connections.routes, (route,), route.clusters)
+        yield Part(ROUTES, name, tcp_proxy.routes, (route,), route.clusters)
     for authority in pod_authorities(endpoint):
         scope = names.host(table.ref, authority)
         yield Part(SCOPES, scope, routes.scope, (scope, authority, name))
@@ -198,7 +198,7 @@ def _proxy(node: Node, home: str, confined: str) -> Iterator[Part]:
     if node.role == SIDECAR:
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, home, confined))
     else:
-        yield Part(CLUSTER, names.TUNNEL, connections.tunnel, ())
+        yield Part(CLUSTER, names.TUNNEL, tcp_proxy.tunnel, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
 
 
@@ -211,4 +211,4 @@ def _captured(terms: MeshTerms, *, has_ipv6: bool) -> Iterator[Part]:
     needs = (names.PASSTHROUGH,) if terms.passthrough else ()
     networks = {names.OUTBOUND: EVERYWHERE} | ({names.OUTBOUND6: EVERYWHERE6} if has_ipv6 else {})
     for name, host in networks.items():
-        yield Part(LISTENER, name, connections.capture, (name, host, OUTBOUND_PORT, share), needs)
+        yield Part(LISTENER, name, tcp_proxy.capture, (name, host, OUTBOUND_PORT, share), needs)

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from headgate.envoy import pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
-from headgate.envoy.filters import followed_by, header_fields, host, path_fields, redirect_action
 from headgate.envoy.names import MISSING
-from headgate.envoy.peers import UNREACHED
-from headgate.envoy.plan import Copied, Draw, RoutePlan, WeightedName
+from headgate.envoy.route_filters import followed_by, header_fields, host, path_fields, redirect_action
+from headgate.envoy.route_plan import Copied, Draw, RoutePlan, WeightedName
 from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
-from headgate.envoy.telemetry import where_no_cluster
+from headgate.envoy.traffic_stats import where_no_cluster
+from headgate.envoy.upstream_tls import UNREACHED
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application

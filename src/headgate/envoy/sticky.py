@@ -12,7 +12,7 @@ from msgspec import structs
 
 from headgate.envoy import pb
 from headgate.envoy.filter_state import IDENTITY, enable
-from headgate.envoy.plan import Draw
+from headgate.envoy.route_plan import Draw
 from headgate.model.requests import Header, Text
 from headgate.model.routing import Sticky
 

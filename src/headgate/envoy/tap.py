@@ -4,7 +4,7 @@ The logger sends a record of each finished request to headgate, over the connect
 runtime value says: none by itself. The value is a resource of its own (RTDS), so a tap changes no listener and ends no
 connection. A record is a text with a value in each line (`parse_record`); `node_name` of its resource is the proxy. Its fields:
 
-Both sides    method, authority, path, code (`telemetry.parse_code`), details, grpc, latency (microseconds), and the
+Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
 client's      cluster, place (what the request came to where there is no cluster), pod, backend, route (its object),
               route_name, source (address of the caller), denied (the mark of a server's refusal)
@@ -15,9 +15,9 @@ server's      port (of the pod), rule (the RBAC policy that allowed the request)
 from collections.abc import Mapping
 from functools import cache
 
-from headgate.envoy import pb, telemetry
-from headgate.envoy.peers import DENIED as DENIED_HEADER
-from headgate.envoy.sources import XDS_CLUSTER, ads
+from headgate.envoy import pb, traffic_stats
+from headgate.envoy.config_source import XDS_CLUSTER, ads
+from headgate.envoy.upstream_tls import DENIED as DENIED_HEADER
 
 LAYER = "tap"
 """Names the layer of the runtime, and the resource that is its content."""
@@ -55,7 +55,7 @@ _BOTH = {
 _CLIENT = {
     "side": "client",
     **_BOTH,
-    **dict(telemetry.SERVER),
+    **dict(traffic_stats.SERVER),
     "cluster": "%UPSTREAM_CLUSTER%",
     "place": "%ROUTE_NAME%",
     "denied": f"%RESP({DENIED_HEADER}):1%",

@@ -31,7 +31,7 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
-from headgate.envoy.readable import content
+from headgate.envoy.resource_json import content
 from headgate.envoy.view import place_of, pod_of
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
 from headgate.model.routing import PROBE_PORT
-from headgate.redirection.options import Redirect
+from headgate.redirection.exclusions import Redirect
 
 OUT = "HEADGATE_OUT"
 IN = "HEADGATE_IN"

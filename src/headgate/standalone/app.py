@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
-from headgate.envoy import reporting
+from headgate.envoy import stats_sink
 from headgate.envoy.view import Node
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
@@ -141,7 +141,7 @@ def _proxies(ground: Ground, tokens: LocalTokens) -> Proxies:
     host, port = split_address(ground.instance.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=ground.instance.probe)
     known = Known([gateway], lambda node_id: str(probe_socket(ground.sockets, node_id)), ground.state / staging.FILE)
-    return Proxies(known, tokens, reporting.absences(reporting.LOCAL_SECONDS))
+    return Proxies(known, tokens, stats_sink.absences(stats_sink.LOCAL_SECONDS))
 
 
 def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) -> None:

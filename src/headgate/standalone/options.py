@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from headgate.admission.injection import Mode
-from headgate.envoy.exporting import Collector
+from headgate.envoy.collector_export import Collector
 from headgate.identity.pem import Files
 from headgate.resources.meta import Value
 from headgate.settings import Settings

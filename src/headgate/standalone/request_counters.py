@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from headgate.envoy import names, telemetry
+from headgate.envoy import names, traffic_stats
 from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.resources.meta import Value
@@ -18,11 +18,11 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
-_MAY_FAIL = rf"^{telemetry.PREFIX}\.({telemetry.FLAGGED}|{telemetry.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
+_MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
 """The series that failures are in, by Envoy's names for them: a histogram is a page of text, so no others are asked for."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
-_SAMPLE = re.compile(rf"^\w+_({telemetry.LATENCY}_count|{telemetry.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
+_SAMPLE = re.compile(rf"^\w+_({traffic_stats.LATENCY}_count|{traffic_stats.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -115,16 +115,16 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
     """Yield the requests that were answered with a failure (docs/metrics.md), by endpoint and code."""
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
-        backend, code, grpc = telemetry.parse_backend(found), found.get("code", ""), found.get("grpc", "")
-        read = telemetry.parse_code(code)
-        is_counted = read.is_flagged == (name == telemetry.FLAGGED)
+        backend, code, grpc = traffic_stats.parse_backend(found), found.get("code", ""), found.get("grpc", "")
+        read = traffic_stats.parse_code(code)
+        is_counted = read.is_flagged == (name == traffic_stats.FLAGGED)
         if backend and is_counted and read.status and Counts.of({class_index(read.status, grpc): 1}).failure:
             endpoint = Endpoint(_cluster(found.get("cluster", "")), backend, f"{found.get('pod', '')} {code} {grpc}")
             yield endpoint, Count(failures=int(value))
 
 
 def _cluster(text: str) -> str:
-    """Return the name of a cluster without that of its route (`telemetry.where_no_cluster`)."""
+    """Return the name of a cluster without that of its route (`traffic_stats.where_no_cluster`)."""
     kind, *rest = text.split("/", maxsplit=_PARTS_OF_A_PLACE)
     return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import grpc
 
-from headgate.envoy.reporting import OVERFLOW
+from headgate.envoy.stats_sink import OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Value

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.envoy.tap import WHOLE
-from headgate.envoy.telemetry import PodPort
+from headgate.envoy.traffic_stats import PodPort
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share

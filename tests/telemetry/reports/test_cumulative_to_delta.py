@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.telemetry.proxies import ABSENCES, START, Proxy, series_of
 
-from headgate.envoy import reporting
+from headgate.envoy import stats_sink
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import gathered
 from headgate.telemetry.reports.cumulative_to_delta import FORGET, GAP, MOST_SERIES, CumulativeToDelta, DeltaCheckpoint
@@ -218,11 +218,11 @@ def test_signs_of_life_are_enough_to_know_that_a_series_was_evicted():
     assert counted + total(growth, proxy.flush()) == 7
 
 
-@pytest.mark.parametrize("seconds", [reporting.LOCAL_SECONDS, reporting.CLUSTER_SECONDS])
+@pytest.mark.parametrize("seconds", [stats_sink.LOCAL_SECONDS, stats_sink.CLUSTER_SECONDS])
 @pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
 def test_proxies_that_report_more_and_less_often_count_exactly_after_any_rest(seconds, idle):
     """A series that rests is dropped by the second sweep, or goes on: either way what comes next counts once."""
-    number = reporting.absences(seconds)
+    number = stats_sink.absences(seconds)
     growth, proxy = CumulativeToDelta(number, START), Proxy(absences=number)
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.envoy.bootstrap import bootstrap, token_source
-from headgate.envoy.exporting import Collector, exported
+from headgate.envoy.collector_export import Collector, exported
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.private import read_record, write_private

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.envoy.reporting import BOUNDS
+from headgate.envoy.stats_sink import BOUNDS
 from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets

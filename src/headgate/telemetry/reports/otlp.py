@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from headgate.envoy.reporting import BOUNDS, NODE, OVERFLOW
-from headgate.envoy.telemetry import PREFIX
+from headgate.envoy.stats_sink import BOUNDS, NODE, OVERFLOW
+from headgate.envoy.traffic_stats import PREFIX
 from headgate.errors import TelemetryError
 from headgate.telemetry.reports import otlp_messages
 

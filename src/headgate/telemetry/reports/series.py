@@ -1,4 +1,4 @@
-"""Maps the series that proxies report (`envoy.telemetry`) to flows and their counters. No other module knows both."""
+"""Maps the series that proxies report (`envoy.traffic_stats`) to flows and their counters. No other module knows both."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.envoy import names
-from headgate.envoy.telemetry import (
+from headgate.envoy.traffic_stats import (
     CONNECTIONS,
     COPIES,
     COPIES_DROPPED,

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from headgate.envoy import pb
 from headgate.envoy.tap import parse_record
-from headgate.envoy.telemetry import PodPort, parse_code, parse_pod
+from headgate.envoy.traffic_stats import PodPort, parse_code, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node

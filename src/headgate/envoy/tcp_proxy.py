@@ -6,10 +6,10 @@ proxy reach the same clusters through CONNECT.
 
 from collections.abc import Iterable
 
-from headgate.envoy import listeners, names, pb, telemetry
+from headgate.envoy import listeners, names, pb, traffic_stats
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import CONNECT_SECONDS, address, pod_and_port
-from headgate.envoy.plan import RoutePlan, WeightedName
+from headgate.envoy.route_plan import RoutePlan, WeightedName
 from headgate.model.routing import Endpoint
 
 CONNECT = "CONNECT"
@@ -24,7 +24,7 @@ _REFUSAL = (
 
 def listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
     """Return the listener on a Service's own address that passes connections on."""
-    return _listener(name, address(host, port), _chain(shares, telemetry.connections(name)))
+    return _listener(name, address(host, port), _chain(shares, traffic_stats.connections(name)))
 
 
 def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
@@ -35,7 +35,7 @@ def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedN
 def pod_listener(name: str, endpoint: Endpoint, share: WeightedName) -> pb.Listener:
     """Return the listener for redirected connections to one endpoint."""
     ref = names.parse(name)
-    logs = telemetry.connections_to(name, pod_and_port(endpoint), ref.service if ref else "")
+    logs = traffic_stats.connections_to(name, pod_and_port(endpoint), ref.service if ref else "")
     return listeners.redirected(_listener(name, address(endpoint.address, endpoint.port), _chain((share,), logs)))
 
 
@@ -44,7 +44,7 @@ def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener
 
     What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
     """
-    logs = telemetry.passed_on(share.cluster) if share.cluster != names.MISSING else ()
+    logs = traffic_stats.passed_on(share.cluster) if share.cluster != names.MISSING else ()
     found = _listener(name, address(host, port), _chain((share,), logs))
     found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
     return found
@@ -63,7 +63,7 @@ def _chain(shares: tuple[WeightedName, ...], logs: Iterable[pb.AccessLog] = ()) 
     """Return what passes connections on to one of the clusters, by their weights."""
     forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
     proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
-    telemetry.count(proxy, logs)
+    traffic_stats.count(proxy, logs)
     places = shares or NOWHERE
     if len(places) == 1:
         proxy.cluster = places[0].cluster
@@ -106,7 +106,7 @@ def connect(name: str, shares: tuple[WeightedName, ...]) -> pb.Route:
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
     found = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
     if places == NOWHERE:
-        found.name = telemetry.where_no_cluster(name)
+        found.name = traffic_stats.where_no_cluster(name)
     return found
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.redirection import tables
-from headgate.redirection.options import Redirect
+from headgate.redirection import iptables
+from headgate.redirection.exclusions import Redirect
+from headgate.redirection.iptables import Outcome, RedirectionError, has_ipv6, is_host
 from headgate.redirection.rules import rules
-from headgate.redirection.tables import Outcome, RedirectionError, has_ipv6, is_host
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 
@@ -30,11 +30,11 @@ def test_ipv6_is_where_others_could_reach_it():
 
 
 def test_a_system_without_iptables_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(tables, "SYSTEM_PROGRAMS", "")
-    monkeypatch.setattr(tables, "_refuse_host", lambda: None)
+    monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
+    monkeypatch.setattr(iptables, "_refuse_host", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(RedirectionError, match="there is no iptables here: install the package iptables"):
-        tables.apply(rules(Redirect()))
+        iptables.apply(rules(Redirect()))
 
 
 def test_printing_needs_no_privileges_and_no_iptables():
@@ -58,10 +58,10 @@ def test_a_wrong_option_is_wrong_usage():
 
 
 def test_the_machines_own_network_is_never_touched(monkeypatch):
-    if str(Path("/proc/self/ns/pid").readlink()) != tables.FIRST_PID_NAMESPACE:
+    if str(Path("/proc/self/ns/pid").readlink()) != iptables.FIRST_PID_NAMESPACE:
         pytest.skip("within a container the machine's own network can't be told from a pod's")
-    monkeypatch.setattr(tables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
-    for action in (lambda: tables.apply(rules(Redirect())), tables.clean):
+    monkeypatch.setattr(iptables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
+    for action in (lambda: iptables.apply(rules(Redirect())), iptables.clean):
         with pytest.raises(RedirectionError, match="this is the machine's own network, not a pod's"):
             action()
 
@@ -69,9 +69,9 @@ def test_the_machines_own_network_is_never_touched(monkeypatch):
 @pytest.fixture
 def install(monkeypatch, tmp_path):
     """Make programs named like those of iptables, in a pod's network without IPv6; `kept` is what they print as saved."""
-    monkeypatch.setattr(tables, "SYSTEM_PROGRAMS", str(tmp_path))
-    monkeypatch.setattr(tables, "INTERFACES_IPV6", tmp_path / "none")
-    monkeypatch.setattr(tables, "_refuse_host", lambda: None)
+    monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", str(tmp_path))
+    monkeypatch.setattr(iptables, "INTERFACES_IPV6", tmp_path / "none")
+    monkeypatch.setattr(iptables, "_refuse_host", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
 
     def make(name, kept="", *, restore="/bin/cat > /dev/null", check="exit 0"):
@@ -96,29 +96,29 @@ def test_new_rules_go_where_those_of_an_earlier_time_are(install):
     """A node may have changed its iptables from legacy to nft since: two sets of rules would both be in force."""
     install("iptables")
     install("iptables-legacy", WANTED.ipv4)
-    assert tables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)
+    assert iptables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)
 
 
 def test_rules_that_the_kernel_does_not_know_are_an_error(install):
     install("iptables", restore="/bin/cat > {saved}", check="echo 'no such match' >&2; exit 2")
     with pytest.raises(RedirectionError, match=r"iptables -t nat -C .*: no such match"):
-        tables.apply(WANTED)
+        iptables.apply(WANTED)
 
 
 def test_rules_that_did_not_stay_are_an_error(install):
     install("iptables")
     with pytest.raises(RedirectionError, match=r"has 0 rules of headgate's instead of .* at the same time"):
-        tables.apply(WANTED)
+        iptables.apply(WANTED)
 
 
 def test_rules_that_can_not_be_taken_away_are_an_error(install):
     install("iptables", WANTED.ipv4)
     with pytest.raises(RedirectionError, match="after it was removed; run it again"):
-        tables.clean()
+        iptables.clean()
 
 
 def test_programs_that_may_not_read_the_table_are_told_with_what_to_do(install, tmp_path):
     install("iptables")
     (tmp_path / "iptables-save").write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 4\n")
     with pytest.raises(RedirectionError, match=r"Permission denied.* run it as root with the capabilities NET_ADMIN"):
-        tables.apply(WANTED)
+        iptables.apply(WANTED)

@@ -49,7 +49,7 @@ from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA
-from headgate.envoy.peers import DENIED as DENIED_HEADER
+from headgate.envoy.upstream_tls import DENIED as DENIED_HEADER
 from headgate.model.routing import PortRef
 
 PREFIX = "mesh"

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from msgspec import structs
 
 from headgate.envoy import names
-from headgate.envoy.filters import Entrance, complete
 from headgate.envoy.names import Place
-from headgate.envoy.peers import Peer
+from headgate.envoy.route_filters import Entrance, complete
+from headgate.envoy.upstream_tls import Peer
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, Sticky, Target, server_name
 from headgate.resources.meta import Key, Value

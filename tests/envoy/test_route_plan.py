@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.envoy.plan import ClusterPlan, Draw, Locality, RoutePlan, WeightedName, plan
+from headgate.envoy.route_plan import ClusterPlan, Draw, Locality, RoutePlan, WeightedName, plan
 from headgate.model.requests import ANY
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 

@@ -6,7 +6,7 @@ things a receiver must know (docs/metrics.md): a series that nobody used since t
 sweep it is dropped and begins anew; and a process that ends doesn't report once more.
 """
 
-from headgate.envoy import pb, telemetry
+from headgate.envoy import pb, traffic_stats
 from headgate.model.latency import BOUNDS_US
 
 LOCAL_SECONDS = 2  # on one machine, where somebody looks on
@@ -20,7 +20,7 @@ NODE = "node"
 OVERFLOW = "server.stats_overflow."
 ALIVE = "server.uptime"
 """Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
-_SENT = (f"{telemetry.PREFIX}.", OVERFLOW, ALIVE)
+_SENT = (f"{traffic_stats.PREFIX}.", OVERFLOW, ALIVE)
 BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
 """The buckets' bounds as Envoy gets them, in microseconds.
 
@@ -42,12 +42,14 @@ def absences(seconds: int) -> int:
 
 def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
     """Let a proxy count, and report every few `seconds` to a `cluster`, in the name of its node id."""
-    message.admin.access_log.append(telemetry.anchor())
+    message.admin.access_log.append(traffic_stats.anchor())
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
     message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=SWEEP_SECONDS))
-    latency = pb.StringMatcher(prefix=f"{telemetry.PREFIX}.{telemetry.LATENCY}")
+    latency = pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.{traffic_stats.LATENCY}")
     message.stats_config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=latency, buckets=BOUNDS))
-    message.stats_config.stats_matcher.inclusion_list.patterns.append(pb.StringMatcher(prefix=f"{telemetry.PREFIX}."))
+    message.stats_config.stats_matcher.inclusion_list.patterns.append(
+        pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.")
+    )
     sink = pb.pack(_sink(message.node.id, cluster))
     message.stats_sinks.append(pb.StatsSink(name="envoy.stat_sinks.open_telemetry", typed_config=sink))
 
@@ -75,8 +77,8 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
 def _chosen() -> pb.XdsMatcher:
     """Return what gives Envoy's counters of copies their names, and leaves out what is for the admin page only."""
     rules = [
-        (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(telemetry.COPIES)),
-        (_all(_prefix(_MIRRORS), _suffix(telemetry.OVERFLOW)), _renamed(telemetry.COPIES_DROPPED)),
+        (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(traffic_stats.COPIES)),
+        (_all(_prefix(_MIRRORS), _suffix(traffic_stats.OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
             pb.OpenTelemetrySink.DropAction(),
@@ -93,7 +95,7 @@ def _chosen() -> pb.XdsMatcher:
 
 
 def _renamed(name: str) -> pb.OpenTelemetrySink.ConversionAction:
-    return pb.OpenTelemetrySink.ConversionAction(metric_name=f"{telemetry.PREFIX}.{name}")
+    return pb.OpenTelemetrySink.ConversionAction(metric_name=f"{traffic_stats.PREFIX}.{name}")
 
 
 def _prefix(text: str) -> pb.XdsMatcher.MatcherList.Predicate:

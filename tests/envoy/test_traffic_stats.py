@@ -5,14 +5,14 @@ import json
 import pytest
 from google.protobuf import json_format
 
-from headgate.envoy import messages, names, pb, reporting
+from headgate.envoy import descriptors, names, pb, stats_sink
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.clusters import cluster, mirror_cluster
-from headgate.envoy.connections import capture, listener, pod_listener
 from headgate.envoy.listeners import edge_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
-from headgate.envoy.plan import WeightedName
-from headgate.envoy.telemetry import Code, PodPort, parse_backend, parse_code, parse_pod, where_no_cluster
+from headgate.envoy.route_plan import WeightedName
+from headgate.envoy.tcp_proxy import capture, listener, pod_listener
+from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, where_no_cluster
 from headgate.model import latency
 from headgate.model.routing import Endpoint, PortRef, Protocol
 from headgate.telemetry.counters import histogram
@@ -26,7 +26,7 @@ XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.head
 
 def started(**where):
     text = bootstrap(node_id="sidecar/default/web-1", admin_socket="/run/admin.sock", **where)
-    return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=messages.pool())
+    return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=descriptors.pool())
 
 
 def loggers(rendered):
@@ -150,8 +150,8 @@ def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing()
 def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets():
     (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
     assert histogram.BOUNDS_US == latency.BOUNDS_US
-    assert tuple(setting.buckets) == reporting.BOUNDS
-    assert all(0.99 * bound < given < bound for given, bound in zip(reporting.BOUNDS, latency.BOUNDS_US, strict=True))
+    assert tuple(setting.buckets) == stats_sink.BOUNDS
+    assert all(0.99 * bound < given < bound for given, bound in zip(stats_sink.BOUNDS, latency.BOUNDS_US, strict=True))
 
 
 @pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])
@@ -160,7 +160,7 @@ def test_reports_come_every_few_seconds_and_less_often_where_there_are_thousands
     assert message.stats_flush_interval.seconds == seconds
     assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy wants that
     flushes = message.stats_eviction_interval.seconds / message.stats_flush_interval.seconds
-    assert reporting.absences(seconds) == flushes  # what the receiver of these reports must know
+    assert stats_sink.absences(seconds) == flushes  # what the receiver of these reports must know
 
 
 def test_reports_go_where_the_configuration_comes_from_and_say_whose_they_are():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.exporting import Collector, exported
+from headgate.envoy.collector_export import Collector, exported
 
 PLAIN = bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", xds_socket="/x", token="/t")
 

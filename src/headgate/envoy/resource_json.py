@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from headgate.envoy import messages, pb
+from headgate.envoy import descriptors, pb
 from headgate.envoy.config import SECRET, Encoded, TypeUrl
 from headgate.model.identities import PrivateText
 
@@ -17,7 +17,7 @@ def content(type_url: TypeUrl, encoded: Encoded) -> Mapping[str, Any]:
     """Return the message of a resource. Names of fields are Envoy's own; the order of maps is alphabetical."""
     resource = pb.Resource.FromString(encoded.body)
     found = json_format.MessageToDict(
-        resource.resource, preserving_proto_field_name=True, descriptor_pool=messages.pool()
+        resource.resource, preserving_proto_field_name=True, descriptor_pool=descriptors.pool()
     )
     if type_url == SECRET and "tls_certificate" in found:
         certificate = found["tls_certificate"]

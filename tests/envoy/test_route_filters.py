@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.envoy.filters import Entrance, complete, followed_by, header_fields, host
-from headgate.envoy.plan import Copied
+from headgate.envoy.route_filters import Entrance, complete, followed_by, header_fields, host
+from headgate.envoy.route_plan import Copied
 from headgate.envoy.routes import FINEST, fraction
 from headgate.model.requests import Filters, HeaderEdit, Redirect, Rewrite
 

@@ -8,7 +8,7 @@ and never sends it in plaintext. Plaintext is only for endpoints that say so.
 from collections.abc import Iterator
 
 from headgate.envoy import names, pb
-from headgate.envoy.sources import ads
+from headgate.envoy.config_source import ads
 from headgate.resources.meta import Value
 
 MATCH = "envoy.transport_socket_match"  # Envoy's own key of an endpoint's metadata

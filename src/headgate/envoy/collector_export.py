@@ -4,8 +4,8 @@ import ipaddress
 
 from google.protobuf import json_format
 
-from headgate.envoy import messages, pb
-from headgate.envoy.reporting import NODE
+from headgate.envoy import descriptors, pb
+from headgate.envoy.stats_sink import NODE
 from headgate.resources.meta import Value
 
 CLUSTER = "collector"
@@ -25,7 +25,7 @@ def exported(bootstrap: bytes, collector: Collector | None) -> bytes:
     """Return a bootstrap (JSON) whose proxy reports to a collector too; unchanged without one."""
     if collector is None:
         return bootstrap
-    message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=messages.pool())
+    message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=descriptors.pool())
     message.static_resources.clusters.append(_cluster(collector))
     own = pb.OpenTelemetrySink.FromString(message.stats_sinks[0].typed_config.value)
     own.grpc_service.envoy_grpc.cluster_name = CLUSTER
@@ -38,7 +38,7 @@ def exported(bootstrap: bytes, collector: Collector | None) -> bytes:
         detector.typed_config.CopyFrom(pb.pack(pb.StaticResourceDetector(attributes=attributes)))
     message.stats_sinks.append(pb.StatsSink(name=message.stats_sinks[0].name, typed_config=pb.pack(own)))
     return json_format.MessageToJson(
-        message, descriptor_pool=messages.pool(), preserving_proto_field_name=True, sort_keys=True
+        message, descriptor_pool=descriptors.pool(), preserving_proto_field_name=True, sort_keys=True
     ).encode()
 
 
