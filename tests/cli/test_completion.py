@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import World, make_split, service
 
-PATIENT = "from headgate.cli import completion, main; completion.PATIENCE_S = 60; main()"
+PATIENT = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
 """The program, but for how long a shell waits: a second is too short for a busy machine."""
 
 

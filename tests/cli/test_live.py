@@ -3,8 +3,8 @@ from typing import Any
 from msgspec import structs
 from tests.cli.conftest import make_split, make_status
 
-from headgate.cli.live import History, about_others, sections
-from headgate.cli.screen import Picture, compose
+from headgate.cli.live import History, other_findings, sections
+from headgate.cli.screen import Screen, compose
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.model.routing import PortRef
@@ -28,8 +28,8 @@ def decided(**conditions: str) -> dict[str, Any]:
     return {**make_split({"v1": 3, "v2": 1}), "status": status}
 
 
-def drawn(history: History, *splits: Any, trouble: str = "") -> str:
-    picture = Picture(sections=tuple(sections(splits, history)), urgent=(trouble,) if trouble else ())
+def rendered(history: History, *splits: Any, trouble: str = "") -> str:
+    picture = Screen(sections=tuple(sections(splits, history)), urgent=(trouble,) if trouble else ())
     return "\n".join("".join(text for text, _ in row) for row in compose(picture, 80, None))
 
 
@@ -43,7 +43,7 @@ def test_requests_count_from_the_start_of_the_table_and_shares_of_late() -> None
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
     history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
     history.add(20.0, [seen("v1", 1060), seen("v2", 1040, 2)])
-    text = drawn(history, decided())
+    text = rendered(history, decided())
     assert row(text, "default/v1") == ["default/v1", "75.0%", "50.0%!", "60", "2.0", "0"]
     assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%!", "40", "2.0", "2"]
 
@@ -52,39 +52,39 @@ def test_shares_count_anew_when_others_are_wanted() -> None:
     history = History()
     history.add(0.0, [seen("v1", 0), seen("v2", 0)])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
-    assert row(drawn(history, decided()), "default/v1")[1:4] == ["75.0%", "75.0%", "75"]
+    assert row(rendered(history, decided()), "default/v1")[1:4] == ["75.0%", "75.0%", "75"]
     split = decided()
     for backend in split["status"]["ports"][0]["backends"]:
         backend["weight"] = 1
-    assert row(drawn(history, split), "default/v1")[1:4] == ["50.0%", "-", "75"]
+    assert row(rendered(history, split), "default/v1")[1:4] == ["50.0%", "-", "75"]
     history.add(2.0, [seen("v1", 125), seen("v2", 75)])
-    assert row(drawn(history, split), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
+    assert row(rendered(history, split), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
 
 
 def test_a_table_without_traffic_shows_no_shares() -> None:
     history = History()
     history.add(0.0, [])
-    assert row(drawn(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "0", "0.0", "0"]
+    assert row(rendered(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "0", "0.0", "0"]
 
 
 def test_what_is_wrong_stands_beneath_the_split() -> None:
-    text = drawn(History(), decided(Programmed="False"))
+    text = rendered(History(), decided(Programmed="False"))
     assert "Pending: 0 of 1 proxies hold it; waiting for gateway" in text
-    assert "Pending" not in drawn(History(), decided())
+    assert "Pending" not in rendered(History(), decided())
 
 
 def test_the_table_fits_in_80_columns() -> None:
     split = decided(Programmed="False")
     split["metadata"]["name"] = "a" * 60
-    assert max(map(len, drawn(History(), split).splitlines())) <= 80
+    assert max(map(len, rendered(History(), split).splitlines())) <= 80
 
 
 def test_nothing_to_show_is_said() -> None:
-    assert "There is no TrafficSplit" in drawn(History())
+    assert "There is no TrafficSplit" in rendered(History())
 
 
 def test_a_proxy_that_does_not_answer_is_told() -> None:
-    assert "does not answer" in drawn(History(), decided(), trouble="Envoy does not answer")
+    assert "does not answer" in rendered(History(), decided(), trouble="Envoy does not answer")
 
 
 def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
@@ -95,7 +95,7 @@ def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
     history.add(1.0, [*claimed, seen("v1", 5), seen("website", 1000)])
     split = decided()
     split["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": "g"}]
-    text = drawn(history, split)
+    text = rendered(history, split)
     assert row(text, "default/v1")[1:4] == ["75.0%", "75.0%", "30"]
     assert "1000" not in text
 
@@ -106,9 +106,9 @@ def test_shares_of_users_who_stay_on_their_side_are_not_marked() -> None:
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 400)])
     split = decided()
-    assert row(drawn(history, split), "default/v1")[2] == "100.0%!"
+    assert row(rendered(history, split), "default/v1")[2] == "100.0%!"
     split["metadata"]["annotations"] = {"headgate.dev/sticky": "cookie:side"}
-    assert row(drawn(history, split), "default/v1")[2] == "100.0%"
+    assert row(rendered(history, split), "default/v1")[2] == "100.0%"
 
 
 def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table() -> None:
@@ -124,21 +124,21 @@ def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table()
         finding(split, Reason.SERVICE_NOT_FOUND),
     ]
     name = Reason.TARGET_PORT_NOT_DECLARED.value
-    assert list(about_others(found)) == [f"{name} Service default/web: spec: says {name}"]
+    assert list(other_findings(found)) == [f"{name} Service default/web: spec: says {name}"]
 
 
 def test_a_backend_that_left_the_split_leaves_the_table_when_its_requests_do() -> None:
     history = History()
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
-    drawn(history, decided())
+    rendered(history, decided())
     split = decided()
     split["spec"]["backends"] = [{"service": "v1", "weight": 1}]
     split["status"]["ports"][0]["backends"] = [{"service": "v1", "weight": 1}]
-    drawn(history, split)
+    rendered(history, split)
     history.add(2.0, [seen("v1", 75), seen("v2", 30)])
-    assert row(drawn(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # still on the way
+    assert row(rendered(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # still on the way
     history.add(9.0, [seen("v1", 175), seen("v2", 30)])
     history.add(14.0, [seen("v1", 275), seen("v2", 30)])
-    assert "default/v2" not in drawn(history, split)
-    assert row(drawn(history, split), "default/v1")[1:3] == ["100.0%", "100.0%"]
+    assert "default/v2" not in rendered(history, split)
+    assert row(rendered(history, split), "default/v1")[1:3] == ["100.0%", "100.0%"]

@@ -32,9 +32,9 @@ def test_the_table_has_the_log_while_it_has_the_screen(capsys: pytest.CaptureFix
     with logged() as messages:
         with messages.on_screen():
             log.warning("the disk is full")
-            messages.say("v1 changed")
+            messages.show("v1 changed")
             assert capsys.readouterr() == ("", "")
-            assert [line.partition(" ")[2] for line in messages.news] == ["the disk is full", "v1 changed"]
+            assert [line.partition(" ")[2] for line in messages.recent] == ["the disk is full", "v1 changed"]
         printed = capsys.readouterr().out.splitlines()
         assert [line.partition(" ")[2] for line in printed] == ["the disk is full", "v1 changed"]
-        assert messages.news == ()
+        assert messages.recent == ()

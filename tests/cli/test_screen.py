@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.cli.screen import Line, Picture, Section, compose
+from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
 
 HEADING = ("  kubectl     source .headgate/canary/env", "  HTTP proxy  export http_proxy=http://127.0.0.1:40000")
 PROBLEM = (
@@ -11,30 +11,34 @@ PROBLEM = (
 )
 
 
-def line(backend: str, wanted: float, *, fits: bool = True, failures: int = 0) -> Line:
-    return Line(backend=backend, wanted=wanted, observed=wanted, requests=100, rate=12.5, failures=failures, fits=fits)
+def line(backend: str, wanted: float, *, fits: bool = True, failures: int = 0) -> BackendRow:
+    return BackendRow(
+        backend=backend, wanted=wanted, observed=wanted, requests=100, rate=12.5, failures=failures, fits=fits
+    )
 
 
-def section(number: int, *, name: str = "", held: tuple[int, int] = (5, 5), remarks: tuple[str, ...] = ()) -> Section:
+def section(
+    number: int, *, name: str = "", held: tuple[int, int] = (5, 5), remarks: tuple[str, ...] = ()
+) -> SplitSection:
     root = name or f"default/website-{number}"
     lines = (line(f"{root}-v1", 0.9), line(f"{root}-v2", 0.1))
     address = f"127.77.{100 + number}.200:8080"
-    return Section(name=root, port=8080, address=address, held=held, lines=lines, remarks=remarks)
+    return SplitSection(name=root, port=8080, address=address, held=held, lines=lines, remarks=remarks)
 
 
-def drawn(picture: Picture, width: int = 80, height: int | None = 24) -> list[str]:
+def rendered(picture: Screen, width: int = 80, height: int | None = 24) -> list[str]:
     rows = ["".join(text for text, _ in row) for row in compose(picture, width, height)]
     assert max(map(len, rows)) <= width
     assert height is None or len(rows) <= height
     return rows
 
 
-def splits(count: int, **more: str) -> tuple[Section, ...]:
+def splits(count: int, **more: str) -> tuple[SplitSection, ...]:
     return tuple(section(number, **more) for number in range(count))
 
 
 def test_a_few_splits_are_shown_with_each_backend_and_the_address() -> None:
-    rows = drawn(Picture(heading=HEADING, sections=splits(2)))
+    rows = rendered(Screen(heading=HEADING, sections=splits(2)))
     assert rows[:2] == list(HEADING)
     assert rows[2].split() == ["SPLIT", "WANTED", "OBSERVED", "REQUESTS", "REQ/S", "FAILED"]
     assert rows[3].split() == [
@@ -53,7 +57,7 @@ def test_a_few_splits_are_shown_with_each_backend_and_the_address() -> None:
 
 
 def test_14_splits_fit_24_rows_with_whole_names_and_addresses() -> None:
-    rows = drawn(Picture(heading=HEADING, sections=splits(14)))
+    rows = rendered(Screen(heading=HEADING, sections=splits(14)))
     assert [row.split()[0] for row in rows].count("SPLIT") == 1
     for number in range(14):
         (row,) = [row for row in rows if row.startswith(f"default/website-{number} ")]
@@ -62,84 +66,84 @@ def test_14_splits_fit_24_rows_with_whole_names_and_addresses() -> None:
 
 
 def test_mistakes_in_files_stay_whole_beneath_14_splits() -> None:
-    rows = drawn(Picture(heading=HEADING, sections=splits(14), urgent=(PROBLEM,)))
+    rows = rendered(Screen(heading=HEADING, sections=splits(14), urgent=(PROBLEM,)))
     assert PROBLEM in " ".join(rows)
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
 
 
 def test_findings_leave_room_for_every_split() -> None:
     wrong = tuple(section(number, remarks=("NoReadyEndpoints: none",)) for number in range(14))
-    rows = drawn(Picture(heading=HEADING, sections=wrong, urgent=(PROBLEM,), findings=("Pod a: BackOff",) * 30))
+    rows = rendered(Screen(heading=HEADING, sections=wrong, urgent=(PROBLEM,), findings=("Pod a: BackOff",) * 30))
     assert PROBLEM in " ".join(rows)
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
     assert rows[-2:] == ["Pod a: BackOff", "and 41 more messages: kubectl get events, headgate check DIR"]
-    news = ("12:00:00 Every file is sound again.",)
-    rows = drawn(Picture(heading=HEADING, sections=wrong, findings=("Pod a: BackOff",) * 30, news=news))
-    assert rows[-1] == news[0]
+    recent = ("12:00:00 Every file is sound again.",)
+    rows = rendered(Screen(heading=HEADING, sections=wrong, findings=("Pod a: BackOff",) * 30, recent=recent))
+    assert rows[-1] == recent[0]
 
 
 def test_what_is_wrong_with_a_split_is_said_in_the_short_form_too() -> None:
     remark = "BackendNotFound: Service default/website-v3 not found; it gets no traffic until it exists"
     wrong = section(3, held=(4, 5), remarks=(remark,))
-    rows = drawn(Picture(heading=HEADING, sections=(*splits(13), wrong)))
+    rows = rendered(Screen(heading=HEADING, sections=(*splits(13), wrong)))
     assert f"default/website-3: {remark}" in " ".join(rows)
 
 
 def test_columns_leave_before_names_are_shortened_and_addresses_never_do() -> None:
     name = "shop-production/recommendations"
-    rows = drawn(Picture(sections=splits(14, name=name)))
+    rows = rendered(Screen(sections=splits(14, name=name)))
     assert len([row for row in rows if row.startswith(f"{name} ")]) == 14
     assert "REQ/S" not in rows[0]
     long = "shop-production/" + "recommendations-" * 4
-    rows = drawn(Picture(sections=splits(14, name=long)))
+    rows = rendered(Screen(sections=splits(14, name=long)))
     assert [row for row in rows if "…" in row]
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
-    few = drawn(Picture(sections=splits(1, name="shop-production/recommendations-of-the-day")))
+    few = rendered(Screen(sections=splits(1, name="shop-production/recommendations-of-the-day")))
     assert "REQ/S" not in few[0]
     assert [row for row in few if "shop-production/recommendations-of-the-day-v1 " in row]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (40, 12), (200, 60), (20, 5), (80, 3)])
 def test_it_fits_any_terminal(width: int, height: int) -> None:
-    picture = Picture(
+    picture = Screen(
         heading=HEADING,
         sections=splits(30),
         urgent=(PROBLEM, PROBLEM.replace("11", "12")),
-        news=("12:00:00 Every file is sound again.",) * 40,
-        places=tuple((f"default/other-{number}", "127.77.1.1:80") for number in range(30)),
+        recent=("12:00:00 Every file is sound again.",) * 40,
+        other_addresses=tuple((f"default/other-{number}", "127.77.1.1:80") for number in range(30)),
     )
-    drawn(picture, width, height)
+    rendered(picture, width, height)
 
 
 def test_what_has_no_room_is_counted() -> None:
-    rows = drawn(Picture(heading=HEADING, sections=splits(40)))
+    rows = rendered(Screen(heading=HEADING, sections=splits(40)))
     assert rows[-1] == "and 20 more splits: kubectl get trafficsplits -A"
-    rows = drawn(Picture(heading=HEADING, sections=splits(2), urgent=(PROBLEM,) * 20))
+    rows = rendered(Screen(heading=HEADING, sections=splits(2), urgent=(PROBLEM,) * 20))
     assert "more messages" in rows[-1]
     assert " ".join(rows).count(PROBLEM) + int(rows[-1].split()[1]) == 20
 
 
 def test_other_services_and_news_take_the_rows_that_are_left() -> None:
-    picture = Picture(
+    picture = Screen(
         heading=HEADING,
         sections=splits(1),
-        places=(("default/plain", "127.77.9.9:80"),),
-        news=("12:00:00 TrafficSplit default/website changed",),
+        other_addresses=(("default/plain", "127.77.9.9:80"),),
+        recent=("12:00:00 TrafficSplit default/website changed",),
     )
-    rows = drawn(picture)
+    rows = rendered(picture)
     assert "default/plain  127.77.9.9:80" in rows
     assert rows[-1] == "12:00:00 TrafficSplit default/website changed"
 
 
 def test_text_of_programs_can_not_move_the_cursor() -> None:
-    rows = drawn(Picture(urgent=("Pod a: \x1b[2J\x1b[Hwiped\r\x07",)))
+    rows = rendered(Screen(urgent=("Pod a: \x1b[2J\x1b[Hwiped\r\x07",)))
     assert rows[-1] == "Pod a: wiped"
 
 
 def test_a_share_outside_of_its_band_is_marked_without_colour() -> None:
-    wrong = Section(name="a/b", port=80, address="", held=(1, 1), lines=(line("a/v1", 0.5, fits=False),))
-    assert "50.0%!" in " ".join(drawn(Picture(sections=(wrong,))))
+    wrong = SplitSection(name="a/b", port=80, address="", held=(1, 1), lines=(line("a/v1", 0.5, fits=False),))
+    assert "50.0%!" in " ".join(rendered(Screen(sections=(wrong,))))
 
 
 def test_nothing_to_show_is_said() -> None:
-    assert "There is no TrafficSplit." in " ".join(drawn(Picture()))
+    assert "There is no TrafficSplit." in " ".join(rendered(Screen()))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import make_split, make_status
 
-from headgate.cli.shares import Wanted, fits, wanted
+from headgate.cli.shares import ExpectedShares, expected_shares, fits
 
 ROOT = "default/website"
 
@@ -21,7 +21,7 @@ def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None
 
 
 def shares(split: Any, port: int = 8080) -> dict[str, Fraction]:
-    return dict(wanted(ROOT, port, [split]).shares)
+    return dict(expected_shares(ROOT, port, [split]).shares)
 
 
 def test_weights_are_exact_shares() -> None:
@@ -60,12 +60,12 @@ def test_what_no_split_decides_goes_to_the_service_itself(case: str) -> None:
     split = decided({"v1": 1})
     if case == "refused":
         split["status"]["conditions"][0]["status"] = "False"
-    found = wanted(ROOT, 9090 if case == "other port" else 8080, [] if case == "no split" else [split])
+    found = expected_shares(ROOT, 9090 if case == "other port" else 8080, [] if case == "no split" else [split])
     assert (found.split, found.shares) == ("", ((ROOT, Fraction(1)),))
 
 
-def want(**shares: Fraction | int) -> Wanted:
-    return Wanted(service=ROOT, port=8080, split="", shares=tuple((k, Fraction(v)) for k, v in shares.items()))
+def want(**shares: Fraction | int) -> ExpectedShares:
+    return ExpectedShares(service=ROOT, port=8080, split="", shares=tuple((k, Fraction(v)) for k, v in shares.items()))
 
 
 @pytest.mark.parametrize(

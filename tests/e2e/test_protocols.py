@@ -11,7 +11,7 @@ from tests.e2e.protocols import certificate, connect_often, declared, greeting, 
 from tests.e2e.wire import Request, Where
 from tests.e2e.world import World
 
-from headgate.cli.voice import place
+from headgate.cli.reporter import service_address
 from headgate.envoy.names import outbound
 from headgate.model.routing import PortRef
 
@@ -205,9 +205,9 @@ def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> N
 
 def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
     """A person gets URLs for HTTP only; a script gets the protocols."""
-    assert place("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
-    assert place("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
-    assert place("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
+    assert service_address("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
+    assert service_address("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
+    assert service_address("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
     with World(tmp_path, manifests={"db.yaml": declared("db", app="redis")}) as world:
         assert world.ready["protocols"] == {"default/db": {"9000": "tcp"}}
 

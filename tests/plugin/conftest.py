@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.plugin.app import NAME, app
-from headgate.plugin.transport import Answer
+from headgate.plugin.kubectl_proxy import Response
 
 BIN = Path(sys.executable).parent
 
@@ -31,31 +31,31 @@ class Ran(NamedTuple):
     err: str
 
 
-def answer(answers: Mapping[str, Any], target: str) -> tuple[int, bytes]:
+def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:
     """Return status and body of what was recorded for a path; a text stands for who is no API server."""
-    found = answers.get(urlsplit(target).path, (404, "404 page not found"))
+    found = responses.get(urlsplit(target).path, (404, "404 page not found"))
     status, body = found if isinstance(found, tuple) else (200, found)
     return status, body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
-class Told:
+class InProcessPlugin:
     """The plugin in this process, and answers by their paths in place of kubectl; `asked` is what was asked, in order."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, Any] = {}
-        self.asked: list[str] = []
+        self.responses: dict[str, Any] = {}
+        self.requests: list[str] = []
         self.warning = ""
 
     def namespace(self) -> str:
         return "default"
 
     @contextlib.contextmanager
-    def proxy(self) -> Iterator["Told"]:
+    def proxy(self) -> Iterator["InProcessPlugin"]:
         yield self
 
-    def get(self, target: str) -> Answer:
-        self.asked.append(target)
-        return Answer(*answer(self.answers, target), warnings=(self.warning,) if self.warning else ())
+    def get(self, target: str) -> Response:
+        self.requests.append(target)
+        return Response(*answer(self.responses, target), warnings=(self.warning,) if self.warning else ())
 
     def run(self, *arguments: str) -> Ran:
         result = CliRunner().invoke(app, list(arguments), prog_name=NAME, obj=self)
@@ -70,16 +70,16 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def plugin() -> InProcessPlugin:
+    return InProcessPlugin()
 
 
-class Recorded:
+class RecordedApi:
     """An API server with answers by their paths; `asked` is what it was asked, with queries, in order."""
 
     def __init__(self, directory: Path, certificate: Certificate) -> None:
-        self.answers: dict[str, Any] = {}
-        self.asked: list[str] = []
+        self.responses: dict[str, Any] = {}
+        self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.warning = ""
         self.kubeconfig = directory / "kubeconfig"
@@ -133,12 +133,12 @@ class Recorded:
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
-    def _answering(recorded: "Recorded") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler has a self of its own
+    def _answering(recorded: "RecordedApi") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler has a self of its own
         class Answering(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                recorded.asked.append(self.path)
+                recorded.requests.append(self.path)
                 recorded.headers.append({name.lower(): value for name, value in self.headers.items()})
-                status, content = answer(recorded.answers, self.path)
+                status, content = answer(recorded.responses, self.path)
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 if recorded.warning:
@@ -170,10 +170,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture
-def api(tmp_path: Path, certificate: Certificate) -> Iterator[Recorded]:
+def api(tmp_path: Path, certificate: Certificate) -> Iterator[RecordedApi]:
     if not (BIN / "kubectl").exists() or not (BIN / "kubectl-traffic").exists():
         pytest.skip("kubectl, or kubectl-traffic, is not beside Python: install the package and its dev group")
-    recorded = Recorded(tmp_path, certificate)
+    recorded = RecordedApi(tmp_path, certificate)
     yield recorded
     recorded.close()
 

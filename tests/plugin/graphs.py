@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from headgate.plugin.edges import Peer
 from headgate.plugin.graph import Edge, Graph
-from headgate.plugin.numbers import Numbers
+from headgate.plugin.metrics import Metrics
 
 Call = tuple[str, str]
-NUMBERS = Numbers(success=54, window=30.0, p50=0.0005, p90=0.0008, p99=0.001)
+NUMBERS = Metrics(success=54, window=30.0, p50=0.0005, p90=0.0008, p99=0.001)
 
 
 def peer(name: str) -> Peer:
@@ -22,12 +22,12 @@ def graph(
     idle: Sequence[str] = (),
 ) -> Graph:
     """Return a graph of Deployments; `(name)` is somebody outside."""
-    edges = [Edge(source=peer(a), target=peer(b), numbers=NUMBERS) for a, b in calls]
-    edges += [Edge(source=peer(a), target=peer(b), numbers=NUMBERS, style="copies") for a, b in copies]
+    edges = [Edge(source=peer(a), target=peer(b), metrics=NUMBERS) for a, b in calls]
+    edges += [Edge(source=peer(a), target=peer(b), metrics=NUMBERS, style="copies") for a, b in copies]
     split = list(shares)
     total = sum(weight for _, _, weight in split)
     edges += [
-        Edge(source=peer(a), target=peer(b), numbers=NUMBERS, style="split", weight=(weight, total))
+        Edge(source=peer(a), target=peer(b), metrics=NUMBERS, style="split", weight=(weight, total))
         for a, b, weight in split
     ]
     nodes = {end for edge in edges for end in (edge.source, edge.target)} | set(map(peer, idle))

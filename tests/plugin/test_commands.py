@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
-from tests.plugin.answers import API, RELEASED, SEED, deployments, leg, listed, metrics
-from tests.plugin.conftest import Told, refusal
+from tests.plugin.conftest import InProcessPlugin, refusal
+from tests.plugin.responses import API, RELEASED, SEED, deployments, leg, listed, traffic_metrics
 
 from headgate.plugin import commands
 
 BASE = f"/apis/{API}"
-PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace="default")
+PODS = listed(traffic_metrics("foo", 54), traffic_metrics("bar", 27, 27), kind="Pod", namespace="default")
 
 
 @pytest.mark.parametrize(
@@ -35,35 +35,35 @@ PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace=
         (["edges", "ns", "shop", "--by=kind"], "/namespaces/shop/edges?by=kind"),
     ],
 )
-def test_what_is_typed_is_what_is_asked(told: Told, arguments: list[str], path: str):
+def test_what_is_typed_is_what_is_asked(plugin: InProcessPlugin, arguments: list[str], path: str):
     # R104: kinds, -n, -A, -l
-    told.answers = {BASE + path.partition("?")[0]: listed(metrics("foo", 1))}
-    ran = told.run(*arguments)
+    plugin.responses = {BASE + path.partition("?")[0]: listed(traffic_metrics("foo", 1))}
+    ran = plugin.run(*arguments)
     assert ran.code == 0, ran.err
-    assert told.asked == [BASE + path]
+    assert plugin.requests == [BASE + path]
 
 
-def test_all_namespaces_are_told_apart_by_a_column(told: Told):
-    told.answers[f"{BASE}/pods"] = listed(metrics("foo", 30, namespace="shop"))
-    assert told.ok("top", "pods", "-A").splitlines()[1].split() == ["shop", "foo", "100.00%", "1.0rps", "1ms"]
+def test_all_namespaces_are_told_apart_by_a_column(plugin: InProcessPlugin):
+    plugin.responses[f"{BASE}/pods"] = listed(traffic_metrics("foo", 30, namespace="shop"))
+    assert plugin.ok("top", "pods", "-A").splitlines()[1].split() == ["shop", "foo", "100.00%", "1.0rps", "1ms"]
 
 
-def test_json_and_yaml_are_what_the_api_said(told: Told):
-    told.answers[f"{BASE}/namespaces/default/pods"] = PODS
-    assert json.loads(told.ok("top", "pods", "-o", "json")) == PODS
-    assert yaml.safe_load(told.ok("top", "pods", "-o", "yaml")) == PODS
+def test_json_and_yaml_are_what_the_api_said(plugin: InProcessPlugin):
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = PODS
+    assert json.loads(plugin.ok("top", "pods", "-o", "json")) == PODS
+    assert yaml.safe_load(plugin.ok("top", "pods", "-o", "yaml")) == PODS
 
 
-def test_edges_show_both_directions(told: Told):
-    told.answers = deployments(SEED, failures={("foo", "bar"): 9})
+def test_edges_show_both_directions(plugin: InProcessPlugin):
+    plugin.responses = deployments(SEED, failures={("foo", "bar"): 9})
     base = f"{BASE}/namespaces/default/deployments/foo/edges"
     more = {"kind": "Deployment", "direction": "from"}
-    told.answers[base]["items"] += [
-        metrics("foo", 3, peer=("Outside", "", "gateway"), **more),
-        metrics("foo", 3, peer=("Pod", "shop", "job-x"), **more),
-        metrics("foo", 30, peer=("Deployment", "default", "shadow"), copy=True, kind="Deployment"),
+    plugin.responses[base]["items"] += [
+        traffic_metrics("foo", 3, peer=("Outside", "", "gateway"), **more),
+        traffic_metrics("foo", 3, peer=("Pod", "shop", "job-x"), **more),
+        traffic_metrics("foo", 30, peer=("Deployment", "default", "shadow"), copy=True, kind="Deployment"),
     ]
-    assert told.ok("edges", "deployment/foo") == (
+    assert plugin.ok("edges", "deployment/foo") == (
         "DIRECTION   PEER             SUCCESS      RPS   LATENCY_P99\n"
         "from        traffic          100.00%   1.8rps           1ms\n"
         "from        (gateway)        100.00%   0.1rps           1ms\n"
@@ -75,21 +75,21 @@ def test_edges_show_both_directions(told: Told):
 
 
 CONNECTED = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
-BETWEEN = metrics("foo", 0, kind="Deployment", peer=("Deployment", "default", "db"), beyond=CONNECTED)
+BETWEEN = traffic_metrics("foo", 0, kind="Deployment", peer=("Deployment", "default", "db"), beyond=CONNECTED)
 
 
-def test_edges_show_connections_of_ports_that_are_not_http(told: Told):
-    told.answers[f"{BASE}/namespaces/default/deployments/foo/edges"] = listed(BETWEEN)
-    assert told.ok("edges", "deployment/foo").splitlines()[1].split() == ["to", "db", *"---", "54", "2"]
-    wide = told.ok("edges", "deployment/foo", "-o", "wide")
+def test_edges_show_connections_of_ports_that_are_not_http(plugin: InProcessPlugin):
+    plugin.responses[f"{BASE}/namespaces/default/deployments/foo/edges"] = listed(BETWEEN)
+    assert plugin.ok("edges", "deployment/foo").splitlines()[1].split() == ["to", "db", *"---", "54", "2"]
+    wide = plugin.ok("edges", "deployment/foo", "-o", "wide")
     assert wide.splitlines()[1].split() == ["to", "db", *"------", "54", "2"]
 
 
-def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(told: Told):
+def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(plugin: InProcessPlugin):
     # R68, R74: who by, in wide tables; an API that does not say it has no such column
     ids = {"clients": ["spiffe://a/ns/default/sa/thief"], "servers": ["spiffe://a/ns/default/sa/web"]}
-    told.answers[f"{BASE}/namespaces/default/pods/web/edges"] = listed(
-        metrics(
+    plugin.responses[f"{BASE}/namespaces/default/pods/web/edges"] = listed(
+        traffic_metrics(
             "web",
             0,
             direction="from",
@@ -97,37 +97,43 @@ def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(told: Told):
             counts={"denied": 9},
             security={"exchanged": 9, "secured": 9, **ids},
         ),
-        metrics("web", 3, direction="from", peer=("Pod", "default", "both"), security={"exchanged": 3, "secured": 1}),
-        metrics("web", 3, direction="from", peer=("Outside", "", "10.0.0.1"), security={"exchanged": 3, "secured": 0}),
+        traffic_metrics(
+            "web", 3, direction="from", peer=("Pod", "default", "both"), security={"exchanged": 3, "secured": 1}
+        ),
+        traffic_metrics(
+            "web", 3, direction="from", peer=("Outside", "", "10.0.0.1"), security={"exchanged": 3, "secured": 0}
+        ),
     )
-    assert told.ok("edges", "pod/web") == (
+    assert plugin.ok("edges", "pod/web") == (
         "DIRECTION   PEER         SUCCESS      RPS   LATENCY_P99   DENIED   SECURED\n"
         "from        (10.0.0.1)   100.00%   0.1rps           1ms        0        no\n"
         "from        both         100.00%   0.1rps           1ms        0    33.33%\n"
         "from        thief              -        -             -        9       yes\n"
     )
-    header, *_, thief = told.ok("edges", "pod/web", "-o", "wide").splitlines()
+    header, *_, thief = plugin.ok("edges", "pod/web", "-o", "wide").splitlines()
     assert header.split()[-3:] == ["SECURED", "CLIENT_ID", "SERVER_ID"]
     assert thief.split()[-3:] == ["yes", *ids["clients"], *ids["servers"]]
 
 
-def test_a_topology_of_services_draws_a_share_of_a_split_once(told: Told):
+def test_a_topology_of_services_draws_a_share_of_a_split_once(plugin: InProcessPlugin):
     # R89, D25: backends have received what was called by the name of the root; they have arrows of their own when called
     base = f"{BASE}/namespaces/default/services"
 
     def to(name: str, called: int) -> Any:
-        return metrics("shop", 10, kind="Service", peer=("Service", "default", name), counts={"called": called})
+        return traffic_metrics("shop", 10, kind="Service", peer=("Service", "default", name), counts={"called": called})
 
     shop = listed(to("web", 10), to("web-v1", 0), to("web-v2", 4), to("other", 0))
-    told.answers = {
-        base: listed(*(metrics(name, 10, kind="Service") for name in ("shop", "web", "web-v1", "web-v2", "other"))),
+    plugin.responses = {
+        base: listed(
+            *(traffic_metrics(name, 10, kind="Service") for name in ("shop", "web", "web-v1", "web-v2", "other"))
+        ),
         f"{base}/shop/edges": shop,
         **{f"{base}/{name}/edges": listed() for name in ("web", "web-v1", "web-v2", "other")},
         f"/apis/{RELEASED}/namespaces/default/trafficsplits": listed(
             leg("canary", "web", "web-v1", 90, 9), leg("canary", "web", "web-v2", 10, 1)
         ),
     }
-    found = json.loads(told.ok("topology", "services", "-o", "json"))["edges"]
+    found = json.loads(plugin.ok("topology", "services", "-o", "json"))["edges"]
     assert {(edge["from"]["name"], edge["to"]["name"], edge["style"]) for edge in found} == {
         ("shop", "web", "calls"),
         ("shop", "web-v2", "calls"),
@@ -138,89 +144,94 @@ def test_a_topology_of_services_draws_a_share_of_a_split_once(told: Told):
 
 
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "wide"])
-def test_a_topology_with_numbers_has_those_of_connections(told: Told, form: str):
+def test_a_topology_with_numbers_has_those_of_connections(plugin: InProcessPlugin, form: str):
     base = f"{BASE}/namespaces/default/deployments"
-    told.answers = {base: listed(metrics("foo", 0, kind="Deployment")), f"{base}/foo/edges": listed(BETWEEN)}
-    assert "54 connections, 2 failed" in told.ok("topology", "-o", form)
-    (edge,) = json.loads(told.ok("topology", "-o", "json"))["edges"]
+    plugin.responses = {
+        base: listed(traffic_metrics("foo", 0, kind="Deployment")),
+        f"{base}/foo/edges": listed(BETWEEN),
+    }
+    assert "54 connections, 2 failed" in plugin.ok("topology", "-o", form)
+    (edge,) = json.loads(plugin.ok("topology", "-o", "json"))["edges"]
     assert (edge["connections"], edge["failedConnections"], edge["success"]) == (54, 2, 0)
 
 
-def test_edges_by_namespace_or_kind_name_what_tells_them_apart(told: Told):
+def test_edges_by_namespace_or_kind_name_what_tells_them_apart(plugin: InProcessPlugin):
     # R88
     path = f"{BASE}/namespaces/default/pods/foo/edges"
-    told.answers[path] = listed(
-        metrics("foo", 3, peer=("", "shop", "")),
-        metrics("foo", 3, peer=("Deployment", "", "")),
-        metrics("foo", 3, peer=("Outside", "", "")),
+    plugin.responses[path] = listed(
+        traffic_metrics("foo", 3, peer=("", "shop", "")),
+        traffic_metrics("foo", 3, peer=("Deployment", "", "")),
+        traffic_metrics("foo", 3, peer=("Outside", "", "")),
     )
-    rows = told.ok("edges", "pod/foo", "--by", "namespace").splitlines()[1:]
+    rows = plugin.ok("edges", "pod/foo", "--by", "namespace").splitlines()[1:]
     assert [row.split()[1] for row in rows] == ["shop", "Deployment", "(outside)"]
 
 
-def test_a_window_that_the_api_does_not_have_is_told(told: Told):
+def test_a_window_that_the_api_does_not_have_is_told(plugin: InProcessPlugin):
     # 15 minutes are kept: rates of a window that was not asked for need a word
-    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 900, window="15m0s"))
-    ran = told.run("top", "pods", "--window", "1h")
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 900, window="15m0s"))
+    ran = plugin.run("top", "pods", "--window", "1h")
     assert (ran.code, ran.out.splitlines()[1].split()[2]) == (0, "1.0rps")
     assert ran.err == "Warning: these are the numbers of the last 15m0s: the API has none of the last 1h\n"
-    assert told.run("top", "pods", "--window", "15m").err == ""
+    assert plugin.run("top", "pods", "--window", "15m").err == ""
 
 
-def test_labels_choose_what_a_topology_begins_with_and_not_its_peers(told: Told):
+def test_labels_choose_what_a_topology_begins_with_and_not_its_peers(plugin: InProcessPlugin):
     # R107
-    told.answers = deployments({("a", "b"): 27})
-    assert "| a | --> | b |" in told.ok("topology", "-l", "app=a")
-    listing, *edges = told.asked
+    plugin.responses = deployments({("a", "b"): 27})
+    assert "| a | --> | b |" in plugin.ok("topology", "-l", "app=a")
+    listing, *edges = plugin.requests
     assert listing.endswith("/deployments?labelSelector=app%3Da")
     assert edges
     assert not [path for path in edges if "?" in path]
 
 
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "json", "yaml", "wide"])
-def test_a_topology_in_each_form_names_everybody(told: Told, form: str):
+def test_a_topology_in_each_form_names_everybody(plugin: InProcessPlugin, form: str):
     # R106
-    told.answers = deployments(SEED)
-    text = told.ok("topology", "-o", form)
+    plugin.responses = deployments(SEED)
+    text = plugin.ok("topology", "-o", form)
     assert all(name in text for name in ("traffic", "foo", "bar", "baz"))
 
 
-def test_a_topology_for_scripts(told: Told):
-    told.answers = deployments({("a", "b"): 27}, failures={("a", "b"): 3})
-    found = json.loads(told.ok("topology", "-o", "json"))
+def test_a_topology_for_scripts(plugin: InProcessPlugin):
+    plugin.responses = deployments({("a", "b"): 27}, failures={("a", "b"): 3})
+    found = json.loads(plugin.ok("topology", "-o", "json"))
     assert [node["name"] for node in found["nodes"]] == ["a", "b"]
     (edge,) = found["edges"]
     assert (edge["from"]["name"], edge["to"]["name"], edge["style"]) == ("a", "b", "calls")
     assert (edge["success"], edge["failure"], edge["successRate"], edge["requestsPerSecond"]) == (27, 3, 0.9, 1.0)
 
 
-def test_services_have_the_shares_of_their_splits(told: Told):
+def test_services_have_the_shares_of_their_splits(plugin: InProcessPlugin):
     base = f"{BASE}/namespaces/default/services"
     call: dict[str, Any] = {"kind": "Service", "peer": ("Service", "default", "web")}
-    told.answers = {
-        base: listed(metrics("client", 0, kind="Service"), metrics("web", 100, kind="Service")),
-        f"{base}/client/edges": listed(metrics("client", 100, **call)),
+    plugin.responses = {
+        base: listed(traffic_metrics("client", 0, kind="Service"), traffic_metrics("web", 100, kind="Service")),
+        f"{base}/client/edges": listed(traffic_metrics("client", 100, **call)),
         f"{base}/web/edges": listed(),
         f"/apis/{RELEASED}/namespaces/default/trafficsplits": listed(
             leg("canary", "web", "web-v1", 90, 90), leg("canary", "web", "web-v2.default.svc.cluster.local", 10, 10)
         ),
     }
-    text = told.ok("topology", "services")
+    text = plugin.ok("topology", "services")
     assert "= 90% =" in text
     assert "= 10% =" in text
-    del told.answers[f"/apis/{RELEASED}/namespaces/default/trafficsplits"]  # an implementation of 004 alone has none
-    assert "| client | --> | web |" in told.ok("topology", "services")
+    del plugin.responses[
+        f"/apis/{RELEASED}/namespaces/default/trafficsplits"
+    ]  # an implementation of 004 alone has none
+    assert "| client | --> | web |" in plugin.ok("topology", "services")
 
 
-def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(told: Told):
-    told.answers[f"/apis/{RELEASED}/namespaces/default/trafficsplits"] = listed(
+def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(plugin: InProcessPlugin):
+    plugin.responses[f"/apis/{RELEASED}/namespaces/default/trafficsplits"] = listed(
         leg("firefox", "web", "web-v2", 1, 90),
         leg("insiders", "web", "web-v1", 1, 5),
         leg("insiders", "web", "web-v2", 3, 15),
     )
-    picture = told.ok("topology", "trafficsplits")
+    picture = plugin.ok("topology", "trafficsplits")
     assert [share for share in ("100%", "25%", "75%") if f" {share} " not in picture] == []
-    edges = json.loads(told.ok("topology", "trafficsplits", "-o", "json"))["edges"]
+    edges = json.loads(plugin.ok("topology", "trafficsplits", "-o", "json"))["edges"]
     assert {(edge["split"], edge["to"]["name"], edge["weight"]) for edge in edges} == {
         ("default/firefox", "web-v2", 1),
         ("default/insiders", "web-v1", 1),
@@ -228,39 +239,45 @@ def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(told: Told):
     }
 
 
-def test_what_went_away_since_it_was_listed_has_no_edges(told: Told):
-    told.answers = deployments({("a", "b"): 27}, "gone")
-    told.answers[BASE] = {"kind": "APIResourceList", "resources": [{"name": "deployments"}]}
-    told.answers[f"{BASE}/namespaces/default/deployments/gone/edges"] = refusal(404, "no such Deployment", "NotFound")
-    assert "| a | --> | b |" in told.ok("topology")
+def test_what_went_away_since_it_was_listed_has_no_edges(plugin: InProcessPlugin):
+    plugin.responses = deployments({("a", "b"): 27}, "gone")
+    plugin.responses[BASE] = {"kind": "APIResourceList", "resources": [{"name": "deployments"}]}
+    plugin.responses[f"{BASE}/namespaces/default/deployments/gone/edges"] = refusal(
+        404, "no such Deployment", "NotFound"
+    )
+    assert "| a | --> | b |" in plugin.ok("topology")
 
 
-def test_nothing_to_show_is_said_beside_the_output(told: Told):
+def test_nothing_to_show_is_said_beside_the_output(plugin: InProcessPlugin):
     base = f"{BASE}/namespaces/default"
-    told.answers = {f"{base}/pods": listed(), f"{base}/deployments": listed(), f"{base}/pods/foo/edges": listed()}
-    assert told.run("top", "pods") == (0, "", "No pods found in the namespace default.\n")
-    assert told.run("topology") == (0, "", "No traffic between deployments in the namespace default in the last 30s.\n")
-    assert told.run("edges", "pod/foo") == (0, "", "pod/foo exchanged nothing in the last 30s.\n")
+    plugin.responses = {f"{base}/pods": listed(), f"{base}/deployments": listed(), f"{base}/pods/foo/edges": listed()}
+    assert plugin.run("top", "pods") == (0, "", "No pods found in the namespace default.\n")
+    assert plugin.run("topology") == (
+        0,
+        "",
+        "No traffic between deployments in the namespace default in the last 30s.\n",
+    )
+    assert plugin.run("edges", "pod/foo") == (0, "", "pod/foo exchanged nothing in the last 30s.\n")
 
 
-def test_a_cluster_without_the_api_says_what_to_do(told: Told):
-    ran = told.run("top", "pods")
+def test_a_cluster_without_the_api_says_what_to_do(plugin: InProcessPlugin):
+    ran = plugin.run("top", "pods")
     assert (ran.code, ran.out) == (1, "")
     assert f"no metrics API ({API})" in ran.err
     assert "`headgate up`" in ran.err
     assert "APIService v1beta1.traffic.metrics.k8s.io" in ran.err
 
 
-def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_there(told: Told):
-    told.answers[BASE] = {"kind": "APIResourceList", "resources": [{"name": "pods"}, {"name": "deployments"}]}
-    assert "no metrics of jobs here; it has deployments, pods" in told.run("top", "jobs").err
-    told.answers[f"{BASE}/namespaces/default/pods/foo"] = refusal(404, 'pods "foo" not found', "NotFound")
-    assert told.run("top", "pod/foo") == (1, "", 'error: pods "foo" not found\n')
+def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_there(plugin: InProcessPlugin):
+    plugin.responses[BASE] = {"kind": "APIResourceList", "resources": [{"name": "pods"}, {"name": "deployments"}]}
+    assert "no metrics of jobs here; it has deployments, pods" in plugin.run("top", "jobs").err
+    plugin.responses[f"{BASE}/namespaces/default/pods/foo"] = refusal(404, 'pods "foo" not found', "NotFound")
+    assert plugin.run("top", "pod/foo") == (1, "", 'error: pods "foo" not found\n')
     splits = f"/apis/{RELEASED}"
-    told.answers[splits] = {"kind": "APIResourceList", "resources": [{"name": "trafficsplits"}]}
-    told.answers[f"{splits}/namespaces/default/trafficsplits"] = listed(leg("canary", "web", "web-v1", 1, 1))
-    told.answers[f"{splits}/namespaces/default/trafficsplits/foo"] = refusal(404, 'no split "foo"', "NotFound")
-    assert told.run("top", "ts/foo") == (1, "", 'error: no split "foo"\n')
+    plugin.responses[splits] = {"kind": "APIResourceList", "resources": [{"name": "trafficsplits"}]}
+    plugin.responses[f"{splits}/namespaces/default/trafficsplits"] = listed(leg("canary", "web", "web-v1", 1, 1))
+    plugin.responses[f"{splits}/namespaces/default/trafficsplits/foo"] = refusal(404, 'no split "foo"', "NotFound")
+    assert plugin.run("top", "ts/foo") == (1, "", 'error: no split "foo"\n')
 
 
 @pytest.mark.parametrize(
@@ -271,10 +288,10 @@ def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_t
         (["topology", "pods"], "pods", "resources: [pods], verbs: [list]"),
     ],
 )
-def test_who_may_not_is_told_which_rule_allows_it(told: Told, arguments: list[str], path: str, rule: str):
+def test_who_may_not_is_told_which_rule_allows_it(plugin: InProcessPlugin, arguments: list[str], path: str, rule: str):
     # R99, R100
-    told.answers[f"{BASE}/namespaces/default/{path}"] = refusal(403, 'User "me" cannot do that', "Forbidden")
-    ran = told.run(*arguments)
+    plugin.responses[f"{BASE}/namespaces/default/{path}"] = refusal(403, 'User "me" cannot do that', "Forbidden")
+    ran = plugin.run(*arguments)
     assert ran.code == 1
     assert 'User "me" cannot do that' in ran.err
     assert f"apiGroups: [traffic.metrics.k8s.io], {rule}" in ran.err
@@ -290,9 +307,9 @@ def test_who_may_not_is_told_which_rule_allows_it(told: Told, arguments: list[st
         ((200, "[]"), "no JSON object"),
     ],
 )
-def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
-    told.answers[f"{BASE}/namespaces/default/pods"] = answer
-    ran = told.run("top", "pods")
+def test_each_refusal_says_what_it_is(plugin: InProcessPlugin, answer: Any, words: str):
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = answer
+    ran = plugin.run("top", "pods")
     assert ran.code in (1, 3)
     assert words in ran.err
 
@@ -316,71 +333,75 @@ def test_each_refusal_says_what_it_is(told: Told, answer: Any, words: str):
         (["topology", "deploy/foo"], "a topology has all deployments; `edges deployment/foo` shows one"),
     ],
 )
-def test_wrong_usage_is_2_and_asks_nobody(told: Told, arguments: list[str], words: str):
-    ran = told.run(*arguments)
+def test_wrong_usage_is_2_and_asks_nobody(plugin: InProcessPlugin, arguments: list[str], words: str):
+    ran = plugin.run(*arguments)
     assert ran.code == 2
     assert words in ran.err
-    assert told.asked == []
+    assert plugin.requests == []
 
 
 class Pauses:
     """Stands for the time between two looks: changes what is answered, and interrupts after the last change."""
 
-    def __init__(self, told: Told, *answers: Any) -> None:
-        self._told = told
-        self._answers = list(answers)
+    def __init__(self, plugin: InProcessPlugin, *responses: Any) -> None:
+        self._told = plugin
+        self._answers = list(responses)
 
     def __call__(self, _: float) -> None:
         if not self._answers:
             raise KeyboardInterrupt
-        self._told.answers[f"{BASE}/namespaces/default/pods"] = self._answers.pop(0)
+        self._told.responses[f"{BASE}/namespaces/default/pods"] = self._answers.pop(0)
 
 
-def test_a_watch_shows_each_look(told: Told, monkeypatch: pytest.MonkeyPatch):
-    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
-    monkeypatch.setattr(commands, "pause", Pauses(told, listed(metrics("foo", 60))))
-    ran = told.run("top", "pods", "--watch")
+def test_a_watch_shows_each_look(plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch):
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
+    monkeypatch.setattr(commands, "pause", Pauses(plugin, listed(traffic_metrics("foo", 60))))
+    ran = plugin.run("top", "pods", "--watch")
     assert ran.code == 130
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
 
 
-def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(told: Told, monkeypatch: pytest.MonkeyPatch):
+def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(
+    plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(commands, "Console", partial(Console, force_terminal=True, _environ={"TERM": "dumb"}))
-    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
-    monkeypatch.setattr(commands, "pause", Pauses(told, listed(metrics("foo", 60))))
-    ran = told.run("top", "pods", "--watch")
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
+    monkeypatch.setattr(commands, "pause", Pauses(plugin, listed(traffic_metrics("foo", 60))))
+    ran = plugin.run("top", "pods", "--watch")
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
 
 
-def test_a_watch_says_what_was_not_counted_and_only_as_long_as_it_is_so(told: Told, monkeypatch: pytest.MonkeyPatch):
+def test_a_watch_says_what_was_not_counted_and_only_as_long_as_it_is_so(
+    plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
+):
     screen = io.StringIO()
     terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
     monkeypatch.setattr(commands, "Console", terminal)
-    told.warning = "what a proxy had no room for: 3"
-    told.answers[f"{BASE}/namespaces/default/pods"] = listed()
+    plugin.warning = "what a proxy had no room for: 3"
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed()
 
     def pause(_: float) -> None:
-        if not told.warning:
+        if not plugin.warning:
             raise KeyboardInterrupt
-        told.warning = ""
+        plugin.warning = ""
 
     monkeypatch.setattr(commands, "pause", pause)
-    assert told.run("top", "pods", "--watch") == (130, "", "")
+    assert plugin.run("top", "pods", "--watch") == (130, "", "")
     first, second, *_ = screen.getvalue().split("No pods found in the namespace default.")
     assert "Warning: what a proxy had no room for: 3" in first
     assert "Warning" not in second
 
 
 def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_away(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
 ):
     screen = io.StringIO()
     terminal = partial(Console, file=screen, force_terminal=True, width=40, _environ={})  # as wide as the table
     monkeypatch.setattr(commands, "Console", terminal)
-    told.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 30))
+    plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
     away = refusal(503, "no proxy has reported yet", "ServiceUnavailable")
-    monkeypatch.setattr(commands, "pause", Pauses(told, away, listed(metrics("foo", 60))))
-    assert told.run("top", "pods", "--watch").code == 130
+    monkeypatch.setattr(commands, "pause", Pauses(plugin, away, listed(traffic_metrics("foo", 60))))
+    assert plugin.run("top", "pods", "--watch").code == 130
     before, first, second, third, *_ = screen.getvalue().split("NAME")
     assert "error" not in before
     assert "1.0rps" in first

@@ -3,13 +3,13 @@
 import subprocess
 
 import pytest
-from tests.plugin.answers import API, listed, metrics
-from tests.plugin.conftest import BIN, Recorded, refusal
+from tests.plugin.conftest import BIN, RecordedApi, refusal
+from tests.plugin.responses import API, listed, traffic_metrics
 
 BASE = f"/apis/{API}"
 
 
-def completed(api: Recorded, *words: str) -> tuple[list[str], str]:
+def completed(api: RecordedApi, *words: str) -> tuple[list[str], str]:
     """Return what kubectl offers in the place of the last word, without descriptions, and its directive."""
     command = [str(BIN / "kubectl"), "__complete", "traffic", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=api.environment(), check=True)
@@ -18,12 +18,14 @@ def completed(api: Recorded, *words: str) -> tuple[list[str], str]:
 
 
 @pytest.fixture
-def pods(api: Recorded) -> Recorded:
+def pods(api: RecordedApi) -> RecordedApi:
     names = "web-1", "web-2", "shop-1"
-    api.answers = {
-        f"{BASE}/namespaces/default/pods": listed(*(metrics(name, 1) for name in names)),
-        f"{BASE}/namespaces/shop/pods": listed(metrics("other", 1)),
-        f"{BASE}/namespaces": listed(*(metrics(name, 1, kind="Namespace", namespace="") for name in ("a", "b"))),
+    api.responses = {
+        f"{BASE}/namespaces/default/pods": listed(*(traffic_metrics(name, 1) for name in names)),
+        f"{BASE}/namespaces/shop/pods": listed(traffic_metrics("other", 1)),
+        f"{BASE}/namespaces": listed(
+            *(traffic_metrics(name, 1, kind="Namespace", namespace="") for name in ("a", "b"))
+        ),
     }
     return api
 
@@ -42,7 +44,7 @@ def pods(api: Recorded) -> Recorded:
         (["top", "pods", "-n", ""], ["a", "b"]),
     ],
 )
-def test_names_are_those_that_the_api_has(pods: Recorded, words: list[str], offered: list[str]):
+def test_names_are_those_that_the_api_has(pods: RecordedApi, words: list[str], offered: list[str]):
     assert completed(pods, *words) == (offered, ":4")
 
 
@@ -62,16 +64,16 @@ def test_names_are_those_that_the_api_has(pods: Recorded, words: list[str], offe
         (["top", "--context", ""], []),
     ],
 )
-def test_words_that_are_known_need_no_api(api: Recorded, words: list[str], offered: list[str]):
+def test_words_that_are_known_need_no_api(api: RecordedApi, words: list[str], offered: list[str]):
     assert completed(api, *words) == (offered, ":4")
-    assert api.asked == []
+    assert api.requests == []
 
 
-def test_a_name_goes_on_behind_its_kind(api: Recorded):
+def test_a_name_goes_on_behind_its_kind(api: RecordedApi):
     assert completed(api, "edges", "deploy") == (["deployment/"], ":6")  # no blank behind the slash
     assert completed(api, "tap", "deploy") == (["deployment/"], ":6")
 
 
-def test_without_an_answer_nothing_is_offered_and_nothing_is_printed(api: Recorded):
-    api.answers[f"{BASE}/namespaces/default/pods"] = refusal(403, "no", "Forbidden")
+def test_without_an_answer_nothing_is_offered_and_nothing_is_printed(api: RecordedApi):
+    api.responses[f"{BASE}/namespaces/default/pods"] = refusal(403, "no", "Forbidden")
     assert completed(api, "top", "pods", "") == ([], ":4")

@@ -15,41 +15,41 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.plugin.answers import API, SEED, deployments, listed, metrics
-from tests.plugin.conftest import Recorded
+from tests.plugin.conftest import RecordedApi
+from tests.plugin.responses import API, SEED, deployments, listed, traffic_metrics
 
 BASE = f"/apis/{API}"
-PODS = listed(metrics("foo", 54), metrics("bar", 27, 27), kind="Pod", namespace="default")
+PODS = listed(traffic_metrics("foo", 54), traffic_metrics("bar", 27, 27), kind="Pod", namespace="default")
 
 
-def test_top_pods(api: Recorded):
-    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+def test_top_pods(api: RecordedApi):
+    api.responses[f"{BASE}/namespaces/default/pods"] = PODS
     assert api.ok("top", "pods") == (
         "NAME   SUCCESS      RPS   LATENCY_P99\n"
         "foo    100.00%   1.8rps           1ms\n"
         "bar     50.00%   1.8rps           1ms\n"
     )
-    assert api.asked == [f"{BASE}/namespaces/default/pods"]
+    assert api.requests == [f"{BASE}/namespaces/default/pods"]
     assert api.headers[0]["authorization"] == "Bearer a-token"
 
 
 @pytest.mark.parametrize("arguments", [["top", "pods", "--context", "shop"], ["--context=shop", "top", "pods"]])
-def test_the_namespace_of_the_context_counts_wherever_kubectls_options_stand(api: Recorded, arguments: list[str]):
-    api.answers[f"{BASE}/namespaces/shop/pods"] = PODS
+def test_the_namespace_of_the_context_counts_wherever_kubectls_options_stand(api: RecordedApi, arguments: list[str]):
+    api.responses[f"{BASE}/namespaces/shop/pods"] = PODS
     api.ok(*arguments)
 
 
-def test_it_says_of_which_version_it_is(api: Recorded):
+def test_it_says_of_which_version_it_is(api: RecordedApi):
     assert api.ok("version").startswith("kubectl traffic 0.")
 
 
-def test_an_option_without_its_value_is_wrong_usage(api: Recorded):
+def test_an_option_without_its_value_is_wrong_usage(api: RecordedApi):
     assert api.run("top", "pods", "--context") == (2, "", "error: --context needs a value\n")
 
 
-def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: Recorded):
+def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: RecordedApi):
     # R105, R107
-    api.answers = deployments(SEED, "idle")
+    api.responses = deployments(SEED, "idle")
     assert api.ok("topology", "deployment") == (
         "                  +------------------------+\n"
         "                  |                        v\n"
@@ -60,21 +60,21 @@ def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: R
         "no traffic: idle\n"
     )
     base = f"{BASE}/namespaces/default/deployments"
-    assert api.asked[0] == base
-    assert sorted(api.asked[1:]) == [f"{base}/{name}/edges" for name in ("bar", "baz", "foo", "idle", "traffic")]
+    assert api.requests[0] == base
+    assert sorted(api.requests[1:]) == [f"{base}/{name}/edges" for name in ("bar", "baz", "foo", "idle", "traffic")]
 
 
-def test_no_api_server_is_no_metrics_but_another_error(api: Recorded):
+def test_no_api_server_is_no_metrics_but_another_error(api: RecordedApi):
     ran = api.run("top", "pods", "--server", "http://127.0.0.1:1")
     assert ran.code == 3
     assert "no API answers (dial tcp 127.0.0.1:1: connect: connection refused)" in ran.err
 
 
-def test_a_context_that_is_none_is_kubectls_error(api: Recorded):
+def test_a_context_that_is_none_is_kubectls_error(api: RecordedApi):
     assert api.run("top", "pods", "--context", "nowhere") == (1, "", 'error: context "nowhere" does not exist\n')
 
 
-def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: Recorded, tmp_path: Path):
+def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: RecordedApi, tmp_path: Path):
     # exec plugins of clouds take a second each: 40 resources must not run 41 of them
     runs, program = tmp_path / "runs", tmp_path / "log-in"
     credential = {
@@ -88,7 +88,7 @@ def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: Recorde
     asks = {"apiVersion": credential["apiVersion"], "command": str(program), "interactiveMode": "Never"}
     config["users"][0]["user"] = {"exec": asks}
     api.kubeconfig.write_text(json.dumps(config))
-    api.answers = deployments({(f"a{number}", f"b{number}"): 1 for number in range(10)})
+    api.responses = deployments({(f"a{number}", f"b{number}"): 1 for number in range(10)})
     ran = api.run("topology")
     assert ran.code == 0
     assert ran.err == "To log in, look here.\n"  # what the program says to the user reaches them
@@ -100,14 +100,14 @@ def shown_at(terminal: int) -> str:
     """Read all that a terminal shows when its last program has ended: it comes in pieces. Close it."""
     shown = b""
     with contextlib.suppress(OSError):  # EIO: nothing is left, and nothing will come
-        while piece := os.read(terminal, 1 << 16):
-            shown += piece
+        while segment := os.read(terminal, 1 << 16):
+            shown += segment
     os.close(terminal)
     return shown.decode()
 
 
-def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded):
-    api.answers = deployments(SEED)
+def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: RecordedApi):
+    api.responses = deployments(SEED)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     with subprocess.Popen(
@@ -120,16 +120,16 @@ def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: Recorded)
     assert note.decode().startswith("The picture needs 48 columns")
 
 
-@pytest.mark.parametrize(("variable", "coloured"), [("LANG", True), ("NO_COLOR", False)])
-def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: Recorded, variable: str, coloured: bool):
-    api.answers[f"{BASE}/namespaces/default/pods"] = listed(metrics("foo", 1, 1))
+@pytest.mark.parametrize(("variable", "colored"), [("LANG", True), ("NO_COLOR", False)])
+def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: RecordedApi, variable: str, colored: bool):
+    api.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 1, 1))
     kept = {name: text for name, text in api.environment().items() if name != "NO_COLOR"}
     ours, theirs = pty.openpty()
     environment = {**kept, "TERM": "xterm", variable: "C"}
     subprocess.run(api.command("top", "pods"), stdin=theirs, stdout=theirs, env=environment, check=True)
     os.close(theirs)
     shown = shown_at(ours)
-    assert ("\x1b[31m 50.00%\x1b[0m" in shown) is coloured
+    assert ("\x1b[31m 50.00%\x1b[0m" in shown) is colored
     assert "\x1b" not in api.ok("top", "pods")  # a pipe
 
 
@@ -142,9 +142,9 @@ def short_path() -> Iterator[Path]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
-    api: Recorded, short_path: Path, number: signal.Signals, code: int
+    api: RecordedApi, short_path: Path, number: signal.Signals, code: int
 ):
-    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+    api.responses[f"{BASE}/namespaces/default/pods"] = PODS
     with subprocess.Popen(
         [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
         stdout=subprocess.PIPE,
@@ -161,8 +161,8 @@ def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
     assert list(short_path.glob("kubectl-traffic-*")) == []
 
 
-def test_nothing_can_be_changed_through_the_socket(api: Recorded, short_path: Path):
-    api.answers[f"{BASE}/namespaces/default/pods"] = PODS
+def test_nothing_can_be_changed_through_the_socket(api: RecordedApi, short_path: Path):
+    api.responses[f"{BASE}/namespaces/default/pods"] = PODS
     with subprocess.Popen(
         [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
         stdout=subprocess.PIPE,
@@ -180,12 +180,12 @@ def test_nothing_can_be_changed_through_the_socket(api: Recorded, short_path: Pa
         process.terminate()
         process.communicate()
     assert done.stdout == "403\n"
-    assert all(path.startswith(BASE) for path in api.asked)
+    assert all(path.startswith(BASE) for path in api.requests)
 
 
-def test_what_the_api_warns_of_is_said_once(api: Recorded):
+def test_what_the_api_warns_of_is_said_once(api: RecordedApi):
     # the metrics API says with each answer what it could not count
-    api.answers = deployments(SEED)
+    api.responses = deployments(SEED)
     api.warning = r"the proxy of \"shop/foo\" does not report"
     ran = api.run("topology")
     assert ran.err == 'Warning: the proxy of "shop/foo" does not report\n'

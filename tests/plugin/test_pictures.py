@@ -11,14 +11,14 @@ import pytest
 from tests.plugin.conftest import program
 from tests.plugin.graphs import NUMBERS, graph, peer, shop
 
-from headgate.plugin.cells import Box, Picture, in_cells
-from headgate.plugin.graph import Graph, links_of
+from headgate.plugin.ascii_layout import GridBox, GridLayout, layout_on_grid
+from headgate.plugin.diagram_formats import dot, mermaid
+from headgate.plugin.graph import Graph, build_links
 from headgate.plugin.kinds import OUTSIDE
-from headgate.plugin.layout import laid_out
-from headgate.plugin.notations import dot, mermaid
-from headgate.plugin.numbers import Numbers
+from headgate.plugin.layout import layout_graph
+from headgate.plugin.metrics import Metrics
 from headgate.plugin.svg import svg
-from headgate.plugin.terminal import drawn
+from headgate.plugin.terminal import draw
 
 SEED = [("traffic", "foo"), ("foo", "bar"), ("foo", "baz"), ("bar", "baz"), ("baz", "bar")]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_the_example_of_004_is_drawn_as_there():
     # R105: `-->` one way, `<-->` both, and the call that goes over a box
-    assert drawn(graph(SEED)).text == (
+    assert draw(graph(SEED)).text == (
         "                  +------------------------+\n"
         "                  |                        v\n"
         "+---------+     +-----+     +-----+      +-----+\n"
@@ -36,14 +36,14 @@ def test_the_example_of_004_is_drawn_as_there():
 
 
 def test_wide_writes_the_numbers_on_the_lines():
-    text = drawn(graph([("foo", "bar")]), wide=True).text
+    text = draw(graph([("foo", "bar")]), wide=True).text
     assert text.splitlines()[1] == "| foo | ---- 100.00% 1.8rps ----> | bar |"
 
 
 def test_where_a_line_has_two_heads_each_has_its_numbers_beside_it():
     both = graph([("foo", "bar"), ("bar", "foo")])
-    slow = msgspec.structs.replace(both.edges[1], numbers=msgspec.structs.replace(both.edges[1].numbers, success=27))
-    text = drawn(msgspec.structs.replace(both, edges=(both.edges[0], slow)), wide=True).text
+    slow = msgspec.structs.replace(both.edges[1], metrics=msgspec.structs.replace(both.edges[1].metrics, success=27))
+    text = draw(msgspec.structs.replace(both, edges=(both.edges[0], slow)), wide=True).text
     # what comes to foo stands at foo, what comes to bar at bar; the line begins where more does
     assert text.splitlines()[1] == "| foo | <--- 100.00% 0.9rps --- 100.00% 1.8rps ----> | bar |"
 
@@ -53,7 +53,7 @@ def test_copies_are_dotted_and_shares_of_a_split_doubled_with_their_weights(gold
     shown = graph(
         [("(gateway)", "web")], copies=[("(gateway)", "shadow")], shares=[("web", "v1", 80), ("web", "v2", 20)]
     )
-    text = drawn(shown).text
+    text = draw(shown).text
     golden("split-and-mirror.txt", text)
     assert re.search(r"\.> \| shadow", text)
     assert re.search(r"= 80% =+> \| v1", text)
@@ -64,19 +64,19 @@ def test_copies_are_dotted_and_shares_of_a_split_doubled_with_their_weights(gold
 
 
 def test_who_calls_itself_has_a_line_to_itself(golden):
-    golden("self.txt", drawn(graph([("foo", "foo"), ("foo", "bar"), ("bar", "foo")])).text)
+    golden("self.txt", draw(graph([("foo", "foo"), ("foo", "bar"), ("bar", "foo")])).text)
 
 
 def test_a_circle_of_three_ends_where_it_began(golden):
-    golden("circle.txt", drawn(graph([("a", "b"), ("b", "c"), ("c", "a")])).text)
+    golden("circle.txt", draw(graph([("a", "b"), ("b", "c"), ("c", "a")])).text)
 
 
 def test_what_has_no_traffic_is_named_beneath():
-    assert drawn(graph(SEED, idle=["cron", "batch"])).text.splitlines()[-1] == "no traffic: batch, cron"
+    assert draw(graph(SEED, idle=["cron", "batch"])).text.splitlines()[-1] == "no traffic: batch, cron"
 
 
 def test_forty_deployments_fit_on_a_wide_screen(golden):
-    text = drawn(shop()).text
+    text = draw(shop()).text
     golden("shop.txt", text)
     lines = text.splitlines()
     assert max(map(len, lines)) <= 200
@@ -86,7 +86,7 @@ def test_forty_deployments_fit_on_a_wide_screen(golden):
 
 
 def test_a_terminal_that_is_too_narrow_gets_a_list():
-    drawing = drawn(graph(SEED, copies=[("foo", "shadow")]), wide=True, width=60)
+    drawing = draw(graph(SEED, copies=[("foo", "shadow")]), wide=True, width=60)
     assert drawing.needs > 60
     assert drawing.text == (
         "bar\n"
@@ -103,7 +103,7 @@ def test_a_terminal_that_is_too_narrow_gets_a_list():
 
 
 def test_more_lines_than_the_eye_can_follow_are_a_list():
-    text = drawn(graph([("hub", f"leaf-{number}") for number in range(301)])).text
+    text = draw(graph([("hub", f"leaf-{number}") for number in range(301)])).text
     assert text.startswith("hub\n  -->  leaf-0\n")
 
 
@@ -111,7 +111,7 @@ def test_the_same_graph_is_the_same_picture_in_any_order():
     other = shop()
     edges = list(other.edges)
     random.Random(1).shuffle(edges)
-    assert drawn(msgspec.structs.replace(other, edges=tuple(edges))).text == drawn(shop()).text
+    assert draw(msgspec.structs.replace(other, edges=tuple(edges))).text == draw(shop()).text
 
 
 def random_graph(seed: int) -> Graph:
@@ -122,7 +122,7 @@ def random_graph(seed: int) -> Graph:
     return graph(sorted(calls), copies=sorted(copies))
 
 
-def inside(box: Box, x: int, y: int) -> bool:
+def inside(box: GridBox, x: int, y: int) -> bool:
     return box.left <= x <= box.right and box.top <= y <= box.bottom
 
 
@@ -136,7 +136,7 @@ def cells_of(points: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]
     ]
 
 
-def faults(picture: Picture) -> list[str]:
+def faults(picture: GridLayout) -> list[str]:
     """Say what is not as it should be: boxes that overlap, lines through boxes, on other lines, or off their boxes."""
     found = [
         f"{one.text} and {other.text} overlap"
@@ -144,13 +144,13 @@ def faults(picture: Picture) -> list[str]:
         if one.left <= other.right and other.left <= one.right and one.top <= other.bottom and other.top <= one.bottom
     ]
     drawn_by: dict[tuple[int, int, bool], int] = {}
-    corners = [(point, number) for number, wire in enumerate(picture.wires) for point in wire.points[1:-1]]
-    for number, wire in enumerate(picture.wires):
-        edge = wire.link.edge
-        for end, node in ((wire.points[0], edge.source), (wire.points[-1], edge.target)):
+    corners = [(point, number) for number, path in enumerate(picture.paths) for point in path.points[1:-1]]
+    for number, path in enumerate(picture.paths):
+        edge = path.link.edge
+        for end, node in ((path.points[0], edge.source), (path.points[-1], edge.target)):
             found += [] if inside(picture.boxes[node], *end) else [f"a line ends beside {node.name}"]
-        for cell in cells_of(wire.points):
-            if (cell[0], cell[1]) in (wire.points[0], wire.points[-1]):
+        for cell in cells_of(path.points):
+            if (cell[0], cell[1]) in (path.points[0], path.points[-1]):
                 continue
             found += [f"a line runs through {box.text}" for box in picture.boxes.values() if inside(box, *cell[:2])]
             if drawn_by.setdefault(cell, number) != number:
@@ -165,20 +165,20 @@ def faults(picture: Picture) -> list[str]:
 @pytest.mark.parametrize("seed", range(40))
 def test_no_line_runs_through_a_box_or_on_another_line(seed: int):
     shown = random_graph(seed)
-    links = list(links_of(shown))
-    layout = laid_out({node: shown.name(node) for node in shown.nodes}, links)
+    links = list(build_links(shown))
+    layout = layout_graph({node: shown.name(node) for node in shown.nodes}, links)
     labels = [link.edge.label for link in links]
     for texts in ((), labels):
-        picture = in_cells(layout, texts)
+        picture = layout_on_grid(layout, texts)
         assert faults(picture) == []
-        for wire in picture.wires if texts else ():
-            assert wire.label_span[1] - wire.label_span[0] >= len(wire.label) + 2
+        for path in picture.paths if texts else ():
+            assert path.label_span[1] - path.label_span[0] >= len(path.label) + 2
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_label_is_whole_in_the_picture(seed: int):
-    text = drawn(random_graph(seed), wide=True).text
-    arrows = sum(1 + (link.back is not None) for link in links_of(random_graph(seed)))
+    text = draw(random_graph(seed), wide=True).text
+    arrows = sum(1 + (link.back is not None) for link in build_links(random_graph(seed)))
     assert text.count("100.00% 1.8rps") == arrows
 
 
@@ -221,14 +221,14 @@ def test_svg_is_xml_with_a_box_for_each_node_and_an_arrow_for_each_line(shown: G
     texts = [one.text for one in root.iter(SVG + "text")]
     assert sorted(text for text in texts if text and "rps" not in text) == sorted(map(shown.name, shown.nodes))
     arrows = [one for one in root.iter(SVG + "path") if one.get("marker-end")]
-    assert len(arrows) == len(list(links_of(shown)))
+    assert len(arrows) == len(list(build_links(shown)))
     assert sum("outside" in (box.get("class") or "") for box in boxes) == sum(n.kind == OUTSIDE for n in shown.nodes)
 
 
 def test_a_line_with_failures_is_red_in_svg():
     fine = graph([("a", "b")])
-    failing = msgspec.structs.replace(fine.edges[0].numbers, failure=1)
-    broken = msgspec.structs.replace(fine, edges=(msgspec.structs.replace(fine.edges[0], numbers=failing),))
+    failing = msgspec.structs.replace(fine.edges[0].metrics, failure=1)
+    broken = msgspec.structs.replace(fine, edges=(msgspec.structs.replace(fine.edges[0], metrics=failing),))
     assert 'class="line calls failing"' in svg(broken)
     assert "failing" not in re.sub(r"<style>.*</style>|<marker.*</marker>", "", svg(fine))
 
@@ -243,14 +243,14 @@ def test_a_peer_of_another_namespace_or_kind_says_so():
 
 def refused() -> Graph:
     shown = graph([("buyer", "shop"), ("thief", "shop"), ("shop", "bank")])
-    numbers = [NUMBERS, Numbers(denied=9, window=30.0), Numbers(success=5, failure=1, window=30.0)]
-    edges = [msgspec.structs.replace(edge, numbers=found) for edge, found in zip(shown.edges, numbers, strict=True)]
+    metrics = [NUMBERS, Metrics(denied=9, window=30.0), Metrics(success=5, failure=1, window=30.0)]
+    edges = [msgspec.structs.replace(edge, metrics=found) for edge, found in zip(shown.edges, metrics, strict=True)]
     return msgspec.structs.replace(shown, edges=tuple(edges))
 
 
 def test_an_arrow_of_which_everything_was_refused_ends_in_a_cross():
     # R68
-    assert drawn(refused()).text == (
+    assert draw(refused()).text == (
         "+-------+       +------+     +------+\n"
         "| buyer | ----> | shop | --> | bank |\n"
         "+-------+   +-x |      |     +------+\n"
@@ -261,16 +261,16 @@ def test_an_arrow_of_which_everything_was_refused_ends_in_a_cross():
         "\n"
         "--x refused by access rules\n"
     )
-    assert drawn(refused(), width=10).text.splitlines()[-3] == "  --x  shop"
-    assert "9 denied" in drawn(refused(), wide=True).text
+    assert draw(refused(), width=10).text.splitlines()[-3] == "  --x  shop"
+    assert "9 denied" in draw(refused(), wide=True).text
     assert '"thief" -> "shop" [label="9 denied", color=orange, arrowhead=tee];' in dot(refused())
     assert '--x|"9 denied"|' in mermaid(refused())
     assert 'class="line calls refused"' in svg(refused())
 
 
 def test_lines_have_colours_and_boxes_have_none():
-    plain, coloured = drawn(refused()).text, drawn(refused(), colours=True).text
-    assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
-    painted = "".join(re.findall(r"\x1b\[3[13]m([^\x1b]*)", coloured))
-    assert set(painted) <= set("-|+>x^v< ")
-    assert {"31", "33"} == set(re.findall(r"\x1b\[(3\d)m", coloured))
+    plain, colored = draw(refused()).text, draw(refused(), colors=True).text
+    assert re.sub(r"\x1b\[\d+m", "", colored) == plain
+    paint = "".join(re.findall(r"\x1b\[3[13]m([^\x1b]*)", colored))
+    assert set(paint) <= set("-|+>x^v< ")
+    assert {"31", "33"} == set(re.findall(r"\x1b\[(3\d)m", colored))

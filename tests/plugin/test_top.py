@@ -5,26 +5,26 @@ import re
 from typing import Any
 
 import pytest
-from tests.plugin.answers import leg, listed, metrics
+from tests.plugin.responses import leg, listed, traffic_metrics
 
 from headgate.errors import HeadgateError
 from headgate.figures import latency
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import kind_named
-from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
-from headgate.plugin.top import in_order, lines_of, table
+from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate
+from headgate.plugin.top import parse_rows, sort_rows, table
 
 PODS = listed(
-    metrics("foo-6846bf6b-gjmvz", 108, window="60s"),
-    metrics("bar-f84f44b5b-dk4g9", 40, 13, window="1m0s"),
-    metrics("baz-69c8bb6d5b-gn5rt-longer", 91, 14, p99="2m", window="1m"),
+    traffic_metrics("foo-6846bf6b-gjmvz", 108, window="60s"),
+    traffic_metrics("bar-f84f44b5b-dk4g9", 40, 13, window="1m0s"),
+    traffic_metrics("baz-69c8bb6d5b-gn5rt-longer", 91, 14, p99="2m", window="1m"),
     kind="Pod",
 )
 
 
 def test_top_is_the_table_of_004():
     # R103: the header and the rows of 004, right-aligned; rps = (s+f)/window, success = s/(s+f)
-    assert table(lines_of(PODS)) == (
+    assert table(parse_rows(PODS)) == (
         "NAME                          SUCCESS      RPS   LATENCY_P99\n"
         "foo-6846bf6b-gjmvz            100.00%   1.8rps           1ms\n"
         "bar-f84f44b5b-dk4g9            75.47%   0.9rps           1ms\n"
@@ -33,7 +33,7 @@ def test_top_is_the_table_of_004():
 
 
 def test_wide_adds_percentiles_and_failures():
-    assert table(lines_of(listed(metrics("foo", 99, 1))), wide=True) == (
+    assert table(parse_rows(listed(traffic_metrics("foo", 99, 1))), wide=True) == (
         "NAME   SUCCESS      RPS   LATENCY_P50   LATENCY_P90   LATENCY_P99   FAILURES\n"
         "foo     99.00%   3.3rps         0.5ms         0.8ms           1ms          1\n"
     )
@@ -41,14 +41,14 @@ def test_wide_adds_percentiles_and_failures():
 
 def test_a_pod_without_traffic_has_no_numbers():
     # latencies of 0 would be a lie: the API writes 0 where there were no requests
-    assert table(lines_of(listed(metrics("idle", 0, p99="0")))) == (
+    assert table(parse_rows(listed(traffic_metrics("idle", 0, p99="0")))) == (
         "NAME   SUCCESS   RPS   LATENCY_P99\nidle         -     -             -\n"
     )
 
 
 def test_all_namespaces_have_a_column():
-    pods = listed(metrics("foo", 30, namespace="a"), metrics("foo", 60, namespace="b"))
-    assert table(lines_of(pods), namespaces=True) == (
+    pods = listed(traffic_metrics("foo", 30, namespace="a"), traffic_metrics("foo", 60, namespace="b"))
+    assert table(parse_rows(pods), namespaces=True) == (
         "NAMESPACE   NAME   SUCCESS      RPS   LATENCY_P99\n"
         "a           foo    100.00%   1.0rps           1ms\n"
         "b           foo    100.00%   2.0rps           1ms\n"
@@ -58,7 +58,7 @@ def test_all_namespaces_have_a_column():
 def test_the_backends_of_a_split_have_their_weights_and_latencies_in_milliseconds_are_read():
     # D20: the released API says ms where 004 says seconds
     splits = listed(leg("canary", "web", "web-v1", 80, 80), leg("canary", "web", "web-v2", 20, 19, failure=1))
-    assert table(lines_of(splits)) == (
+    assert table(parse_rows(splits)) == (
         "NAME     BACKEND   WEIGHT   SUCCESS      RPS   LATENCY_P99\n"
         "canary   web-v1        80   100.00%   2.7rps         1.5ms\n"
         "canary   web-v2        20    95.00%   0.7rps         1.5ms\n"
@@ -68,7 +68,7 @@ def test_the_backends_of_a_split_have_their_weights_and_latencies_in_millisecond
 def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
     # R98: they are no requests, so nothing failed
     beyond = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
-    text = table(lines_of(listed(metrics("db", 0, beyond=beyond), metrics("foo", 3))), wide=True)
+    text = table(parse_rows(listed(traffic_metrics("db", 0, beyond=beyond), traffic_metrics("foo", 3))), wide=True)
     assert [line.split()[-3:] for line in text.splitlines()] == [
         ["FAILURES", "CONNECTIONS", "CONN_FAILURES"],
         ["-", "54", "2"],
@@ -77,48 +77,54 @@ def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
 
 
 REFUSED = listed(
-    metrics("shop", 30, mesh=(3, 3), counts={"denied": 60}),
-    metrics("bank", 0, mesh=(1, 1), counts={"connection": 5, "connection_denied": 2}),
-    metrics("calm", 3, 1, mesh=(2, 2)),
-    metrics("idle", 0, mesh=(0, 0)),
+    traffic_metrics("shop", 30, mesh=(3, 3), counts={"denied": 60}),
+    traffic_metrics("bank", 0, mesh=(1, 1), counts={"connection": 5, "connection_denied": 2}),
+    traffic_metrics("calm", 3, 1, mesh=(2, 2)),
+    traffic_metrics("idle", 0, mesh=(0, 0)),
 )
 
 
 def test_what_access_rules_refused_is_a_column_when_there_is_any():
     # R68, R103: behind the columns of 004, and in no rate; requests and connections
-    assert table(lines_of(REFUSED)) == (
+    assert table(parse_rows(REFUSED)) == (
         "NAME   SUCCESS      RPS   LATENCY_P99   DENIED\n"
         "shop   100.00%   1.0rps           1ms       60\n"
         "bank         -        -             -        2\n"
         "calm    75.00%   0.1rps           1ms        0\n"
         "idle         -        -             -        -\n"
     )
-    assert [line.name for line in in_order(lines_of(REFUSED), "denied")][:2] == ["shop", "bank"]
+    assert [line.name for line in sort_rows(parse_rows(REFUSED), "denied")][:2] == ["shop", "bank"]
 
 
 def test_sidecars_show_where_some_pods_have_none_and_in_wide_tables():
-    header, *rows = table(lines_of(REFUSED), wide=True).splitlines()
+    header, *rows = table(parse_rows(REFUSED), wide=True).splitlines()
     assert header.split()[-3:] == ["DENIED", "CONNECTIONS", "MESHED"]
     assert [row.split()[-1] for row in rows] == ["3/3", "1/1", "2/2", "-"]
-    gaps = lines_of(listed(metrics("a", 3, mesh=(2, 2)), metrics("b", 3, mesh=(3, 1)), metrics("c", 3, mesh=(1, 0))))
+    gaps = parse_rows(
+        listed(
+            traffic_metrics("a", 3, mesh=(2, 2)),
+            traffic_metrics("b", 3, mesh=(3, 1)),
+            traffic_metrics("c", 3, mesh=(1, 0)),
+        )
+    )
     assert table(gaps).splitlines()[0].split()[-1] == "MESHED"
     assert [line.split()[-1] for line in table(gaps).splitlines()[1:]] == ["2/2", "1/3", "0/1"]
-    assert [line.name for line in in_order(gaps, "meshed")] == ["c", "b", "a"]
+    assert [line.name for line in sort_rows(gaps, "meshed")] == ["c", "b", "a"]
     assert "MESHED" not in table(
-        lines_of(listed(metrics("a", 3, mesh=(2, 0))))
+        parse_rows(listed(traffic_metrics("a", 3, mesh=(2, 0))))
     )  # nothing is meshed: nothing is missing
 
 
 def test_colours_mark_what_fails_and_what_is_refused_and_nothing_else():
-    shown = table(lines_of(REFUSED), colours=True)
+    shown = table(parse_rows(REFUSED), colors=True)
     assert re.findall(r"\x1b\[(\d+)m *([^\x1b ]*)\x1b\[0m", shown) == [("33", "60"), ("33", "2"), ("31", "75.00%")]
-    assert re.sub(r"\x1b\[\d+m", "", shown) == table(lines_of(REFUSED))
+    assert re.sub(r"\x1b\[\d+m", "", shown) == table(parse_rows(REFUSED))
 
 
 def test_copies_are_told_apart_when_there_are_any():
     # D22: never part of success or failure
-    copied = metrics("shadow", 0, beyond=[{"name": "copy_count", "value": "7"}])
-    text = table(lines_of(listed(copied, metrics("foo", 3))), wide=True)
+    copied = traffic_metrics("shadow", 0, beyond=[{"name": "copy_count", "value": "7"}])
+    text = table(parse_rows(listed(copied, traffic_metrics("foo", 3))), wide=True)
     assert [line.split()[-1] for line in text.splitlines()] == ["COPIES", "7", "0"]
     assert text.splitlines()[1].split()[1] == "-"
 
@@ -136,13 +142,18 @@ def test_copies_are_told_apart_when_there_are_any():
     ],
 )
 def test_lines_are_sorted_by_a_column_and_what_asks_for_attention_comes_first(by: str, names: list[str]):
-    pods = listed(metrics("idle", 0), metrics("c", 90), metrics("a", 10, p99="5m"), metrics("b", 30, 10, p99="2m"))
-    assert [line.name for line in in_order(lines_of(pods), by)] == names
+    pods = listed(
+        traffic_metrics("idle", 0),
+        traffic_metrics("c", 90),
+        traffic_metrics("a", 10, p99="5m"),
+        traffic_metrics("b", 30, 10, p99="2m"),
+    )
+    assert [line.name for line in sort_rows(parse_rows(pods), by)] == names
 
 
 def test_a_column_that_is_none_is_named():
     with pytest.raises(WrongUsage, match=r"no column 'speed'.*name, .*rps"):
-        in_order([], "speed")
+        sort_rows([], "speed")
 
 
 @pytest.mark.parametrize(
@@ -150,12 +161,12 @@ def test_a_column_that_is_none_is_named():
     [(100, 0, "100.00%"), (99999, 1, "99.99%"), (0, 5, "0.00%"), (0, 0, "-"), (13, 2, "86.67%")],
 )
 def test_success_is_100_percent_only_when_nothing_failed(success: int, failure: int, text: str):
-    assert percent(Numbers(success=success, failure=failure)) == text
+    assert percent(Metrics(success=success, failure=failure)) == text
 
 
 @pytest.mark.parametrize(("requests", "text"), [(54, "1.8rps"), (1, "0.033rps"), (0, "-"), (36000, "1200.0rps")])
 def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
-    assert rate(Numbers(success=requests, window=30)) == text
+    assert rate(Metrics(success=requests, window=30)) == text
 
 
 @pytest.mark.parametrize(
@@ -171,13 +182,13 @@ def test_latencies_have_three_digits(value: float | None, text: str):
 
 def test_a_latency_of_10m_seconds_is_10_ms():
     # R84
-    assert numbers_of(metrics("foo", 1, p99="10m")).p99 == 0.01
+    assert parse_metrics(traffic_metrics("foo", 1, p99="10m")).p99 == 0.01
 
 
 def test_numbers_that_are_none_name_the_metric():
-    broken: Any = json.loads(json.dumps(metrics("foo", 1)).replace('"1m"', '"fast"'))
+    broken: Any = json.loads(json.dumps(traffic_metrics("foo", 1)).replace('"1m"', '"fast"'))
     with pytest.raises(HeadgateError, match=r"p99_response_latency.*'fast' seconds"):
-        numbers_of(broken)
+        parse_metrics(broken)
 
 
 @pytest.mark.parametrize(

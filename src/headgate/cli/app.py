@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from headgate import __version__
-from headgate.cli.output import INTERRUPTED, exit_code, fail
+from headgate.cli.output import EXIT_INTERRUPTED, exit_code, fail
 from headgate.errors import HeadgateError, usage_message
 
 SUMMARY = "Splits real traffic through real Envoy proxies, as Kubernetes-style resources say, and shows it."
@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("check:check", "Find what is wrong with manifests, offline."),
     "compile": Command("compile:compile_", "Print what manifests become, at any stage."),
     "explain": Command("explain:explain_", "Say where a request would go, and why not elsewhere."),
-    "try": Command("trial:trial", "Send requests through the mesh; compare with what is wanted."),
+    "try": Command("try_command:try_", "Send requests through the mesh; compare with what is wanted."),
     "status": Command("status:status", "Show the running mesh on one screen."),
     "proxies": Command("proxies:proxies", "Show what each proxy holds, acknowledged and refused."),
     "config": Command("config:config", "Show what a proxy was sent, and what it acknowledged."),
@@ -82,7 +82,7 @@ class Commands(TyperGroup):
             fail(str(error))
             raise typer.Exit(exit_code(error)) from error
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:  # the reader, `head` for example, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None

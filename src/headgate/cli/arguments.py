@@ -38,7 +38,7 @@ Manifests = Annotated[
 ]
 
 
-def existing(paths: Sequence[Path]) -> Sequence[Path]:
+def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
     """Return the paths when all exist; a path that does not is wrong usage."""
     for path in paths:
         if path != STANDARD_INPUT and not path.exists():
@@ -46,7 +46,7 @@ def existing(paths: Sequence[Path]) -> Sequence[Path]:
     return paths
 
 
-def kind_and_name(text: str) -> tuple[Kind, str]:
+def parse_kind_and_name(text: str) -> tuple[Kind, str]:
     """Read `KIND/NAME` with any spelling of the kind that kubectl knows: `ts/a`, `trafficsplits.split.smi-spec.io/a`."""
     written, _, name = text.partition("/")
     if not name or "/" in name:

@@ -14,7 +14,7 @@ from rich.status import Status
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
-from headgate.cli.wait import read_duration, states
+from headgate.cli.wait import parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.figures import counted
 from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
@@ -30,17 +30,17 @@ STEPS = {
     Phase.DROP_OLD: "3 of 3: every proxy forgets the old root",
 }
 
-BEGIN_S = 20.0
+START_S = 20.0
 
 
-class Shown(NamedTuple):
+class AuthorityState(NamedTuple):
     """The ConfigMap that tells of the authority."""
 
     notice: Notice
     roots: str
 
 
-What = Annotated[
+Action = Annotated[
     Literal["status", "rotate", "roots"],
     typer.Argument(
         metavar="status|rotate|roots",
@@ -52,7 +52,7 @@ Timeout = Annotated[str, typer.Option("--timeout", help="Of rotate --wait: how l
 
 
 def ca(
-    action: What = "status",
+    action: Action = "status",
     *,
     wait: Wait = False,
     timeout: Timeout = "5m",
@@ -61,73 +61,75 @@ def ca(
     state: State = None,
 ) -> None:
     """Show the mesh's certificate authority, or replace its root without a lost call."""
-    seconds = read_duration(timeout)
+    seconds = parse_duration(timeout)
     client = find_api(kubeconfig, state)
-    asked = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _get(client)
-    shown = asyncio.run(asked)
+    request_id = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _read_state(client)
+    current = asyncio.run(request_id)
     if action == "roots":
-        sys.stdout.write(shown.roots)
+        sys.stdout.write(current.roots)
     else:
-        answer(shown.notice, output, lambda: _print(shown.notice))
+        answer(current.notice, output, lambda: _print_status(current.notice))
 
 
-async def _get(client: Client) -> Shown:
+async def _read_state(client: Client) -> AuthorityState:
     try:
-        return read(await client.get(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)))
+        return authority_state(await client.get(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)))
     except NotFound as error:
         raise HeadgateError(
             f"{CONFIG_MAP} does not exist: this headgate has no certificate authority, or is only just starting"
         ) from error
 
 
-def read(obj: Object) -> Shown:
+def authority_state(obj: Object) -> AuthorityState:
     """Return what the ConfigMap tells. Raises HeadgateError."""
     data = obj.get("data") or {}
     try:
-        return Shown(msgspec.json.decode(data[STATUS], type=Notice), data[ROOTS])
+        return AuthorityState(msgspec.json.decode(data[STATUS], type=Notice), data[ROOTS])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise HeadgateError(
             f"{CONFIG_MAP} does not say how the authority is ({error}); delete it, and headgate writes it again"
         ) from error
 
 
-async def _rotate(client: Client, seconds: float) -> Shown:
+async def _rotate(client: Client, seconds: float) -> AuthorityState:
     """Ask for a rotation; with `seconds`, wait for its end."""
-    before = await _get(client)
+    before = await _read_state(client)
     if not before.notice.phase:
         raise HeadgateError(
             "the authority is not headgate's own: replace the root where it comes from (docs/certificates.md says in which order)"
         )
-    asked = f"{timestamp(time.time())} {secrets.token_hex(4)}"
-    patch = {"metadata": {"annotations": {ROTATE: asked}}}
+    request_id = f"{timestamp(time.time())} {secrets.token_hex(4)}"
+    patch = {"metadata": {"annotations": {ROTATE: request_id}}}
     await client.merge(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name), patch)
-    return await _answered(client, before.notice.answered, seconds)
+    return await _wait_for_rotation(client, before.notice.answered, seconds)
 
 
-async def _answered(client: Client, before: str, seconds: float) -> Shown:
+async def _wait_for_rotation(client: Client, before: str, seconds: float) -> AuthorityState:
     """Watch until another rotation than `before` has begun; with `seconds`, until it ends.
 
     Raises TimedOut that says how far it was.
     """
-    words, mine, limit = "the authority has not said anything", "", seconds or BEGIN_S
-    following = states(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
+    progress, mine, limit = "the authority has not said anything", "", seconds or START_S
+    updates = watch_object(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
     with contextlib.suppress(TimeoutError), Status("rotating", console=stderr()) as status:
-        async with asyncio.timeout(limit), contextlib.aclosing(following):
-            async for obj in following:
+        async with asyncio.timeout(limit), contextlib.aclosing(updates):
+            async for obj in updates:
                 if obj is None:
                     continue
-                shown = read(obj)
-                if shown.notice.answered != before:
-                    mine = mine or shown.notice.answered
-                    over = shown.notice.phase == Phase.STABLE or shown.notice.answered != mine  # the next one has begun
+                current = authority_state(obj)
+                if current.notice.answered != before:
+                    mine = mine or current.notice.answered
+                    over = (
+                        current.notice.phase == Phase.STABLE or current.notice.answered != mine
+                    )  # the next one has begun
                     if over or not seconds:
-                        return shown
-                words = "; ".join(_words(shown.notice))
-                status.update(words)
-    raise TimedOut(f"the rotation is asked for, and goes on; after {limit:g} s: {words}")
+                        return current
+                progress = "; ".join(_status_lines(current.notice))
+                status.update(progress)
+    raise TimedOut(f"the rotation is asked for, and goes on; after {limit:g} s: {progress}")
 
 
-def _print(notice: Notice) -> None:
+def _print_status(notice: Notice) -> None:
     console = stdout()
     now = timestamp(time.time())
     for root in notice.roots:
@@ -135,11 +137,11 @@ def _print(notice: Notice) -> None:
         console.print(f"root {root.subject}{', which signs' if root.signs else ''}", soft_wrap=True)
         console.print(f"  SHA-256 {root.fingerprint}", soft_wrap=True)
         console.print(f"  valid from {root.not_before} until {root.not_after}{expired}", soft_wrap=True)
-    for line in _words(notice):
+    for line in _status_lines(notice):
         console.print(line, soft_wrap=True)
 
 
-def _words(notice: Notice) -> list[str]:
+def _status_lines(notice: Notice) -> list[str]:
     """Return how the authority is, line by line."""
     step = STEPS[Phase(notice.phase)] if notice.phase else "the authority is not headgate's own"
     lines = [f"rotation: {step}", f"certificates: {counted(notice.certificates, 'proxy has one', 'proxies have one')}"]

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.inspection import Inspection
-from headgate.cli.offline import Offline, compile_files
-from headgate.cli.output import FINDING_STYLES, NO, Format, answer, note, stdout
-from headgate.cli.stand_ins import TEMPLATED, selector, written_pods
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.offline import CompiledFiles, compile_files
+from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, note, stdout
+from headgate.cli.placeholders import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
 from headgate.figures import counted
@@ -38,7 +38,7 @@ SomeManifests = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")]
 
 
-class Row(Value, frozen=True, kw_only=True):
+class FindingRow(Value, frozen=True, kw_only=True):
     """One finding and where it stands; `object` is empty for mistakes that leave no object to speak of.
 
     A finding on the running mesh has no file.
@@ -60,14 +60,14 @@ class Row(Value, frozen=True, kw_only=True):
         return f"{place}{self.severity.value} {self.reason} {about}"
 
 
-class Verdict(Value, frozen=True, kw_only=True):
+class CheckResult(Value, frozen=True, kw_only=True):
     """The answer to a script."""
 
     objects: int
     errors: int
     warnings: int
     notes: int
-    findings: tuple[Row, ...]
+    findings: tuple[FindingRow, ...]
 
 
 def check(
@@ -82,17 +82,17 @@ def check(
     Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say whether pods are ready,
     so a Service with a selector counts as served. The running mesh has no files and lines, but knows its pods and proxies.
     """
-    verdict = judge(compile_files(paths)) if paths else live(kubeconfig, state)
-    answer(verdict, output, lambda: _print(verdict))
-    if verdict.errors or (strict and verdict.warnings):
-        raise typer.Exit(NO)
+    result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
+    answer(result, output, lambda: _print(result))
+    if result.errors or (strict and result.warnings):
+        raise typer.Exit(EXIT_NO)
 
 
-def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
+def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
     """Return all findings on the running mesh, by object."""
-    found = asyncio.run(Inspection.of(kubeconfig, state).findings())
+    found = asyncio.run(InspectClient.of(kubeconfig, state).findings())
     rows = [
-        Row(
+        FindingRow(
             severity=Severity(item.severity),
             reason=item.reason,
             object=str(Key(item.object.group, item.object.kind, item.object.namespace, item.object.name)),
@@ -101,19 +101,19 @@ def live(kubeconfig: Path | None, state: Path | None) -> Verdict:
         )
         for item in found.items
     ]
-    return _verdict(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
+    return _result(found.objects, sorted(rows, key=lambda row: (row.object, row.field, row.message)))
 
 
-def judge(offline: Offline) -> Verdict:
+def check_files(compiled_files: CompiledFiles) -> CheckResult:
     """Return all findings on a reading, in the order of files and lines."""
-    rows = {*_mistakes(offline), *_unversioned(offline), *_findings(offline)}
+    rows = {*_file_problems(compiled_files), *_missing_versions(compiled_files), *_findings(compiled_files)}
     in_order = sorted(rows, key=lambda row: (row.file, row.line, row.column, row.field, row.message))
-    return _verdict(len(offline.manifests.objects), in_order)
+    return _result(len(compiled_files.manifests.objects), in_order)
 
 
-def _verdict(objects: int, rows: Sequence[Row]) -> Verdict:
+def _result(objects: int, rows: Sequence[FindingRow]) -> CheckResult:
     count = Counter(row.severity for row in rows)
-    return Verdict(
+    return CheckResult(
         objects=objects,
         errors=count[Severity.ERROR],
         warnings=count[Severity.WARNING],
@@ -122,34 +122,34 @@ def _verdict(objects: int, rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _mistakes(offline: Offline) -> Iterator[Row]:
+def _file_problems(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     """Yield what keeps files, or parts of them, from being objects."""
-    for problem in offline.manifests.problems:
-        yield Row(severity=Severity.ERROR, reason=Reason.INVALID.value, object="", **problem._asdict())
+    for problem in compiled_files.manifests.problems:
+        yield FindingRow(severity=Severity.ERROR, reason=Reason.INVALID.value, object="", **problem._asdict())
 
 
-def _unversioned(offline: Offline) -> Iterator[Row]:
-    keys = {(item.file, *item.document.locate("kind")): str(item.key) for item in offline.manifests.objects}
-    for warning in offline.manifests.warnings:
+def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
+    keys = {(item.file, *item.document.locate("kind")): str(item.key) for item in compiled_files.manifests.objects}
+    for warning in compiled_files.manifests.warnings:
         about = keys[warning.file, warning.line, warning.column]
-        yield Row(severity=Severity.WARNING, reason=API_VERSION_MISSING, object=about, **warning._asdict())
+        yield FindingRow(severity=Severity.WARNING, reason=API_VERSION_MISSING, object=about, **warning._asdict())
 
 
-def _findings(offline: Offline) -> Iterator[Row]:
+def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     """Yield what the compiler finds, and what keeps workloads from serving on this machine."""
-    manifests = {manifest.key: manifest for manifest in offline.manifests.objects}
-    for finding in offline.compiled.report.findings:
+    manifests = {manifest.key: manifest for manifest in compiled_files.manifests.objects}
+    for finding in compiled_files.compiled.report.findings:
         if manifest := manifests.get(finding.about):
             yield _row(manifest, finding.reason.value, finding.field, finding.message, severity=finding.reason.severity)
     pods = written_pods({key: manifest.object for key, manifest in manifests.items()})
     for key, manifest in manifests.items():
         if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
-            yield from _unselected(manifest, pods)
+            yield from _unmatched_selector(manifest, pods)
         elif key.kind == "Pod" or key.kind in TEMPLATED:
             yield from _containers(manifest)
 
 
-def _unselected(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[Row]:
+def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[FindingRow]:
     """Yield a finding when the files have pods in the Service's namespace, and none with the labels that it wants."""
     wanted, namespace = selector(service.object), service.key.namespace
     labels = [pod["metadata"].get("labels") or {} for key, pod in pods.items() if key.namespace == namespace]
@@ -162,7 +162,7 @@ def _unselected(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[Row]:
     yield _row(service, SELECTS_NO_PODS, "spec.selector", message)
 
 
-def _containers(manifest: Manifest) -> Iterator[Row]:
+def _containers(manifest: Manifest) -> Iterator[FindingRow]:
     """Yield a finding for each container that this machine can't start."""
     spec, where = manifest.object.get("spec"), "spec"
     if manifest.key.kind in TEMPLATED:
@@ -197,20 +197,22 @@ def _missing_program(container: Container) -> str:
     return missing_program(Launch(command=command, env=dict(os.environ), cwd=container.working_dir))
 
 
-def _row(manifest: Manifest, reason: str, field: str, message: str, *, severity: Severity = Severity.WARNING) -> Row:
+def _row(
+    manifest: Manifest, reason: str, field: str, message: str, *, severity: Severity = Severity.WARNING
+) -> FindingRow:
     place = manifest.problem(field, message)
-    return Row(severity=severity, reason=reason, object=str(manifest.key), **place._asdict())
+    return FindingRow(severity=severity, reason=reason, object=str(manifest.key), **place._asdict())
 
 
-def _print(verdict: Verdict) -> None:
+def _print(result: CheckResult) -> None:
     console = stdout()
-    for row in verdict.findings:
+    for row in result.findings:
         console.print(row.text(), style=FINDING_STYLES[row.severity] if console.is_terminal else None, soft_wrap=True)
-    note(summary(verdict))
+    note(summary(result))
 
 
-def summary(verdict: Verdict) -> str:
+def summary(result: CheckResult) -> str:
     """Say in a line how it went."""
-    counts = (("error", verdict.errors), ("warning", verdict.warnings), ("note", verdict.notes))
+    counts = (("error", result.errors), ("warning", result.warnings), ("note", result.notes))
     found = ", ".join(counted(number, word) for word, number in counts if number)
-    return f"{found or 'nothing wrong'} in {counted(verdict.objects, 'object')}"
+    return f"{found or 'nothing wrong'} in {counted(result.objects, 'object')}"

@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from headgate.cli.arguments import Manifests
-from headgate.cli.check import judge
+from headgate.cli.check import check_files
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import NO, Format, answer, note, usage_error, yaml_text
+from headgate.cli.output import EXIT_NO, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
 from headgate.envoy.encode import Memo, encode
@@ -54,15 +54,18 @@ def compile_(
     Addresses are assigned as on a fresh machine, and a Deployment counts as one pod of its name, with a sidecar.
     Mistakes are printed on stderr, with exit code 1; what is sound is printed all the same.
     """
-    offline = compile_files(paths, Settings(mtls=mtls, access=access))
-    _print(list(documents(offline.compiled, stage, _node(offline.compiled.mesh, node))), as_json=output == "json")
-    for warning in offline.manifests.warnings:
+    compiled_files = compile_files(paths, Settings(mtls=mtls, access=access))
+    _print(
+        list(documents(compiled_files.compiled, stage, _node(compiled_files.compiled.mesh, node))),
+        as_json=output == "json",
+    )
+    for warning in compiled_files.manifests.warnings:
         note(str(warning))
-    errors = [row for row in judge(offline).findings if row.severity is Severity.ERROR]
+    errors = [row for row in check_files(compiled_files).findings if row.severity is Severity.ERROR]
     for row in errors:
         note(row.text())
     if errors:
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
 def _node(mesh: Mesh, node_id: str) -> Node:

@@ -10,28 +10,28 @@ from typing import TypeAlias
 import typer
 
 from headgate.cli.connection import find_api
-from headgate.cli.inspection import Inspection, shown
+from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.errors import HeadgateError
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
 from headgate.resources.registry import find
 
-PATIENCE_S = 1.0
-_PRINTING = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
-_CALLING = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
+TIMEOUT_S = 1.0
+_KINDS_WITH_LOGS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
+_CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
 
-Ask: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
+Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
 """Returns words, by the API and the namespace that the options so far name."""
 
 
 def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a proxy: gateway, or NAMESPACE/POD."""
 
-    async def ask(client: Client, _namespace: str) -> Iterable[str]:
-        return [shown(item.node) for item in await Inspection(client).proxies()]
+    async def query(client: Client, _namespace: str) -> Iterable[str]:
+        return [display_name(item.node) for item in await InspectClient(client).proxies()]
 
-    return _offered(ctx, incomplete, ask)
+    return _complete(ctx, incomplete, query)
 
 
 def types(incomplete: str) -> list[str]:
@@ -39,20 +39,20 @@ def types(incomplete: str) -> list[str]:
     return [name for name in TYPES if name.startswith(incomplete)]
 
 
-def printing(ctx: typer.Context, incomplete: str) -> list[str]:
+def pods_with_logs(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a pod, or KIND/NAME of an object with pods."""
     if "/" in incomplete:
-        return objects(ctx, incomplete, _PRINTING)
+        return objects(ctx, incomplete, _KINDS_WITH_LOGS)
 
-    async def ask(client: Client, namespace: str) -> Iterable[str]:
-        return [*(f"{word}/" for word in _words(_PRINTING)), *await _names(client, "", "Pod", namespace)]
+    async def query(client: Client, namespace: str) -> Iterable[str]:
+        return [*(f"{word}/" for word in _kind_names(_KINDS_WITH_LOGS)), *await _names(client, "", "Pod", namespace)]
 
-    return _offered(ctx, incomplete, ask)
+    return _complete(ctx, incomplete, query)
 
 
 def callers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete KIND/NAME of a workload that calls."""
-    return objects(ctx, incomplete, _CALLING)
+    return objects(ctx, incomplete, _CALLER_KINDS)
 
 
 def gateways(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -64,16 +64,16 @@ def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, st
     """Complete the kind first, then the names of that kind."""
     word, slash, _ = incomplete.partition("/")
     if not slash:
-        return [f"{known}/" for known in _words(kinds) if known.startswith(incomplete)]
+        return [f"{known}/" for known in _kind_names(kinds) if known.startswith(incomplete)]
 
-    async def ask(client: Client, namespace: str) -> Iterable[str]:
+    async def query(client: Client, namespace: str) -> Iterable[str]:
         chosen = [(group, kind) for group, kind in kinds if kind.lower() == word]
         return [f"{word}/{name}" for group, kind in chosen for name in await _names(client, group, kind, namespace)]
 
-    return _offered(ctx, incomplete, ask)
+    return _complete(ctx, incomplete, query)
 
 
-def _words(kinds: Iterable[tuple[str, str]]) -> list[str]:
+def _kind_names(kinds: Iterable[tuple[str, str]]) -> list[str]:
     return [kind.lower() for _, kind in kinds]
 
 
@@ -83,15 +83,15 @@ async def _names(client: Client, group: str, kind: str, namespace: str) -> list[
     return [item["metadata"]["name"] for item in items]
 
 
-def _offered(ctx: typer.Context, incomplete: str, ask: Ask) -> list[str]:
+def _complete(ctx: typer.Context, incomplete: str, query: Query) -> list[str]:
     try:
         client = find_api(ctx.params.get("kubeconfig"), ctx.params.get("state"))
-        words = asyncio.run(_in_time(ask(client, ctx.params.get("namespace") or client.namespace)))
+        words = asyncio.run(_with_timeout(query(client, ctx.params.get("namespace") or client.namespace)))
     except (HeadgateError, TimeoutError):
         return []
     return [word for word in words if word.startswith(incomplete)]
 
 
-async def _in_time(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
-    async with asyncio.timeout(PATIENCE_S):
+async def _with_timeout(answer: Awaitable[Iterable[str]]) -> Iterable[str]:
+    async with asyncio.timeout(TIMEOUT_S):
         return await answer

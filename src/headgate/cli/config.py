@@ -8,7 +8,7 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names, types
-from headgate.cli.inspection import Inspection, shown
+from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, stdout, usage_error
 from headgate.errors import NotFound
 from headgate.resources.inspect import TYPES, ProxyConfig
@@ -49,13 +49,13 @@ def config(
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
-    inspection = Inspection.of(kubeconfig, state)
+    inspect_client = InspectClient.of(kubeconfig, state)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
-    found = asyncio.run(inspection.config(proxy, namespace, query))
+    found = asyncio.run(inspect_client.config(proxy, namespace, query))
     if name and not found.resources:
         raise NotFound(
-            f"{shown(found.node)} has no resource {name!r}{f' among its {type}' if type else ''}; "
-            f"`headgate config {shown(found.node)}{f' {type}' if type else ''}` lists the names"
+            f"{display_name(found.node)} has no resource {name!r}{f' among its {type}' if type else ''}; "
+            f"`headgate config {display_name(found.node)}{f' {type}' if type else ''}` lists the names"
         )
     answer(found, output, lambda: _show(found))
 
@@ -71,5 +71,5 @@ def _show(found: ProxyConfig) -> None:
     console.print(table)
     for item in found.resources:
         if item.message:
-            text = f"{shown(found.node)} refused {item.type} {item.name}: {item.message}"
+            text = f"{display_name(found.node)} refused {item.type} {item.name}: {item.message}"
             console.print(text, style=_STYLES["Refused"], soft_wrap=True)

@@ -8,7 +8,7 @@ import typer
 
 from headgate.cli.arguments import State
 from headgate.cli.connection import default_state
-from headgate.cli.output import NO, stdout
+from headgate.cli.output import EXIT_NO, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.instance import lock
@@ -38,7 +38,7 @@ def down(state: State = None) -> None:
     if not ended and not removed:
         console.print(f"nothing is left of a headgate with the state directory {directory}", soft_wrap=True)
     if not all(gone for _, gone in ended):
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
 async def _end(state: Path) -> list[tuple[Leftover, bool]]:

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
 from headgate.cli.completion import callers, gateways
-from headgate.cli.inspection import Inspection
+from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import NO, Format, answer, note, stdout, usage_error
-from headgate.cli.trial import CONNECTION, FIXED, Headers, read_headers, read_method
+from headgate.cli.output import EXIT_NO, Format, answer, note, stdout, usage_error
+from headgate.cli.try_command import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
 from headgate.compiler.requests import Asked, BadRequest, check, explain_request
@@ -23,7 +23,7 @@ from headgate.settings import Settings
 ERROR_STATUSES = 400
 OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
-What = Annotated[
+RequestArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="[METHOD] URL", help="What to send: GET http://website:8080/path?query.", show_default=False
@@ -52,7 +52,7 @@ From = Annotated[
 
 
 def explain_(
-    what: What,
+    what: RequestArgument,
     *,
     header: Headers = None,
     via: Via = "",
@@ -73,31 +73,31 @@ def explain_(
     *before, url = what
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
-    asked = Asked(
+    request = Asked(
         url=url,
-        method=read_method(before[0] if before else "GET"),
-        headers=read_headers(header or (), fixed=FIXED - {CONNECTION}),
+        method=parse_method(before[0] if before else "GET"),
+        headers=parse_headers(header or (), fixed=FIXED - {CONNECTION}),
         caller=from_,
         via=via,
         namespace=namespace,
     )
     try:
-        check(asked)
+        check(request)
     except BadRequest as error:
         raise usage_error(str(error), option=OPTIONS[error.part]) from None
     if filename:
-        world = compile_files(filename, Settings(mtls=mtls, access=access))
-        if not world.manifests.objects:
-            mistake = world.manifests.problems[0]
+        compiled = compile_files(filename, Settings(mtls=mtls, access=access))
+        if not compiled.manifests.objects:
+            mistake = compiled.manifests.problems[0]
             raise HeadgateError(f"{mistake.file}:{mistake.line}: {mistake.message}")
-        for warning in world.manifests.warnings:
+        for warning in compiled.manifests.warnings:
             note(str(warning))
-        found = explain_request(world.compiled, world.snapshot, asked)
+        found = explain_request(compiled.compiled, compiled.snapshot, request)
     else:
-        found = asyncio.run(Inspection.of(kubeconfig, state).explanation(asked))
+        found = asyncio.run(InspectClient.of(kubeconfig, state).explanation(request))
     answer(found, output, lambda: show(found))
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
 def show(found: Explanation) -> None:
@@ -166,14 +166,14 @@ def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
     """Yield what becomes of requests at the pods of a Service port, told once for all pods with the same answer."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for item in at.arrivals:
-        groups.setdefault(tuple(_told(item)), []).append(item.workload or item.address)
+        groups.setdefault(tuple(_arrival_lines(item)), []).append(item.workload or item.address)
     for (verdict, hop, *lines), pods in groups.items():
         where = f"pod {', '.join(pods)}" if len(groups) > 1 else f"{at.service}:{at.port}"
         yield f"{verdict:<10} {what}{where}, {hop}"
         yield from (f"{'':<10} {line}" for line in lines)
 
 
-def _told(item: Arrival) -> Iterator[str]:
+def _arrival_lines(item: Arrival) -> Iterator[str]:
     """Yield the answer, the hop, and lines that explain them."""
     yield "allowed" if item.allowed else "refused"
     yield f"by {item.hop}" if item.hop == MUTUAL_TLS else f"in {item.hop}: {item.hop_reason}"

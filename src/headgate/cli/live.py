@@ -11,8 +11,8 @@ from rich.text import Text
 
 from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
-from headgate.cli.screen import Line, Picture, Section, compose
-from headgate.cli.shares import fits, root_of, wanted
+from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
+from headgate.cli.shares import expected_shares, fits, root_of
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.errors import ProxyError
@@ -24,16 +24,16 @@ from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
 REFRESH_S = 0.5
-PLAIN_S = 5.0
+PRINT_S = 5.0
 RECENT_S = 10.0
 NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
 
-Claim = tuple[PortRef, str]
+CountKey = tuple[PortRef, str]
 """A Service port, and the split whose groups the requests fit; an empty name stands for requests that fit none."""
-Counts = Mapping[tuple[Claim, str], Count]
+Counts = Mapping[tuple[CountKey, str], Count]
 
 
-class Moment(NamedTuple):
+class Reading(NamedTuple):
     """Counters and when they were read, in seconds."""
 
     time: float
@@ -44,69 +44,69 @@ class History:
     """The first reading, those of the last seconds, and for each port the one since which the shares are as wanted now."""
 
     def __init__(self) -> None:
-        self._moments: deque[Moment] = deque()
-        self._first: Moment | None = None
-        self._wanted: dict[Claim, tuple[Sequence[float], Moment | None]] = {}
+        self._moments: deque[Reading] = deque()
+        self._first: Reading | None = None
+        self._wanted: dict[CountKey, tuple[Sequence[float], Reading | None]] = {}
 
     def add(self, time: float, observed: Iterable[BackendRequests]) -> None:
         """Take a reading."""
         counts = {((item.ref, item.split), item.backend): Count(item.requests, item.failures) for item in observed}
-        moment = Moment(time, counts)
+        moment = Reading(time, counts)
         self._first = self._first or moment
         self._moments.append(moment)
         while len(self._moments) > 1 and self._moments[1].time <= time - RECENT_S:
             self._moments.popleft()
 
-    def total(self, claim: Claim) -> Mapping[str, Count]:
+    def total(self, key: CountKey) -> Mapping[str, Count]:
         """Return what each backend got since the first reading."""
-        return self._growth(claim, self._first)
+        return self._increase(key, self._first)
 
-    def recent(self, claim: Claim, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
+    def recent(self, key: CountKey, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
         """Return what each backend got of late, since these shares are wanted, and in how many seconds."""
         if not self._moments:
             return {}, 0.0
-        if claim not in self._wanted:
-            self._wanted[claim] = wanted, None
-        elif self._wanted[claim][0] != wanted:
-            self._wanted[claim] = wanted, self._moments[-1]
-        since = self._wanted[claim][1]
+        if key not in self._wanted:
+            self._wanted[key] = wanted, None
+        elif self._wanted[key][0] != wanted:
+            self._wanted[key] = wanted, self._moments[-1]
+        since = self._wanted[key][1]
         oldest = since if since and since.time > self._moments[0].time else self._moments[0]
-        return self._growth(claim, oldest), self._moments[-1].time - oldest.time
+        return self._increase(key, oldest), self._moments[-1].time - oldest.time
 
-    def _growth(self, claim: Claim, since: Moment | None) -> Mapping[str, Count]:
+    def _increase(self, key: CountKey, since: Reading | None) -> Mapping[str, Count]:
         if since is None:
             return {}
         now = self._moments[-1].counts
         return {
             backend: count.since(since.counts.get((at, backend), Count()))
             for (at, backend), count in now.items()
-            if at == claim
+            if at == key
         }
 
 
 def sections(
     splits: Iterable[Object], history: History, addresses: Mapping[str, Mapping[str, str]] | None = None
-) -> Iterator[Section]:
+) -> Iterator[SplitSection]:
     """Yield what the table shows, in the order of the splits; `addresses` are those of Services, by port."""
     for split in splits:
         metadata = split["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
         status = split.get("status") or {}
-        remarks = tuple(_remarks(status.get("conditions") or ()))
+        remarks = tuple(_condition_remarks(status.get("conditions") or ()))
         proxies = status.get("proxies") or {}
         ports = [entry["port"] for entry in status.get("ports") or ()]
         held = (proxies.get("programmed", 0), proxies.get("total", 0)) if ports else (0, 0)
-        places = (addresses or {}).get(root_of(split), {})
+        addresses_by_port = (addresses or {}).get(root_of(split), {})
         for port in ports:
             last = remarks if port == ports[-1] else ()
             lines = tuple(_lines(split, port, history))
-            place = places.get(str(port), "")
-            yield Section(name=name, port=port, address=place, held=held, lines=lines, remarks=last)
+            address = addresses_by_port.get(str(port), "")
+            yield SplitSection(name=name, port=port, address=address, held=held, lines=lines, remarks=last)
         if not ports:
-            yield Section(name=name, port=0, address="", held=held, remarks=remarks)
+            yield SplitSection(name=name, port=0, address="", held=held, remarks=remarks)
 
 
-def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what is not as it should be, once: `Conflicted` is well when False, and what is refused is not programmed."""
     for condition in conditions:
         programmed = condition["type"] == "Programmed" and condition["reason"] == NOT_ACCEPTED
@@ -115,16 +115,16 @@ def _remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{condition['reason']}: {condition['message']}"
 
 
-def _lines(split: Object, port: int, history: History) -> Iterator[Line]:
-    want = wanted(root_of(split), port, [split])
-    claim = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
-    recents, seconds = history.recent(claim, [float(share) for _, share in want.shares])
+def _lines(split: Object, port: int, history: History) -> Iterator[BackendRow]:
+    want = expected_shares(root_of(split), port, [split])
+    key = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
+    recents, seconds = history.recent(key, [float(share) for _, share in want.shares])
     counts = Counter({backend: count.requests for backend, count in recents.items() if count.requests})
-    totals = {backend: count for backend, count in history.total(claim).items() if count.requests}
+    totals = {backend: count for backend, count in history.total(key).items() if count.requests}
     by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are no independent draws
     for fit in fits(want, counts):
         total = totals.get(fit.backend, Count())
-        yield Line(
+        yield BackendRow(
             backend=fit.backend,
             wanted=fit.wanted,
             observed=fit.observed if counts else None,
@@ -139,30 +139,30 @@ async def watch_table(
     machine: Machine, counters: RequestCounters, messages: Messages, console: Console | None = None
 ) -> None:
     """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
-    screen = console or stdout(folds=True)
-    whole = screen.is_terminal and not screen.is_dumb_terminal
-    pictures = _pictures(machine, counters, messages, REFRESH_S if whole else PLAIN_S)
-    if not whole:
-        async for picture in pictures:
-            screen.print(_drawn(picture, screen.width, None))
+    terminal = console or stdout(folds=True)
+    full_screen = terminal.is_terminal and not terminal.is_dumb_terminal
+    screens = _screens(machine, counters, messages, REFRESH_S if full_screen else PRINT_S)
+    if not full_screen:
+        async for screen in screens:
+            terminal.print(_render(screen, terminal.width, None))
         return
-    picture = Picture()
+    screen = Screen()
     try:
-        with messages.on_screen(), Live(console=screen, auto_refresh=False, screen=True) as live:
-            async for picture in pictures:
-                live.update(_drawn(picture, screen.width, screen.height), refresh=True)
+        with messages.on_screen(), Live(console=terminal, auto_refresh=False, screen=True) as live:
+            async for screen in screens:
+                live.update(_render(screen, terminal.width, terminal.height), refresh=True)
     finally:
-        screen.print(_drawn(picture, screen.width, None))  # the terminal shows again what it showed before
+        terminal.print(_render(screen, terminal.width, None))  # the terminal shows again what it showed before
 
 
-def _drawn(picture: Picture, width: int, height: int | None) -> Group:
-    rows = compose(picture, width, height)
+def _render(screen: Screen, width: int, height: int | None) -> Group:
+    rows = compose(screen, width, height)
     return Group(*(Text.assemble(*row, no_wrap=True, overflow="crop") for row in rows))
 
 
-async def _pictures(
+async def _screens(
     machine: Machine, counters: RequestCounters, messages: Messages, every: float
-) -> AsyncIterator[Picture]:
+) -> AsyncIterator[Screen]:
     history = History()
     loop = asyncio.get_running_loop()
     while True:
@@ -176,18 +176,18 @@ async def _pictures(
         roots = {root_of(split) for split in splits}
         others = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
         gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in machine.gateways().items()}
-        yield Picture(
+        yield Screen(
             heading=messages.heading,
             sections=tuple(sections(splits, history, addresses)),
             urgent=(*messages.problems, *trouble),
-            findings=(*messages.pods, *about_others(machine.findings())),
-            news=messages.news,
-            places=tuple((others | gateways).items()),
+            findings=(*messages.pods, *other_findings(machine.findings())),
+            recent=messages.recent,
+            other_addresses=tuple((others | gateways).items()),
         )
         await asyncio.sleep(every)
 
 
-def about_others(findings: Iterable[Finding]) -> Iterator[str]:
+def other_findings(findings: Iterable[Finding]) -> Iterator[str]:
     """Yield what is wrong with other objects than splits, which have it beneath them."""
     for finding in findings:
         if finding.reason.severity is not Severity.NOTE and finding.about.kind != TRAFFIC_SPLIT.kind:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.arguments import Kubeconfig, Namespace, State, kind_and_name
-from headgate.cli.completion import printing
+from headgate.cli.arguments import Kubeconfig, Namespace, State, parse_kind_and_name
+from headgate.cli.completion import pods_with_logs
 from headgate.cli.connection import find_api
 from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
@@ -19,7 +19,7 @@ from headgate.resources.registry import POD, Kind
 What = Annotated[
     str,
     typer.Argument(
-        metavar="POD|KIND/NAME", help="A pod, or deployment/NAME for one of its pods.", autocompletion=printing
+        metavar="POD|KIND/NAME", help="A pod, or deployment/NAME for one of its pods.", autocompletion=pods_with_logs
     ),
 ]
 Container = Annotated[str, typer.Option("-c", "--container", help="Which of the pod's containers.", show_default=False)]
@@ -40,7 +40,7 @@ def logs(
     state: State = None,
 ) -> None:
     """Show what a pod prints."""
-    kind, name = kind_and_name(what if "/" in what else f"pod/{what}")
+    kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}")
     if kind.kind not in {"Pod", "Deployment", "ReplicaSet"}:
         raise usage_error(f"a {kind.kind} prints nothing; name a pod, a deployment or a replicaset", option="POD")
     query = {

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
-from headgate.cli import stand_ins
-from headgate.cli.arguments import existing
-from headgate.cli.stand_ins import SLICE, selector
+from headgate.cli import placeholders
+from headgate.cli.arguments import check_paths
+from headgate.cli.placeholders import SLICE, selector
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
@@ -32,7 +32,7 @@ Mtls = Annotated[
 Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: as `headgate up` is to be given it.")]
 
 
-class Offline(NamedTuple):
+class CompiledFiles(NamedTuple):
     """A reading of files, its objects as the compiler sees them, and what they compile to."""
 
     manifests: Manifests
@@ -40,25 +40,25 @@ class Offline(NamedTuple):
     compiled: Compiled
 
 
-def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Offline:
+def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> CompiledFiles:
     """Read and compile files. Raises HeadgateError when there is no object and no mistake in them."""
-    manifests = read(existing(paths))
+    manifests = read(check_paths(paths))
     if not manifests.objects and not manifests.problems:
         named = ", ".join(map(str, paths))
         raise HeadgateError(f"there are no objects in {named}; manifests are files that end in .yaml, .yml or .json")
-    snapshot = snapshot_of(completed({manifest.key: manifest.object for manifest in manifests.objects}))
-    return Offline(manifests, snapshot, compile_mesh(snapshot, settings))
+    snapshot = snapshot_of(with_placeholders({manifest.key: manifest.object for manifest in manifests.objects}))
+    return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
-def completed(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
+def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
     """Return the objects with pods and addresses, and with endpoints for the Services that have none."""
     addresses = Addresses(FIRST_RANGE)
-    found = {**objects, **stand_ins.pods(objects, addresses)}
-    sliced = set(_sliced(objects))
+    found = {**objects, **placeholders.pods(objects, addresses)}
+    with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):
-        found[key] = service = _with_address(objects[key], addresses)
-        if selector(service) and (key.namespace, key.name) not in sliced:
-            found = {**stand_ins.slices(found, service, addresses), **found}
+        found[key] = service = _with_service_address(objects[key], addresses)
+        if selector(service) and (key.namespace, key.name) not in with_slices:
+            found = {**placeholders.slices(found, service, addresses), **found}
     for key in sorted(key for key in objects if (key.group, key.kind) == (GATEWAY_GROUP, "Gateway")):
         found[key] = _with_gateway_address(objects[key], addresses.take(str(key), "services"))
     return found
@@ -72,14 +72,14 @@ def _with_gateway_address(gateway: Object, address: str) -> Object:
     return {**gateway, "status": {"addresses": [{"type": IP_ADDRESS, "value": given}], **status}}
 
 
-def _sliced(objects: Mapping[Key, Object]) -> Iterator[tuple[str, str]]:
+def _services_with_slices(objects: Mapping[Key, Object]) -> Iterator[tuple[str, str]]:
     """Yield namespace and name of the Services that the files have endpoints for."""
     for key, obj in objects.items():
         if key.kind == SLICE:
             yield key.namespace, (obj["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
 
 
-def _with_address(service: Object, addresses: Addresses) -> Object:
+def _with_service_address(service: Object, addresses: Addresses) -> Object:
     try:
         return complete_service(
             service, None, choose=lambda wanted: wanted or addresses.take(service_user(service), "services")

@@ -14,13 +14,13 @@ from rich.text import Text
 from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 
-NO = 1
-USAGE = 2
-UNREACHABLE = 3
-TIMED_OUT = 124
-NOT_EXECUTABLE = 126
-NOT_FOUND = 127
-INTERRUPTED = 130
+EXIT_NO = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_TIMED_OUT = 124
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+EXIT_INTERRUPTED = 130
 QUIET_S = 60.0
 _UNFOLDED = 10_000
 FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -43,7 +43,7 @@ class NotStarted(HeadgateError):
 
     def __init__(self, message: str, reason: OSError) -> None:
         super().__init__(message)
-        self.code = NOT_FOUND if isinstance(reason, FileNotFoundError) else NOT_EXECUTABLE
+        self.code = EXIT_NOT_FOUND if isinstance(reason, FileNotFoundError) else EXIT_NOT_EXECUTABLE
 
 
 def exit_code(error: HeadgateError) -> int:
@@ -51,8 +51,8 @@ def exit_code(error: HeadgateError) -> int:
     if isinstance(error, NotStarted):
         return error.code
     if isinstance(error, TimedOut):
-        return TIMED_OUT
-    return UNREACHABLE if isinstance(error, Unavailable | ProxyError) else NO
+        return EXIT_TIMED_OUT
+    return EXIT_UNREACHABLE if isinstance(error, Unavailable | ProxyError) else EXIT_NO
 
 
 def fail(message: str) -> None:

@@ -53,7 +53,7 @@ class Tally:
         self.pods: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self.failures: Counter[Failure] = Counter()
-        self.unserved: Counter[int] = Counter()  # by status: answers that the proxy gave itself
+        self.proxy_answers: Counter[int] = Counter()  # by status: answers that the proxy gave itself
 
     @property
     def requests(self) -> int:
@@ -70,12 +70,12 @@ class Tally:
             self.backends[backend] += 1
             self.pods[parse_pod(said.get("pod", "")).pod or "-"] += 1
         else:
-            self.unserved[status] += 1
+            self.proxy_answers[status] += 1
         refused = served and DENIED in headers
         if refused or status >= (500 if served else 400):
             self.failures[Failure(status, backend, first_line(body), refused)] += 1
 
-    def lose(self, message: str) -> None:
+    def add_unanswered(self, message: str) -> None:
         """Count a request without an answer."""
         self.statuses[0] += 1
         self.failures[Failure(0, "", message)] += 1
@@ -91,7 +91,7 @@ class Probe:
     """Sends one kind of request `number` times, `concurrency` at once, on connections that are kept."""
 
     def __init__(self, socket: Path, request: Request) -> None:
-        self.told: Callable[[], object] = lambda: None
+        self.on_request: Callable[[], object] = lambda: None
         """Called after each request."""
         self.tally = Tally()
         self._socket = socket
@@ -123,10 +123,10 @@ class Probe:
     async def _work(self, session: ClientSession) -> None:
         while self._left:
             self._left -= 1
-            await self._ask(session)
-            self.told()
+            await self._send(session)
+            self.on_request()
 
-    async def _ask(self, session: ClientSession) -> None:
+    async def _send(self, session: ClientSession) -> None:
         request = self.request
         try:
             async with session.request(
@@ -139,8 +139,8 @@ class Probe:
             ) as response:
                 body = await response.read()
         except TimeoutError:
-            self.tally.lose(f"no answer within {request.timeout:g} s; allow more with --timeout")
+            self.tally.add_unanswered(f"no answer within {request.timeout:g} s; allow more with --timeout")
         except (OSError, ClientError) as error:
-            self.tally.lose(describe(error))
+            self.tally.add_unanswered(describe(error))
         else:
             self.tally.add(response.status, {name.lower(): text for name, text in response.headers.items()}, body)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
-from headgate.cli.inspection import Inspection, shown
+from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, stdout
 from headgate.figures import NONE, age
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
@@ -50,12 +50,12 @@ def proxies(
     CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
     has not acknowledged the current version of one of them.
     """
-    inspection = Inspection.of(kubeconfig, state)
+    inspect_client = InspectClient.of(kubeconfig, state)
     if proxy:
-        found = asyncio.run(inspection.proxy(proxy, namespace))
+        found = asyncio.run(inspect_client.proxy(proxy, namespace))
         answer(found, output, lambda: _details(found))
     else:
-        every = asyncio.run(inspection.proxies(namespace))
+        every = asyncio.run(inspect_client.proxies(namespace))
         answer({"items": every}, output, lambda: _list(every))
 
 
@@ -77,7 +77,7 @@ def table(every: Sequence[Proxy]) -> Table:
         by_type = {one.type: one for one in status.types}
         counts = (_count(by_type[name]) if name in by_type else NONE for name in _SHOWN)
         style = None if status.state == "InSync" else STYLES[status.state]
-        found.add_row(shown(item.node), status.state, since(status.last_acknowledged), *counts, style=style)
+        found.add_row(display_name(item.node), status.state, since(status.last_acknowledged), *counts, style=style)
     return found
 
 
@@ -88,9 +88,9 @@ def _count(one: ResourceType) -> str:
 def _trouble(item: Proxy) -> Iterator[str]:
     """Yield what is wrong with a proxy, each refusal in a line of its own."""
     for refusal in item.status.refusals:
-        yield f"{shown(item.node)} refused {_refused(refusal)}"
+        yield f"{display_name(item.node)} refused {_refused(refusal)}"
     if item.status.message and not item.status.refusals:
-        yield f"{shown(item.node)}: {item.status.message}"
+        yield f"{display_name(item.node)}: {item.status.message}"
 
 
 def _refused(refusal: Refusal) -> str:

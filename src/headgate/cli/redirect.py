@@ -55,10 +55,10 @@ def redirect(
         text = f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}"
         sys.stdout.write(text)
     else:
-        _tell(action, iptables.apply(wanted) if action == "apply" else iptables.clean())
+        _print_outcome(action, iptables.apply(wanted) if action == "apply" else iptables.clean())
 
 
-def _tell(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:
+def _print_outcome(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:
     done = {
         ("apply", True): "redirected",
         ("apply", False): "redirected already, by the same rules",

@@ -14,7 +14,7 @@ import typer
 from headgate.cli.arguments import State
 from headgate.cli.connection import find_api, instance
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
-from headgate.cli.wait import states
+from headgate.cli.wait import watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.decode import read
@@ -171,10 +171,10 @@ async def _until_ready(client: Client, created: Object) -> Object:
     metadata, why = created["metadata"], "headgate has not placed it"
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
-            following = states(client, POD, metadata["namespace"], metadata["name"])
-            async with contextlib.aclosing(following):
-                async for pod in following:
-                    if pod is None or _is_leaving(pod):
+            updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
+            async with contextlib.aclosing(updates):
+                async for pod in updates:
+                    if pod is None or _is_terminating(pod):
                         raise HeadgateError(f"pod {metadata['namespace']}/{metadata['name']} was deleted")
                     said = _condition(pod)
                     if said.get("status") == "True":
@@ -201,7 +201,7 @@ def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **shouted, **proxies, **application_ports.variables(typed, container, numbers), **told}
 
 
-def _tell(pod: Object, host: str) -> None:
+def _print_outcome(pod: Object, host: str) -> None:
     ports = application_ports.read(read(pod, Pod).metadata)
     calls = ", ".join(
         f"{host}:{port} leads to port {number} (${port_variable(str(port))})" for port, number in ports.items()
@@ -212,18 +212,18 @@ def _tell(pod: Object, host: str) -> None:
 async def _foreground(client: Client, pod: Object, command: list[str], signals: _Signals) -> int:
     """Run the program in this terminal; return its exit code as shells have it."""
     environment = _environment(pod, os.environ)
-    _tell(pod, environment["HOST"])
+    _print_outcome(pod, environment["HOST"])
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
         raise NotStarted(start_fault(Launch(command=tuple(command), env=environment), error), error) from error
     signals.pass_to(process)
-    following = asyncio.create_task(_end_with(client, pod, process))
+    updates = asyncio.create_task(_end_with(client, pod, process))
     try:
         code = await process.wait()
     finally:
-        following.cancel()
-        await asyncio.wait({following})
+        updates.cancel()
+        await asyncio.wait({updates})
     return 128 - code if code < 0 else code
 
 
@@ -232,10 +232,10 @@ async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Pro
     metadata = pod["metadata"]
     while True:
         with contextlib.suppress(HeadgateError):
-            following = states(client, POD, metadata["namespace"], metadata["name"])
-            async with contextlib.aclosing(following):
-                async for now in following:
-                    if now is None or _is_leaving(now) or now["metadata"]["uid"] != metadata["uid"]:
+            updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
+            async with contextlib.aclosing(updates):
+                async for now in updates:
+                    if now is None or _is_terminating(now) or now["metadata"]["uid"] != metadata["uid"]:
                         note(f"pod {metadata['namespace']}/{metadata['name']} was deleted: the program is asked to end")
                         with contextlib.suppress(ProcessLookupError):
                             process.terminate()
@@ -252,7 +252,7 @@ async def _remove(client: Client, created: Object) -> None:
         note(f"{error}; the pod {created['metadata']['name']} goes when headgate sees that its process is gone")
 
 
-def _is_leaving(pod: Object) -> bool:
+def _is_terminating(pod: Object) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 

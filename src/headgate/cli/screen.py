@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from headgate.resources.meta import Value
 
-NONE = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
+NO_SPLITS = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
 LEAST_SPLITS = 3
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PLAIN, _DIM, _BOLD, _GOOD, _WARN, _BAD = "", "dim", "bold", "green", "yellow", "bold red"
@@ -22,7 +22,7 @@ Part: TypeAlias = tuple[str, str]
 Row: TypeAlias = tuple[Part, ...]
 
 
-class Line(Value, frozen=True, kw_only=True):
+class BackendRow(Value, frozen=True, kw_only=True):
     """One backend: shares of 1, counts since the table began.
 
     `observed` (None without requests) and `rate`, in requests per second, are of the last seconds with these weights.
@@ -37,29 +37,29 @@ class Line(Value, frozen=True, kw_only=True):
     fits: bool
 
 
-class Section(Value, frozen=True, kw_only=True):
+class SplitSection(Value, frozen=True, kw_only=True):
     """One split on one port of its root (0: on none), its address, how many proxies of how many hold it, what is wrong."""
 
     name: str
     port: int
     address: str
     held: tuple[int, int]
-    lines: tuple[Line, ...] = ()
+    lines: tuple[BackendRow, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
-class Picture(Value, frozen=True, kw_only=True):
+class Screen(Value, frozen=True, kw_only=True):
     """All that there is to show. `urgent` stays whole, `findings` come as far as there is room beneath all splits.
 
     `places` are names and addresses of other Services.
     """
 
     heading: tuple[str, ...] | Sequence[str] = ()
-    sections: tuple[Section, ...] = ()
+    sections: tuple[SplitSection, ...] = ()
     urgent: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    news: tuple[str, ...] | Sequence[str] = ()
-    places: tuple[tuple[str, str], ...] = ()
+    recent: tuple[str, ...] | Sequence[str] = ()
+    other_addresses: tuple[tuple[str, str], ...] = ()
 
 
 class _Column(NamedTuple):
@@ -79,38 +79,44 @@ _FULL = (
 )
 
 
-def compose(picture: Picture, width: int, height: int | None) -> list[Row]:
+def compose(screen: Screen, width: int, height: int | None) -> list[Row]:
     """Return the lines of the picture, each at most `width` wide, and at most `height` of them if that is given."""
-    heading = [((text, _PLAIN),) for line in picture.heading for text in _wrapped(line, width)]
-    full, compact = list(_full(picture.sections, width)), list(_compact(picture.sections, width))
-    urgent, findings = _messages(picture.urgent, width), _messages(picture.findings, width)
+    heading = [((text, _PLAIN),) for line in screen.heading for text in _wrap(line, width)]
+    full, compact = list(_full_table(screen.sections, width)), list(_compact_table(screen.sections, width))
+    urgent, findings = _messages(screen.urgent, width), _messages(screen.findings, width)
     if height is None:
-        return [_cropped(row, width) for row in (*full, *chain(*urgent, *findings))]
+        return [_crop(row, width) for row in (*full, *chain(*urgent, *findings))]
     room = height - len(heading)
     table = full
     if len(full) + sum(map(len, (*urgent, *findings))) > room:
-        remarks = (f"{section.name}: {remark}" for section in picture.sections for remark in section.remarks)
+        remarks = (f"{section.name}: {remark}" for section in screen.sections for remark in section.remarks)
         findings += _messages(remarks, width)
         least = min(len(compact), LEAST_SPLITS + 2)
-        table = _cut(compact, max(room - sum(map(len, urgent)), least), "splits: kubectl get trafficsplits -A")
+        table = _truncate(compact, max(room - sum(map(len, urgent)), least), "splits: kubectl get trafficsplits -A")
     room -= len(table)
-    messages = _whole(urgent, room)
+    messages = _uncut(urgent, room)
     room -= len(messages)
-    room -= bool(picture.news) and room > 1  # the newest of the news is always shown
-    messages += _whole(findings, room) if len(messages) == sum(map(len, urgent)) else []
+    room -= bool(screen.recent) and room > 1  # the newest of the news is always shown
+    messages += _uncut(findings, room) if len(messages) == sum(map(len, urgent)) else []
     room = height - len(heading) - len(table) - len(messages)
-    news = [((text, _DIM),) for line in picture.news for text in _wrapped(line, width)][-room:] if room > 0 else []
-    room -= len(news)
-    places = [((_fitted(name, width - len(place) - 2) + "  " + place, _DIM),) for name, place in picture.places]
-    others = _cut([(("OTHER SERVICES", _DIM),), *places], room, "Services: kubectl get services -A") if places else []
-    return [_cropped(row, width) for row in [*heading, *table, *messages, *others, *news][:height]]
+    recent = [((text, _DIM),) for line in screen.recent for text in _wrap(line, width)][-room:] if room > 0 else []
+    room -= len(recent)
+    other_addresses = [
+        ((_shortened(name, width - len(place) - 2) + "  " + place, _DIM),) for name, place in screen.other_addresses
+    ]
+    others = (
+        _truncate([(("OTHER SERVICES", _DIM),), *other_addresses], room, "Services: kubectl get services -A")
+        if other_addresses
+        else []
+    )
+    return [_crop(row, width) for row in [*heading, *table, *messages, *others, *recent][:height]]
 
 
 def _messages(texts: Iterable[str], width: int) -> list[list[Row]]:
-    return [[((part, _WARN),) for part in _wrapped(text, width)] for text in texts]
+    return [[((part, _WARN),) for part in _wrap(text, width)] for text in texts]
 
 
-def _cropped(row: Row, width: int) -> Row:
+def _crop(row: Row, width: int) -> Row:
     """Cut what a terminal of a few columns can't show."""
     parts, left = [], width
     for text, style in row:
@@ -119,7 +125,7 @@ def _cropped(row: Row, width: int) -> Row:
     return tuple(parts)
 
 
-def _cut(rows: list[Row], room: int, what: str) -> list[Row]:
+def _truncate(rows: list[Row], room: int, what: str) -> list[Row]:
     """Return the first rows that have room, with a last one that says how many more there are; the first is a header."""
     if len(rows) <= room:
         return rows
@@ -128,7 +134,7 @@ def _cut(rows: list[Row], room: int, what: str) -> list[Row]:
     return [*rows[: room - 1], ((f"and {len(rows) - room + 1} more {what}", _DIM),)]
 
 
-def _whole(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
+def _uncut(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
     """Return the messages that fit, none of them cut, and how many more there are."""
     shown: list[Row] = []
     for number, message in enumerate(messages):
@@ -139,28 +145,28 @@ def _whole(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
     return shown
 
 
-def _full(sections: Sequence[Section], width: int) -> Iterator[Row]:
+def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
     """Yield a title for each split, and a row for each of its backends."""
     longest = max((len(line.backend) for section in sections for line in section.lines), default=0) + 2
-    columns = _fitting(_FULL, width, longest)
+    columns = _visible_columns(_FULL, width, longest)
     room = width - sum(column.width for column in columns)
     yield (("SPLIT".ljust(room) + "".join(column.title.rjust(column.width) for column in columns), _DIM),)
     for section in sections:
         yield _title(section, width)
         for line in section.lines:
             cells = _cells(line)
-            name = _fitted(f"  {line.backend}", room - 1).ljust(room)
+            name = _shortened(f"  {line.backend}", room - 1).ljust(room)
             yield (
                 (name, _PLAIN),
                 *((cells[column.title][0].rjust(column.width), cells[column.title][1]) for column in columns),
             )
         for remark in section.remarks:
-            yield from (((text, _WARN),) for text in _wrapped(remark, width, "  "))
+            yield from (((text, _WARN),) for text in _wrap(remark, width, "  "))
     if not sections:
-        yield from (((text, _PLAIN),) for text in _wrapped(NONE, width))
+        yield from (((text, _PLAIN),) for text in _wrap(NO_SPLITS, width))
 
 
-def _title(section: Section, width: int) -> Row:
+def _title(section: SplitSection, width: int) -> Row:
     """Return the line above the backends: the split, its address, and how many proxies hold it."""
     programmed, total = section.held
     style = _DIM if programmed == total else _WARN
@@ -172,7 +178,7 @@ def _title(section: Section, width: int) -> Row:
     port = f" port {section.port}" if section.port else ""
     state = next((form for form in forms if len(section.name + port + section.address + form) + 4 <= width), forms[-1])
     room = width - len(state) - len(section.address) - 4
-    name = _fitted(section.name, room - len(port)) + port
+    name = _shortened(section.name, room - len(port)) + port
     return (
         (name, _BOLD),
         ("  " + section.address, _PLAIN),
@@ -180,7 +186,7 @@ def _title(section: Section, width: int) -> Row:
     )
 
 
-def _cells(line: Line) -> dict[str, Part]:
+def _cells(line: BackendRow) -> dict[str, Part]:
     return {
         "WANTED": (_percent(line.wanted), _PLAIN),
         "OBSERVED": (_observed(line), _style(line)),
@@ -190,12 +196,12 @@ def _cells(line: Line) -> dict[str, Part]:
     }
 
 
-def _observed(line: Line) -> str:
+def _observed(line: BackendRow) -> str:
     """Return the share; a mark says what the colour says where there is none."""
     return _percent(line.observed) + ("" if line.observed is None or line.fits else "!")
 
 
-def _style(line: Line) -> str:
+def _style(line: BackendRow) -> str:
     return _PLAIN if line.observed is None else _GOOD if line.fits else _WARN
 
 
@@ -203,7 +209,7 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def _compact(sections: Sequence[Section], width: int) -> Iterator[Row]:
+def _compact_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
     """Yield one row for each split: its address, and the shares of its backends in the order of the split."""
     rows = [_summary(section) for section in sections]
     titles = ("ADDRESS", "WANTED %", "OBSERVED %", "HELD", "REQ/S", "FAILED")
@@ -216,20 +222,20 @@ def _compact(sections: Sequence[Section], width: int) -> Iterator[Row]:
         if rows
         else []
     )
-    names = [_named(section) for section in sections]
-    shown = _fitting(columns, width, max(map(len, names), default=0))
+    names = [_display_name(section) for section in sections]
+    shown = _visible_columns(columns, width, max(map(len, names), default=0))
     room = width - sum(column.width for column in shown)
     yield (("SPLIT".ljust(room) + "".join(column.title.rjust(column.width) for column in shown), _DIM),)
     for name, row in zip(names, rows, strict=True):
         cells = ((row[column.title][0].rjust(column.width), row[column.title][1]) for column in shown)
-        yield ((_fitted(name, room).ljust(room), _PLAIN), *cells)
+        yield ((_shortened(name, room).ljust(room), _PLAIN), *cells)
 
 
-def _named(section: Section) -> str:
+def _display_name(section: SplitSection) -> str:
     return section.name if section.address or not section.port else f"{section.name}:{section.port}"
 
 
-def _summary(section: Section) -> dict[str, Part]:
+def _summary(section: SplitSection) -> dict[str, Part]:
     programmed, total = section.held
     lines = section.lines
     observed = "/".join(_number(line.observed) for line in lines) + (
@@ -251,7 +257,7 @@ def _number(share: float | None) -> str:
     return "-" if share is None else f"{share * 100:.1f}".removesuffix(".0")
 
 
-def _fitting(columns: Sequence[_Column], width: int, names: int) -> list[_Column]:
+def _visible_columns(columns: Sequence[_Column], width: int, names: int) -> list[_Column]:
     """Return the columns without those that must leave so that the longest name has room."""
     shown = list(columns)
     for rank in sorted({column.rank for column in columns} - {0}):
@@ -261,7 +267,7 @@ def _fitting(columns: Sequence[_Column], width: int, names: int) -> list[_Column
     return shown
 
 
-def _fitted(name: str, room: int) -> str:
+def _shortened(name: str, room: int) -> str:
     """Shorten a name in its middle: names of one mesh often begin alike, and differ at their end."""
     if len(name) <= room:
         return name
@@ -269,7 +275,7 @@ def _fitted(name: str, room: int) -> str:
     return name[: max(room - 1 - tail, 0)] + "…" + (name[-tail:] if tail else "")
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Return a message as lines that fit; its own lines stay apart, and nothing in it can move the cursor."""
     wrap: Callable[[str], list[str]] = textwrap.TextWrapper(
         width=width, initial_indent=indent, subsequent_indent=indent, drop_whitespace=False, replace_whitespace=False

@@ -13,7 +13,7 @@ from headgate.settings import Settings
 SIGMAS = 3
 DIGITS = 9  # what is shown of a share
 DOMAIN = Settings().domain
-FAILS = "(503)"
+FAILED_SHARE = "(503)"
 """Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
 _UNRESOLVED = {
     Reason.BACKEND_NOT_FOUND.value,
@@ -23,7 +23,7 @@ _UNRESOLVED = {
 }
 
 
-class Wanted(Value, frozen=True, kw_only=True):
+class ExpectedShares(Value, frozen=True, kw_only=True):
     """Where the requests to one Service port should go: backends as `namespace/name` with their exact shares.
 
     `split` is `namespace/name` of the split that decides, `route` what decides otherwise: `HTTPRoute default/web, rule 0`.
@@ -48,24 +48,24 @@ class Fit(Value, frozen=True, kw_only=True):
     fits: bool
 
 
-def wanted(service: str, port: int, splits: Iterable[Object]) -> Wanted:
+def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
     """Return what a Service port wants, by the split that decides for it, else by itself."""
     for split in splits:
-        if root_of(split) == service and _decides(split):
+        if root_of(split) == service and _is_accepted(split):
             for entry in (split.get("status") or {}).get("ports") or ():
                 if entry["port"] == port:
-                    return _by_split(service, port, split, entry["backends"])
-    return Wanted(service=service, port=port, shares=((service, Fraction(1)),))
+                    return _split_shares(service, port, split, entry["backends"])
+    return ExpectedShares(service=service, port=port, shares=((service, Fraction(1)),))
 
 
-def wanted_by_route(service: str, port: int, found: Explanation) -> Wanted:
+def expected_by_route(service: str, port: int, found: Explanation) -> ExpectedShares:
     """Return what a route, or the Service itself, wants; a share that the proxy answers itself is no backend's."""
     shares: dict[str, Fraction] = {}
     for backend in found.backends:
         if backend.service:
             shares[backend.service] = shares.get(backend.service, Fraction(0)) + Fraction(backend.share)
     route = "" if found.object == PLAIN else found.words or "no route matches"
-    return Wanted(service=service, port=port, route=route, shares=tuple(shares.items()))
+    return ExpectedShares(service=service, port=port, route=route, shares=tuple(shares.items()))
 
 
 def root_of(split: Object) -> str:
@@ -73,12 +73,12 @@ def root_of(split: Object) -> str:
     return service_name(split["spec"]["service"], split["metadata"]["namespace"], DOMAIN)
 
 
-def _decides(split: Object) -> bool:
+def _is_accepted(split: Object) -> bool:
     conditions = {item["type"]: item["status"] for item in (split.get("status") or {}).get("conditions") or ()}
     return conditions.get(Condition.ACCEPTED.value) == "True"
 
 
-def _by_split(service: str, port: int, split: Object, backends: Sequence[Mapping[str, object]]) -> Wanted:
+def _split_shares(service: str, port: int, split: Object, backends: Sequence[Mapping[str, object]]) -> ExpectedShares:
     metadata = split["metadata"]
     names = [service_name(item["service"], metadata["namespace"], DOMAIN) for item in split["spec"]["backends"]]
     keeps = (metadata.get("annotations") or {}).get(NO_ENDPOINTS) == "fail"
@@ -86,17 +86,19 @@ def _by_split(service: str, port: int, split: Object, backends: Sequence[Mapping
     for name, backend in zip(names, backends, strict=False):
         reason, weight = backend.get("reason"), int(str(backend["weight"]))
         if reason == Reason.NO_READY_ENDPOINTS.value and keeps:
-            weights[FAILS] = weights.get(FAILS, 0) + weight
+            weights[FAILED_SHARE] = weights.get(FAILED_SHARE, 0) + weight
         weights[name] = 0 if reason else weight
     weighted = any(int(str(backend["weight"])) for backend in backends)
     if weighted and all(backend.get("reason") in _UNRESOLVED for backend in backends):
         weights = {service: 1}  # with no backend left, the root serves its own requests
     total = sum(weights.values())
     shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())
-    return Wanted(service=service, port=port, split=f"{metadata['namespace']}/{metadata['name']}", shares=shares)
+    return ExpectedShares(
+        service=service, port=port, split=f"{metadata['namespace']}/{metadata['name']}", shares=shares
+    )
 
 
-def fits(want: Wanted, counts: Mapping[str, int]) -> tuple[Fit, ...]:
+def fits(want: ExpectedShares, counts: Mapping[str, int]) -> tuple[Fit, ...]:
     """Judge counted requests by backend: |k/N - p| <= 3 * sqrt(p * (1-p) / N), and nothing where p is 0."""
     total = sum(counts.values())
     shares = {**dict.fromkeys(counts, Fraction(0)), **dict(want.shares)}

@@ -7,8 +7,8 @@ import typer
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.inspection import Inspection
-from headgate.cli.output import FINDING_STYLES, NO, Format, answer, stdout
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
@@ -21,10 +21,10 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
     Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
     """
-    found = asyncio.run(Inspection.of(kubeconfig, state).status())
+    found = asyncio.run(InspectClient.of(kubeconfig, state).status())
     answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
 def _show(mesh: MeshState) -> None:
@@ -48,14 +48,14 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
 
 
 def _proxies(counts: ProxyCounts) -> Text:
-    states = (
+    watch_object = (
         ("in sync", counts.in_sync, PROXY_STYLES["InSync"]),
         ("lagging", counts.lagging, PROXY_STYLES["Lagging"]),
         ("refused", counts.refused, PROXY_STYLES["Refused"]),
         ("disconnected", counts.disconnected, PROXY_STYLES["Disconnected"]),
         ("restarted", counts.restarted, PROXY_STYLES["Lagging"]),
     )
-    return _joined(f"{counts.total}: ", states)
+    return _joined(f"{counts.total}: ", watch_object)
 
 
 def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:

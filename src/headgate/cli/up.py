@@ -12,11 +12,11 @@ import typer
 
 from headgate.admission.injection import Mode
 from headgate.cli.arguments import DEFAULT_STATE
-from headgate.cli.following import Following
 from headgate.cli.live import watch_table
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, note, usage_error
-from headgate.cli.voice import JsonVoice, TextVoice, Voice
+from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
+from headgate.cli.up_tasks import UpTasks
 from headgate.durations import milliseconds
 from headgate.envoy.collector_export import Collector
 from headgate.errors import HeadgateError, TelemetryError, Unavailable
@@ -30,7 +30,7 @@ from headgate.standalone.request_counters import RequestCounters
 from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.prometheus_source import parse_source
 
-NAMED_AFTER_S = 2.0  # seconds of an end until what it waits for is named, and again
+REPORT_S = 2.0  # seconds of an end until what it waits for is named, and again
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -113,31 +113,31 @@ def up(
         settings=Settings(
             mtls=mtls,
             access=access,
-            trust_domain=checked(trust_domain),
-            certificate_seconds=lifetime(certificate_lifetime),
+            trust_domain=check_trust_domain(trust_domain),
+            certificate_seconds=parse_lifetime(certificate_lifetime),
         ),
-        authority=authority(ca_cert, ca_key),
+        authority=parse_authority(ca_cert, ca_key),
         ephemeral=ephemeral,
         api_address=api_address,
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
-        metrics_by=chosen(metrics_by, metrics_address),
-        metrics_source=source(metrics_source),
-        collector=collector(otlp_collector),
+        metrics_by=check_metrics_by(metrics_by, metrics_address),
+        metrics_source=parse_metrics_source(metrics_source),
+        collector=parse_collector(otlp_collector),
     )
-    voice = _voice(output, messages, table=table)
-    _run(_up(directory, options, voice, table=messages if table else None))
+    reporter = _reporter(output, messages, table=table)
+    _run(_up(directory, options, reporter, table=messages if table else None))
 
 
-def authority(certificate: Path | None, key: Path | None) -> Files | None:
+def parse_authority(certificate: Path | None, key: Path | None) -> Files | None:
     """Return the user's own authority, if there is one."""
     if (certificate is None) != (key is None):
         raise usage_error("--ca-cert and --ca-key belong together; give both, or none", option="--ca-cert")
     return Files(certificate, key) if certificate and key else None
 
 
-def checked(trust_domain: str) -> str:
+def check_trust_domain(trust_domain: str) -> str:
     """Return a trust domain that identities can begin with."""
     if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
         raise usage_error(
@@ -147,7 +147,7 @@ def checked(trust_domain: str) -> str:
     return trust_domain
 
 
-def lifetime(text: str) -> int:
+def parse_lifetime(text: str) -> int:
     """Return seconds. Shorter ones could not be renewed in time, and longer ones are no protection against theft."""
     try:
         seconds = milliseconds(text) // 1000
@@ -161,7 +161,7 @@ def lifetime(text: str) -> int:
     return seconds
 
 
-def chosen(by: By, address: str) -> By:
+def check_metrics_by(by: By, address: str) -> By:
     """Return what /metrics tells traffic apart by; to say so without an address would have no effect."""
     if by == "pod" and not address:
         raise usage_error(
@@ -171,7 +171,7 @@ def chosen(by: By, address: str) -> By:
     return by
 
 
-def source(text: str) -> Source | None:
+def parse_metrics_source(text: str) -> Source | None:
     """Return where the metrics API answers from, when it is not headgate's own counts."""
     try:
         return parse_source(text) if text else None
@@ -179,7 +179,7 @@ def source(text: str) -> Source | None:
         raise usage_error(str(error), option="--metrics-source") from error
 
 
-def collector(text: str) -> Collector | None:
+def parse_collector(text: str) -> Collector | None:
     """Return the collector that proxies report to besides."""
     place, _, port = text.rpartition(":")
     host = place.strip("[]")
@@ -191,15 +191,15 @@ def collector(text: str) -> Collector | None:
     return Collector(host=host, port=int(port)) if text else None
 
 
-def _voice(output: Format, messages: Messages, *, table: bool) -> Voice:
+def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:
     """Return the writer of an output. Raises BadParameter for one that `up` lacks, or that a table would mix with."""
     if output is Format.YAML:
         raise usage_error("changes are printed as text or as lines of JSON; write -o json, or omit it", option="-o")
     if output is Format.TABLE:
-        return TextVoice(messages)
+        return TextReporter(messages)
     if table:
         raise usage_error("a live table and lines of JSON do not mix; give one of the two", option="--watch")
-    return JsonVoice()
+    return JsonReporter()
 
 
 def _run(work: Any) -> None:
@@ -210,16 +210,16 @@ def _run(work: Any) -> None:
         uvloop.run(work)
     except (OSError, Unavailable, BaseExceptionGroup) as error:
         # Not `except*`: before Python 3.11.4, what is raised there is in a group again.
-        meant = _meant(error)
+        meant = _user_error(error)
         if meant is None:
             raise
         raise meant from None
 
 
-def _meant(error: BaseException) -> HeadgateError | None:
+def _user_error(error: BaseException) -> HeadgateError | None:
     """Return the first error that the user can do something about; None when any part of the error is a bug."""
     if isinstance(error, BaseExceptionGroup):
-        parts = [_meant(part) for part in error.exceptions]
+        parts = [_user_error(part) for part in error.exceptions]
         return parts[0] if all(parts) else None
     if isinstance(error, OSError) and error.errno in REFUSED_BY_DISK:
         where = error.filename or "a file in its state directory"
@@ -232,9 +232,9 @@ def _meant(error: BaseException) -> HeadgateError | None:
     return error if isinstance(error, HeadgateError) else None
 
 
-async def _up(directory: Path, options: Options, voice: Voice, *, table: Messages | None) -> None:
+async def _up(directory: Path, options: Options, reporter: Reporter, *, table: Messages | None) -> None:
     """Run until the first signal, which ends headgate; a second one ends the workloads at once."""
-    main, hurry, signals = asyncio.current_task(), asyncio.Event(), 0
+    main, force, signals = asyncio.current_task(), asyncio.Event(), 0
 
     def take() -> None:
         nonlocal signals
@@ -242,24 +242,24 @@ async def _up(directory: Path, options: Options, voice: Voice, *, table: Message
         if signals == 1 and main:
             main.cancel()
         elif signals > 1:
-            hurry.set()
+            force.set()
 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, take)
-    voice.starting()
+    reporter.starting()
     ending: asyncio.Task[None] | None = None
     try:
         async with running(options) as current:
             try:
-                await _serve(directory, current, voice, table=table)
+                await _serve(directory, current, reporter, table=table)
             except asyncio.CancelledError:
                 if not signals or not main:
                     raise
                 main.uncancel()
             finally:
                 main = None  # no signal interrupts the end
-            voice.stopping()
-            ending = asyncio.create_task(_watch_end(current, hurry, voice), name="the end")
+            reporter.stopping()
+            ending = asyncio.create_task(_report_shutdown(current, force, reporter), name="the end")
     except asyncio.CancelledError:  # of the start
         if not signals:
             raise
@@ -268,24 +268,24 @@ async def _up(directory: Path, options: Options, voice: Voice, *, table: Message
             ending.cancel()
 
 
-async def _watch_end(current: Running, hurry: asyncio.Event, voice: Voice) -> None:
+async def _report_shutdown(current: Running, force: asyncio.Event, reporter: Reporter) -> None:
     """Name what the end waits for every few seconds; end all processes at once when the user is in a hurry."""
-    while not hurry.is_set():
+    while not force.is_set():
         try:
-            async with asyncio.timeout(NAMED_AFTER_S):
-                await hurry.wait()
+            async with asyncio.timeout(REPORT_S):
+                await force.wait()
         except TimeoutError:
-            voice.waiting(current.runtime.running())
+            reporter.waiting(current.runtime.running())
     current.runtime.kill()
 
 
-async def _serve(directory: Path, current: Running, voice: Voice, *, table: Messages | None) -> None:
-    following = Following(directory, current, voice)
+async def _serve(directory: Path, current: Running, reporter: Reporter, *, table: Messages | None) -> None:
+    up_tasks = UpTasks(directory, current, reporter)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(following.pods(), name="pods")
-        tasks.create_task(following.envoy(), name="envoy")
-        await following.begin()
-        tasks.create_task(following.files(), name="files")
-        tasks.create_task(following.changes(), name="changes")
+        tasks.create_task(up_tasks.report_pods(), name="pods")
+        tasks.create_task(up_tasks.report_envoy(), name="envoy")
+        await up_tasks.start()
+        tasks.create_task(up_tasks.watch_files(), name="files")
+        tasks.create_task(up_tasks.report_changes(), name="changes")
         if table:
             tasks.create_task(watch_table(current.machine, RequestCounters(current.admins), table), name="table")

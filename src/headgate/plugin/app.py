@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 from headgate.errors import HeadgateError, Unavailable, usage_message
 from headgate.plugin import commands
 from headgate.plugin.errors import WrongUsage
-from headgate.plugin.options import HELP, divided
+from headgate.plugin.options import HELP, split_options
 from headgate.plugin.tap import tap
 
 NAME = "kubectl traffic"
@@ -90,7 +90,7 @@ def run() -> None:
     for number in _ENDED:  # kubectl's proxy must not outlive this, whatever ends it
         signal.signal(number, _end)
     try:
-        kubectl, rest = divided(sys.argv[1:])
+        kubectl, rest = split_options(sys.argv[1:])
     except WrongUsage as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(USAGE) from error

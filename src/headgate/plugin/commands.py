@@ -16,17 +16,17 @@ from rich.text import Text
 
 from headgate.durations import seconds
 from headgate.errors import Unavailable
-from headgate.plugin import colours
+from headgate.plugin import colors
 from headgate.plugin import edges as edge_tables
 from headgate.plugin import graph as graphs
 from headgate.plugin import top as tops
-from headgate.plugin.api import Api, Asked
+from headgate.plugin.api import MetricsApi, Query
+from headgate.plugin.diagram_formats import dot, mermaid
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import SPLITS, Kind, kind_named
-from headgate.plugin.notations import dot, mermaid
+from headgate.plugin.kubectl_proxy import Kubectl
 from headgate.plugin.svg import svg
-from headgate.plugin.terminal import drawn
-from headgate.plugin.transport import Kubectl
+from headgate.plugin.terminal import draw
 
 REFRESH_S = 2.0
 pause = time.sleep
@@ -51,15 +51,16 @@ SortBy = Annotated[
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and refresh in place.")]
 
 
-Output = Literal["table", "wide", "json", "yaml"]
-Drawn = Literal["terminal", "wide", "dot", "mermaid", "svg", "json", "yaml"]
-Apart = Literal["each", "namespace", "kind"]
-As = Annotated[Output, typer.Option("-o", "--output", metavar="table|wide|json|yaml", show_default=False)]
-DrawnAs = Annotated[
-    Drawn, typer.Option("-o", "--output", metavar="terminal|wide|dot|mermaid|svg|json|yaml", show_default=False)
+TableFormat = Literal["table", "wide", "json", "yaml"]
+TopologyFormat = Literal["terminal", "wide", "dot", "mermaid", "svg", "json", "yaml"]
+GroupBy = Literal["each", "namespace", "kind"]
+TableOutput = Annotated[TableFormat, typer.Option("-o", "--output", metavar="table|wide|json|yaml", show_default=False)]
+TopologyOutput = Annotated[
+    TopologyFormat,
+    typer.Option("-o", "--output", metavar="terminal|wide|dot|mermaid|svg|json|yaml", show_default=False),
 ]
 By = Annotated[
-    Apart,
+    GroupBy,
     typer.Option("--by", metavar="each|namespace|kind", help="Tell peers apart by that alone.", show_default=False),
 ]
 PeerSelector = Annotated[
@@ -77,37 +78,37 @@ def top(
     selector: Selector = "",
     window: Window = "",
     sort_by: SortBy = "",
-    output: As = "table",
+    output: TableOutput = "table",
     watch: Watch = False,
 ) -> None:
     """Show success, requests per second and latency of resources."""
     order = sort_by.lower()
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
-    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window)
-    with _asking(ctx.obj, asked, everywhere=all_namespaces) as (api, asked):
+    query = Query(kind=kind, namespace=namespace, selector=selector, window=window)
+    with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
 
         def text() -> str:
-            return _top(api, asked, name, order=order, output=output)
+            return _top_text(api, query, name, order=order, output=output)
 
-        nothing = f"No {kind.plural} found{_in(asked)}."
+        empty_note = f"No {kind.plural} found{_in_namespace(query)}."
         if watch:
-            _watch(api, lambda: text() or f"{nothing}\n")
+            _watch(api, lambda: text() or f"{empty_note}\n")
         elif found := text():
             sys.stdout.write(found)
         else:
-            _note(nothing)
+            _print_note(empty_note)
 
 
-def _top(api: Api, asked: Asked, name: str, *, order: str, output: Output) -> str:
-    document = api.one(asked, name) if name else api.list(asked)
+def _top_text(api: MetricsApi, query: Query, name: str, *, order: str, output: TableFormat) -> str:
+    document = api.one(query, name) if name else api.list(query)
     if output in ("json", "yaml"):
         return _document(document, output)
-    lines = tops.in_order(tops.lines_of(document), order)
+    lines = tops.sort_rows(tops.parse_rows(document), order)
     if not lines:
         return ""
-    namespaces = asked.kind.namespaced and not asked.namespace
-    return tops.table(lines, wide=output == "wide", namespaces=namespaces, colours=colours.wanted())
+    namespaces = query.kind.namespaced and not query.namespace
+    return tops.table(lines, wide=output == "wide", namespaces=namespaces, colors=colors.wanted())
 
 
 def edges(
@@ -119,7 +120,7 @@ def edges(
     selector: PeerSelector = "",
     by: By = "each",
     window: Window = "",
-    output: As = "table",
+    output: TableOutput = "table",
 ) -> None:
     """Show what a resource receives from others and sends to them."""
     kind, name = _kind_and_name(what, name)
@@ -130,16 +131,16 @@ def edges(
             f"a TrafficSplit has no edges: `top {kind.plural}/{name}` has its backends, `edges service/NAME` who calls it"
         )
     grouped = "" if by == "each" else by
-    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
-    with _asking(ctx.obj, asked) as (api, asked):
-        document = api.edges(asked, name)
+    query = Query(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
+    with _open_api(ctx.obj, query) as (api, query):
+        document = api.edges(query, name)
         if output in ("json", "yaml"):
             sys.stdout.write(_document(document, output))
-        elif exchanges := edge_tables.exchanges_of(document):
+        elif exchanges := edge_tables.parse_edges(document):
             wide = output == "wide"
-            sys.stdout.write(edge_tables.table(exchanges, kind, asked.namespace, wide=wide, colours=colours.wanted()))
+            sys.stdout.write(edge_tables.table(exchanges, kind, query.namespace, wide=wide, colors=colors.wanted()))
         else:
-            _note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
+            _print_note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
 
 
 def topology(
@@ -150,22 +151,22 @@ def topology(
     all_namespaces: Everywhere = False,
     selector: Selector = "",
     window: Window = "",
-    output: DrawnAs = "terminal",
+    output: TopologyOutput = "terminal",
 ) -> None:
     """Draw callers, and what they call."""
     kind, name = _kind_and_name(what, "")
     if name:
         raise WrongUsage(f"a topology has all {kind.plural}; `edges {kind.singular}/{name}` shows one, -l chooses some")
-    asked = Asked(kind=kind, namespace=namespace, selector=selector, window=window)
-    with _asking(ctx.obj, asked, everywhere=all_namespaces) as (api, asked):
-        graph = graphs.topology(api, asked)
+    query = Query(kind=kind, namespace=namespace, selector=selector, window=window)
+    with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
+        graph = graphs.topology(api, query)
         if not graph.edges and output in ("terminal", "wide"):
-            _note(f"No traffic between {kind.plural}{_in(asked)} in the last {window or '30s'}.")
+            _print_note(f"No traffic between {kind.plural}{_in_namespace(query)} in the last {window or '30s'}.")
         else:
-            sys.stdout.write(_topology(graph, output))
+            sys.stdout.write(_topology_text(graph, output))
 
 
-def _topology(graph: graphs.Graph, output: Drawn) -> str:
+def _topology_text(graph: graphs.Graph, output: TopologyFormat) -> str:
     match output:
         case "dot":
             return dot(graph)
@@ -174,16 +175,18 @@ def _topology(graph: graphs.Graph, output: Drawn) -> str:
         case "svg":
             return svg(graph)
         case "json" | "yaml":
-            return _document(graphs.described(graph), output)
+            return _document(graphs.to_document(graph), output)
         case _:
-            return _picture(graph, wide=output == "wide")
+            return _picture_text(graph, wide=output == "wide")
 
 
-def _picture(graph: graphs.Graph, *, wide: bool) -> str:
+def _picture_text(graph: graphs.Graph, *, wide: bool) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    drawing = drawn(graph, wide=wide, width=width, colours=colours.wanted())
+    drawing = draw(graph, wide=wide, width=width, colors=colors.wanted())
     if drawing.needs:
-        _note(f"The picture needs {drawing.needs} columns; here is a list. For the picture: `| less -S`, or -o svg.")
+        _print_note(
+            f"The picture needs {drawing.needs} columns; here is a list. For the picture: `| less -S`, or -o svg."
+        )
     return drawing.text
 
 
@@ -198,21 +201,21 @@ def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
 
 
 @contextlib.contextmanager
-def _asking(kubectl: Kubectl, asked: Asked, *, everywhere: bool = False) -> Iterator[tuple[Api, Asked]]:
+def _open_api(kubectl: Kubectl, query: Query, *, everywhere: bool = False) -> Iterator[tuple[MetricsApi, Query]]:
     """Give the API for as long as it is asked, and what is asked, with the context's namespace if none is typed."""
-    if asked.window:
-        _check_window(asked.window)
+    if query.window:
+        _check_window(query.window)
     with kubectl.proxy() as proxy:
-        inside = "" if everywhere or not asked.kind.namespaced else asked.namespace or kubectl.namespace()
-        api = Api(proxy)
-        yield api, msgspec.structs.replace(asked, namespace=inside)
-        _remark(api)
+        inside = "" if everywhere or not query.kind.namespaced else query.namespace or kubectl.namespace()
+        api = MetricsApi(proxy)
+        yield api, msgspec.structs.replace(query, namespace=inside)
+        _print_warnings(api)
 
 
-def _remark(api: Api) -> None:
+def _print_warnings(api: MetricsApi) -> None:
     """Print what the API warned of, what was not counted for example."""
     for warning in api.warnings:
-        _note(f"Warning: {warning}")
+        _print_note(f"Warning: {warning}")
     api.warnings.clear()
 
 
@@ -225,13 +228,13 @@ def _check_window(window: str) -> None:
         raise WrongUsage(f"--window: {window} is no time; write for example 30s, 5m or 1m30s")
 
 
-def _watch(api: Api, text: Callable[[], str]) -> None:
+def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
     """Show a table until interrupted: in place on a terminal that can, one beneath the other elsewhere."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         while True:
             sys.stdout.write(text())
-            _remark(api)
+            _print_warnings(api)
             sys.stdout.flush()
             pause(REFRESH_S)
     with Live(console=console, auto_refresh=False) as live:
@@ -249,16 +252,16 @@ def _watch(api: Api, text: Callable[[], str]) -> None:
             pause(REFRESH_S)
 
 
-def _in(asked: Asked) -> str:
-    return f" in the namespace {asked.namespace}" if asked.namespace else ""
+def _in_namespace(query: Query) -> str:
+    return f" in the namespace {query.namespace}" if query.namespace else ""
 
 
-def _document(value: object, output: Output) -> str:
+def _document(value: object, output: TableFormat) -> str:
     if output == "yaml":
         return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120))
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     """Print a remark where it does not disturb what a script reads."""
     sys.stderr.write(text + "\n")

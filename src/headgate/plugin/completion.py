@@ -11,13 +11,13 @@ import typer
 
 from headgate.errors import HeadgateError
 from headgate.kinds import TAPPED
-from headgate.plugin.api import Api, Asked, items, name_of
+from headgate.plugin.api import MetricsApi, Query, items, resource_name
 from headgate.plugin.app import app
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import KINDS, SPLITS, Kind, kind_named
-from headgate.plugin.options import divided
+from headgate.plugin.kubectl_proxy import Kubectl
+from headgate.plugin.options import split_options
 from headgate.plugin.top import SORT_NAMES
-from headgate.plugin.transport import Kubectl
 
 _NO_SPACE, _NO_FILES = 2, 4
 NAMESPACES = kind_named("namespaces")
@@ -49,7 +49,7 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     """Return what may stand behind the words `before`; nothing when that can't be known, or no API answers."""
     group: Any = typer.main.get_command(app)
     try:
-        kubectl, words = divided(before)
+        kubectl, words = split_options(before)
     except WrongUsage:  # the value of one of kubectl's own options
         return NOTHING
     if not words:
@@ -110,6 +110,6 @@ def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: Kind, prefix: str =
     if kind.namespaced and not typed.get("all_namespaces"):
         inside = typed.get("namespace") or kubectl.namespace()
     with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
-        found = items(Api(proxy).list(Asked(kind=kind, namespace=inside)))
-        return Candidates({f"{prefix}{name_of(item)[1]}": "" for item in found})
+        found = items(MetricsApi(proxy).list(Query(kind=kind, namespace=inside)))
+        return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in found})
     return NOTHING

@@ -9,8 +9,18 @@ from headgate import figures
 from headgate.figures import NONE
 from headgate.plugin.api import Document, items
 from headgate.plugin.kinds import OUTSIDE, Kind
-from headgate.plugin.numbers import Numbers, numbers_of
-from headgate.plugin.table import CONNECTIONS, DENIED, NARROW, UNREACHED, WIDE, Cell, Column, with_values, written
+from headgate.plugin.metrics import Metrics, parse_metrics
+from headgate.plugin.table import (
+    CONNECTION_FAILURES,
+    CONNECTIONS,
+    DENIED,
+    NARROW,
+    WIDE,
+    Cell,
+    Column,
+    format_table,
+    nonzero_columns,
+)
 
 ALL = "(all)"
 
@@ -50,7 +60,7 @@ class Security(msgspec.Struct, frozen=True):
         return figures.percent(self.secured, self.exchanged - self.secured)
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
     """An edge of a resource. `copy`: these are copies of requests, as mirrors make them (D22).
 
     `security` is None where the API does not say it.
@@ -59,22 +69,22 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     direction: Literal["from", "to"]
     peer: Peer
     copy: bool
-    numbers: Numbers
+    metrics: Metrics
     security: Security | None = None
 
 
-def exchanges_of(document: Document) -> list[Exchange]:
+def parse_edges(document: Document) -> list[ResourceEdge]:
     """Return the edges in a list of them, what came in first. Raises HeadgateError when numbers can't be read."""
     found = [_exchange(item, item.get("edge") or {}) for item in items(document)]
     return sorted(found, key=lambda one: (one.direction, one.copy, one.peer))
 
 
-def _exchange(item: Document, edge: Mapping[str, Any]) -> Exchange:
-    return Exchange(
+def _exchange(item: Document, edge: Mapping[str, Any]) -> ResourceEdge:
+    return ResourceEdge(
         direction="from" if edge.get("direction") == "from" else "to",
         peer=_peer(edge.get("resource") or {}),
         copy=bool(edge.get("copy")),
-        numbers=numbers_of(item),
+        metrics=parse_metrics(item),
         security=_security(edge["security"]) if edge.get("security") else None,
     )
 
@@ -88,27 +98,27 @@ def _peer(resource: Mapping[str, Any]) -> Peer:
     return Peer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
 
 
-def table(exchanges: Sequence[Exchange], kind: Kind, namespace: str, *, wide: bool, colours: bool) -> str:
+def table(exchanges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bool, colors: bool) -> str:
     """Return edges as a table, as seen from a resource of that kind in that namespace."""
-    columns = _columns([one.numbers for one in exchanges], wide=wide)
+    columns = _columns([one.metrics for one in exchanges], wide=wide)
     shown = list(_security_columns([one.security for one in exchanges], wide=wide))
     rows = [
         [
             Cell(one.direction),
             Cell(one.peer.named(kind.kind, namespace) + " copies" * one.copy),
-            *(column.cell(one.numbers) for column in columns),
+            *(column.cell(one.metrics) for column in columns),
             *(Cell(text(one.security) if one.security else NONE) for _, text in shown),
         ]
         for one in exchanges
     ]
     titles = [*(column.title for column in columns), *(title for title, _ in shown)]
-    return written(["DIRECTION", "PEER", *titles], rows, left=2, colours=colours)
+    return format_table(["DIRECTION", "PEER", *titles], rows, left=2, colors=colors)
 
 
-def _columns(several: Sequence[Numbers], *, wide: bool) -> tuple[Column, ...]:
+def _columns(several: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
     """Return the usual figures; refusals, and connections of ports that are not HTTP, where there are any."""
-    any_connections = (CONNECTIONS,) if with_values(several, CONNECTIONS, UNREACHED) else ()
-    beyond = (*with_values(several, DENIED), *any_connections, *with_values(several, UNREACHED))
+    any_connections = (CONNECTIONS,) if nonzero_columns(several, CONNECTIONS, CONNECTION_FAILURES) else ()
+    beyond = (*nonzero_columns(several, DENIED), *any_connections, *nonzero_columns(several, CONNECTION_FAILURES))
     return (WIDE if wide else NARROW) + beyond
 
 

@@ -15,5 +15,5 @@ class Forbidden(HeadgateError):
     """The user may not read this."""
 
 
-class TooEntangled(HeadgateError):
+class NotDrawable(HeadgateError):
     """A graph can't be brought onto the cells of a terminal."""

@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from headgate.errors import NotFound
-from headgate.plugin.api import Api, Asked, Document, items, name_of
-from headgate.plugin.colours import Colour
-from headgate.plugin.edges import Exchange, Peer, exchanges_of
+from headgate.plugin.api import Document, MetricsApi, Query, items, resource_name
+from headgate.plugin.colors import Color
+from headgate.plugin.edges import Peer, ResourceEdge, parse_edges
 from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import OUTSIDE, SERVICES, SPLITS
-from headgate.plugin.numbers import Numbers, numbers_of, percent, rate
+from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate
 
 _AT_A_TIME = 8  # queries
 _SUMMED = ("success", "failure", "denied", "connections", "unreached", "denied_connections")
@@ -27,7 +27,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Peer
     target: Peer
-    numbers: Numbers
+    metrics: Metrics
     style: Style = "calls"
     weight: tuple[int, int] | None = None
     split: str = ""
@@ -45,19 +45,21 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """Its numbers: `100.00% 1.8rps`, or `54 connections`, and `3 denied`; before them a split's share."""
-        share, numbers = f"{self.share}: " if self.share else "", self.numbers
-        if numbers.is_refused:
-            return f"{share}{numbers.refused} denied"
-        refused = f", {numbers.refused} denied" if numbers.refused else ""
-        return share + (_connections(numbers) or f"{percent(numbers)} {rate(numbers)}") + refused
+        share, metrics = f"{self.share}: " if self.share else "", self.metrics
+        if metrics.is_denied:
+            return f"{share}{metrics.refused} denied"
+        refused = f", {metrics.refused} denied" if metrics.refused else ""
+        return share + (_connections(metrics) or f"{percent(metrics)} {rate(metrics)}") + refused
 
 
-def _connections(numbers: Numbers) -> str:
+def _connections(metrics: Metrics) -> str:
     """Write connections of ports that are not HTTP, when there is nothing else."""
-    if numbers.requests or not (numbers.connections or numbers.unreached):
+    if metrics.requests or not (metrics.connections or metrics.connection_failures):
         return ""
-    plural = "" if numbers.connections == 1 else "s"
-    return f"{numbers.connections} connection{plural}" + f", {numbers.unreached} failed" * bool(numbers.unreached)
+    plural = "" if metrics.connections == 1 else "s"
+    return f"{metrics.connections} connection{plural}" + f", {metrics.connection_failures} failed" * bool(
+        metrics.connection_failures
+    )
 
 
 _Key: TypeAlias = tuple[Peer, Peer, Style, str]
@@ -94,9 +96,9 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     back: Edge | None = None
 
     @property
-    def colour(self) -> Colour:
+    def color(self) -> Color:
         """How it is shown: failures first."""
-        found = {one.numbers.colour for one in (self.edge, self.back) if one}
+        found = {one.metrics.color for one in (self.edge, self.back) if one}
         return "failing" if "failing" in found else "refused" if "refused" in found else ""
 
     def label(self, joint: str, *, rightward: bool = True) -> str:
@@ -107,45 +109,47 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         return joint.join(ends if rightward else ends[::-1])
 
 
-def topology(api: Api, asked: Asked) -> Graph:
+def topology(api: MetricsApi, query: Query) -> Graph:
     """Ask for a kind's resources and the edges of each, and return their graph.
 
     Services have the shares of TrafficSplits besides, where the API tells of them; of TrafficSplits there is nothing else.
     """
-    if asked.kind is SPLITS:
-        return graph_of(SERVICES.kind, asked.namespace, {}, splits_of(api.list(asked)))
-    nodes = [Peer(asked.kind.kind, *name_of(item)) for item in items(api.list(asked))]
-    unselected = msgspec.structs.replace(asked, selector="")  # labels choose resources, not their peers
+    if query.kind is SPLITS:
+        return build_graph(SERVICES.kind, query.namespace, {}, split_edges(api.list(query)))
+    nodes = [Peer(query.kind.kind, *resource_name(item)) for item in items(api.list(query))]
+    unselected = msgspec.structs.replace(query, selector="")  # labels choose resources, not their peers
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         edges = dict(zip(nodes, pool.map(lambda node: _edges(api, unselected, node), nodes), strict=True))
-    return graph_of(asked.kind.kind, asked.namespace, edges, _splits(api, asked) if nodes else ())
+    return build_graph(query.kind.kind, query.namespace, edges, _splits(api, query) if nodes else ())
 
 
-def _edges(api: Api, asked: Asked, node: Peer) -> Iterable[Exchange]:
+def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
     """Return a resource's edges; none when it went away since it was listed."""
     try:
-        return exchanges_of(api.edges(asked, node.name, node.namespace))
+        return parse_edges(api.edges(query, node.name, node.namespace))
     except NotFound:
         return ()
 
 
-def _splits(api: Api, asked: Asked) -> Iterator[Edge]:
+def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
     """Yield the shares of the splits, if the kind is Service; an API without splits, or a user without the right, has none."""
-    if asked.kind is not SERVICES:
+    if query.kind is not SERVICES:
         return
     try:
-        yield from splits_of(api.list(Asked(kind=SPLITS, namespace=asked.namespace, window=asked.window)))
+        yield from split_edges(api.list(Query(kind=SPLITS, namespace=query.namespace, window=query.window)))
     except (NoMetrics, Forbidden):
         return
 
 
-def graph_of(kind: str, namespace: str, edges: Mapping[Peer, Iterable[Exchange]], splits: Iterable[Edge] = ()) -> Graph:
+def build_graph(
+    kind: str, namespace: str, edges: Mapping[Peer, Iterable[ResourceEdge]], splits: Iterable[Edge] = ()
+) -> Graph:
     """Put the edges of all resources together; an edge that both of its ends have is in the graph once."""
     found: dict[_Key, Edge] = {}
     for node, exchanges in edges.items():
         for one in exchanges:
             edge = _edge(node, one)
-            found[edge.key] = _joined(
+            found[edge.key] = _merged(
                 found.get(edge.key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind)
             )
     shares = {edge.key: edge for edge in splits}
@@ -156,19 +160,19 @@ def graph_of(kind: str, namespace: str, edges: Mapping[Peer, Iterable[Exchange]]
 
 def _is_share(edge: Edge, found: Mapping[_Key, Edge], shares: Mapping[_Key, Edge]) -> bool:
     """Return whether a backend received all of an edge as its share of a split whose root has an arrow of its own."""
-    if edge.numbers.called != 0 or edge.style != "calls":
+    if edge.metrics.called != 0 or edge.style != "calls":
         return False
     roots = (source for source, target, *_ in shares if target == edge.target)
     return any((edge.source, root, edge.style, "") in found for root in roots)
 
 
-def _edge(node: Peer, one: Exchange) -> Edge:
-    peer = _outside(one.peer)
+def _edge(node: Peer, one: ResourceEdge) -> Edge:
+    peer = _collapse_outside(one.peer)
     source, target = (node, peer) if one.direction == "to" else (peer, node)
-    return Edge(source=source, target=target, numbers=one.numbers, style="copies" if one.copy else "calls")
+    return Edge(source=source, target=target, metrics=one.metrics, style="copies" if one.copy else "calls")
 
 
-def _outside(peer: Peer) -> Peer:
+def _collapse_outside(peer: Peer) -> Peer:
     """Take all addresses outside for one: each client would have a box of its own."""
     if peer.kind != OUTSIDE:
         return peer
@@ -179,29 +183,29 @@ def _outside(peer: Peer) -> Peer:
     return Peer(OUTSIDE, "", "addresses")
 
 
-def _joined(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
+def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
     """Return one edge for two: what clients outside did adds up, what both ends of an edge tell is the same."""
     if known is None or not outside:
         return known or edge
-    a, b = known.numbers, edge.numbers
+    a, b = known.metrics, edge.metrics
     sums = {name: getattr(a, name) + getattr(b, name) for name in _SUMMED}
     called = None if a.called is None or b.called is None else a.called + b.called
-    return msgspec.structs.replace(known, numbers=Numbers(**sums, called=called, window=max(a.window, b.window)))
+    return msgspec.structs.replace(known, metrics=Metrics(**sums, called=called, window=max(a.window, b.window)))
 
 
-def splits_of(listed: Document) -> Iterator[Edge]:
+def split_edges(listed: Document) -> Iterator[Edge]:
     """Yield an edge for each backend of each TrafficSplit in a list: from the Service that is called to its own."""
-    legs = [(name_of(item), item.get("backend") or {}, numbers_of(item)) for item in items(listed)]
+    legs = [(resource_name(item), item.get("backend") or {}, parse_metrics(item)) for item in items(listed)]
     totals: Counter[tuple[str, str]] = Counter()
-    for split, _, numbers in legs:
-        totals[split] += numbers.weight or 0
-    for split, backend, numbers in legs:
+    for split, _, metrics in legs:
+        totals[split] += metrics.weight or 0
+    for split, backend, metrics in legs:
         yield Edge(
             source=_service(str(backend.get("apex") or ""), split[0]),
             target=_service(str(backend.get("name") or ""), split[0]),
-            numbers=numbers,
+            metrics=metrics,
             style="split",
-            weight=(numbers.weight or 0, totals[split]),
+            weight=(metrics.weight or 0, totals[split]),
             split="/".join(split),
         )
 
@@ -212,9 +216,9 @@ def _service(name: str, namespace: str) -> Peer:
     return Peer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
 
 
-def links_of(graph: Graph) -> Iterator[Link]:
+def build_links(graph: Graph) -> Iterator[Link]:
     """Yield what a picture draws: edges in both directions are one line with two heads; it begins where more traffic does."""
-    strongest = sorted(graph.edges, key=lambda one: (-one.numbers.requests, one.source, one.target))
+    strongest = sorted(graph.edges, key=lambda one: (-one.metrics.requests, one.source, one.target))
     edges: Mapping[_Key, Edge] = {one.key: one for one in strongest}
     drawn: set[_Key] = set()
     for key, edge in edges.items():
@@ -226,7 +230,7 @@ def links_of(graph: Graph) -> Iterator[Link]:
         yield Link(edge=edge, back=back)
 
 
-def described(graph: Graph) -> Mapping[str, object]:
+def to_document(graph: Graph) -> Mapping[str, object]:
     """Return a graph for scripts (`-o json`)."""
     found: Mapping[str, object] = msgspec.to_builtins(
         {
@@ -240,20 +244,20 @@ def described(graph: Graph) -> Mapping[str, object]:
 
 
 def _described(edge: Edge) -> Mapping[str, object]:
-    numbers = edge.numbers
+    metrics = edge.metrics
     return {
         "from": edge.source,
         "to": edge.target,
         "style": edge.style,
         **({"split": edge.split, "weight": edge.weight[0]} if edge.weight else {}),
-        "success": numbers.success,
-        "failure": numbers.failure,
-        "connections": numbers.connections,
-        "failedConnections": numbers.unreached,
-        "denied": numbers.denied,
-        "deniedConnections": numbers.denied_connections,
-        "windowSeconds": numbers.window,
-        "successRate": numbers.share,
-        "requestsPerSecond": numbers.rps,
-        **{f"{share}Seconds": getattr(numbers, share) for share in ("p50", "p90", "p99")},
+        "success": metrics.success,
+        "failure": metrics.failure,
+        "connections": metrics.connections,
+        "failedConnections": metrics.connection_failures,
+        "denied": metrics.denied,
+        "deniedConnections": metrics.denied_connections,
+        "windowSeconds": metrics.window,
+        "successRate": metrics.share,
+        "requestsPerSecond": metrics.rps,
+        **{f"{share}Seconds": getattr(metrics, share) for share in ("p50", "p90", "p99")},
     }

@@ -28,7 +28,7 @@ class Point(NamedTuple):
     y: float
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
     """Where the box of a node stands; `center` is shared by all boxes of a layer."""
 
     node: Peer
@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return (self.left + self.right) / 2
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class EdgePath(msgspec.Struct, frozen=True, kw_only=True):
     """How the line of a link runs from box to box: level and upright pieces in turn."""
 
     link: Link
@@ -59,16 +59,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Boxes by their nodes, and lines between them."""
 
-    places: Mapping[Peer, Place]
-    runs: tuple[Run, ...]
+    node_boxes: Mapping[Peer, NodeBox]
+    paths: tuple[EdgePath, ...]
 
 
-def laid_out(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
+def layout_graph(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
     """Lay a graph out. `names` are the texts of the boxes; runs come in the order of the links."""
     drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
-    places = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
-    runs = [_run(link, edge, places) for link, edge in zip(links, drawing.edges, strict=True)]
-    found = Layout(places=places, runs=tuple(runs))
+    node_boxes = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
+    paths = [_path(link, edge, node_boxes) for link, edge in zip(links, drawing.edges, strict=True)]
+    found = Layout(node_boxes=node_boxes, paths=tuple(paths))
     return _from_the_top(_mirrored(found) if _hangs_low(drawing.edges) else found)
 
 
@@ -85,9 +85,9 @@ def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
     return graph
 
 
-def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> Place:
+def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> NodeBox:
     center, size = placed["center"], placed["size"]
-    return Place(
+    return NodeBox(
         node=node,
         text=text,
         left=center["x"] - size["width"] / 2,
@@ -97,18 +97,22 @@ def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> Place:
     )
 
 
-def _run(link: Link, edge: Mapping[str, Any], places: Mapping[Peer, Place]) -> Run:
+def _path(link: Link, edge: Mapping[str, Any], node_boxes: Mapping[Peer, NodeBox]) -> EdgePath:
     points = list(_corners(list(_square([Point(point["x"], point["y"]) for point in edge["points"]]))))
-    points[0] = _docked(points[0], points[1], places[link.edge.source])
-    points[-1] = _docked(points[-1], points[-2], places[link.edge.target])
-    return Run(link=link, points=tuple(points))
+    points[0] = _docked(points[0], points[1], node_boxes[link.edge.source])
+    points[-1] = _docked(points[-1], points[-2], node_boxes[link.edge.target])
+    return EdgePath(link=link, points=tuple(points))
 
 
-def _docked(end: Point, before: Point, place: Place) -> Point:
+def _docked(end: Point, before: Point, node_box: NodeBox) -> Point:
     """Let a line end where it meets its box, not at the far side."""
     if end.x == before.x:
-        return Point(end.x, place.bottom if before.y > place.bottom else place.top if before.y < place.top else end.y)
-    return Point(place.right if before.x > place.right else place.left if before.x < place.left else end.x, end.y)
+        return Point(
+            end.x, node_box.bottom if before.y > node_box.bottom else node_box.top if before.y < node_box.top else end.y
+        )
+    return Point(
+        node_box.right if before.x > node_box.right else node_box.left if before.x < node_box.left else end.x, end.y
+    )
 
 
 def _square(points: Sequence[Point]) -> Iterator[Point]:
@@ -147,46 +151,46 @@ def _hangs_low(edges: Sequence[Mapping[str, Any]]) -> bool:
 
 def _mirrored(layout: Layout) -> Layout:
     """Turn a layout upside down."""
-    places = {
-        node: msgspec.structs.replace(place, top=-place.bottom, bottom=-place.top)
-        for node, place in layout.places.items()
+    node_boxes = {
+        node: msgspec.structs.replace(node_box, top=-node_box.bottom, bottom=-node_box.top)
+        for node, node_box in layout.node_boxes.items()
     }
-    runs = [msgspec.structs.replace(run, points=tuple(Point(x, -y) for x, y in run.points)) for run in layout.runs]
-    return Layout(places=places, runs=tuple(runs))
+    paths = [msgspec.structs.replace(path, points=tuple(Point(x, -y) for x, y in path.points)) for path in layout.paths]
+    return Layout(node_boxes=node_boxes, paths=tuple(paths))
 
 
 def _from_the_top(layout: Layout) -> Layout:
     """Let a line that comes down on its target leave its box at the top too, as in 004, where nothing is in the way."""
-    runs = list(layout.runs)
-    for number, run in enumerate(runs):
-        place = layout.places[run.link.edge.source]
-        if len(run.points) == 5 and _comes_down(run, place) and not _is_taken(place, number, runs, layout):
-            port, lane = place.left + _CHARACTER, run.points[2].y
-            points = (Point(port, place.top), Point(port, lane), *run.points[3:])
-            runs[number] = msgspec.structs.replace(run, points=points)
-    return Layout(places=layout.places, runs=tuple(runs))
+    paths = list(layout.paths)
+    for number, path in enumerate(paths):
+        node_box = layout.node_boxes[path.link.edge.source]
+        if len(path.points) == 5 and _comes_down(path, node_box) and not _is_taken(node_box, number, paths, layout):
+            port, lane = node_box.left + _CHARACTER, path.points[2].y
+            points = (Point(port, node_box.top), Point(port, lane), *path.points[3:])
+            paths[number] = msgspec.structs.replace(path, points=points)
+    return Layout(node_boxes=layout.node_boxes, paths=tuple(paths))
 
 
-def _comes_down(run: Run, place: Place) -> bool:
+def _comes_down(path: EdgePath, node_box: NodeBox) -> bool:
     """Say whether a line leaves to the right, goes up beside its box and then right, and comes down."""
-    start, corner, turn, lane, end = run.points
-    right_and_up = start.y == corner.y and corner.x == turn.x > place.right and turn.y < place.top
+    start, corner, turn, lane, end = path.points
+    right_and_up = start.y == corner.y and corner.x == turn.x > node_box.right and turn.y < node_box.top
     return right_and_up and turn.y == lane.y and lane.x == end.x > turn.x and end.y > lane.y
 
 
-def _is_taken(place: Place, number: int, runs: Sequence[Run], layout: Layout) -> bool:
+def _is_taken(node_box: NodeBox, number: int, paths: Sequence[EdgePath], layout: Layout) -> bool:
     """Say whether something is between the top of a box and a lane, or in the way of one that is made longer to there."""
-    _, corner, lane, *_ = runs[number].points
+    _, corner, lane, *_ = paths[number].points
     above = (
-        other.center == place.center and lane.y < other.bottom and other.top < place.top
-        for other in layout.places.values()
+        other.center == node_box.center and lane.y < other.bottom and other.top < node_box.top
+        for other in layout.node_boxes.values()
     )
-    others = (pairwise(run.points) for other, run in enumerate(runs) if other != number)
+    others = (pairwise(path.points) for other, path in enumerate(paths) if other != number)
     met = (
         min(a.x, b.x) <= corner.x
-        and max(a.x, b.x) >= place.left
+        and max(a.x, b.x) >= node_box.left
         and max(a.y, b.y) >= lane.y - _PORT_GAP
-        and min(a.y, b.y) <= place.top
+        and min(a.y, b.y) <= node_box.top
         for ends in others
         for a, b in ends
     )

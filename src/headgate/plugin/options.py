@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headgate.plugin.errors import WrongUsage
-from headgate.plugin.transport import Kubectl
+from headgate.plugin.kubectl_proxy import Kubectl
 
 _WITH_VALUE = frozenset(
     {
@@ -33,7 +33,7 @@ HELP = (
 )
 
 
-def divided(arguments: Sequence[str]) -> tuple[Kubectl, list[str]]:
+def split_options(arguments: Sequence[str]) -> tuple[Kubectl, list[str]]:
     """Divide a command line into kubectl's options and the rest. Raises WrongUsage."""
     given, rest = [], []
     waiting = iter(arguments)

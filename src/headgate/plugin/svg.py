@@ -5,11 +5,11 @@ from itertools import pairwise
 from math import dist
 from xml.sax.saxutils import escape
 
-from headgate.plugin.cells import Box, Picture, Wire, in_cells
+from headgate.plugin.ascii_layout import GridBox, GridLayout, GridPath, layout_on_grid
 from headgate.plugin.edges import Peer
-from headgate.plugin.graph import Graph, links_of
+from headgate.plugin.graph import Graph, build_links
 from headgate.plugin.kinds import OUTSIDE
-from headgate.plugin.layout import Point, laid_out
+from headgate.plugin.layout import Point, layout_graph
 
 _CELL = Point(8.5, 18.0)  # pixels of a character
 _LABEL_SCALE = 0.86
@@ -28,9 +28,11 @@ def svg(graph: Graph) -> str:
 
     Raises TooEntangled.
     """
-    links = list(links_of(graph))
-    layout = laid_out({node: graph.name(node) for node in graph.nodes}, links)  # a drawing has room for idle ones too
-    picture = in_cells(layout, [run.link.label(" ↔ ", rightward=run.rightward) for run in layout.runs])
+    links = list(build_links(graph))
+    layout = layout_graph(
+        {node: graph.name(node) for node in graph.nodes}, links
+    )  # a drawing has room for idle ones too
+    picture = layout_on_grid(layout, [path.link.label(" ↔ ", rightward=path.rightward) for path in layout.paths])
     low, high = _bounds(picture)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN
     box = f"{low.x - _MARGIN:g} {low.y - _MARGIN:g} {width:g} {height:g}"
@@ -42,9 +44,9 @@ def svg(graph: Graph) -> str:
         _marker("failing-head", "#c81e1e"),
         _marker("refused-head", "#b7791f"),
         f'<rect class="paper" x="{low.x - _MARGIN:g}" y="{low.y - _MARGIN:g}" width="{width:g}" height="{height:g}"/>',
-        *map(_line, picture.wires),
+        *map(_line, picture.paths),
         *(_box(node, box) for node, box in picture.boxes.items()),
-        *map(_text, (wire for wire in picture.wires if wire.label)),
+        *map(_text, (path for path in picture.paths if path.label)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -66,20 +68,20 @@ def _at(column: float, line: float) -> Point:
     return Point(column * _CELL.x, line * _CELL.y)
 
 
-def _bounds(picture: Picture) -> tuple[Point, Point]:
-    cells = [point for wire in picture.wires for point in wire.points]
+def _bounds(picture: GridLayout) -> tuple[Point, Point]:
+    cells = [point for path in picture.paths for point in path.points]
     for box in picture.boxes.values():
         cells += [(box.left, box.top), (box.right, box.bottom)]
     columns, lines = [x for x, _ in cells] or [0], [y for _, y in cells] or [0]
     return _at(min(columns), min(lines)), _at(max(columns), max(lines))
 
 
-def _line(wire: Wire) -> str:
-    link = wire.link
-    head = f"url(#{link.colour}-head)" if link.colour else "url(#head)"
-    classes = f"line {link.edge.style} {link.colour}".rstrip()
+def _line(path: GridPath) -> str:
+    link = path.link
+    head = f"url(#{link.color}-head)" if link.color else "url(#head)"
+    classes = f"line {link.edge.style} {link.color}".rstrip()
     back = f' marker-start="{head}"' if link.back else ""
-    return f'<path class="{classes}" d="{_path([_at(*point) for point in wire.points])}" marker-end="{head}"{back}/>'
+    return f'<path class="{classes}" d="{_path([_at(*point) for point in path.points])}" marker-end="{head}"{back}/>'
 
 
 def _path(points: Sequence[Point]) -> str:
@@ -97,7 +99,7 @@ def _toward(corner: Point, other: Point) -> Point:
     return Point(corner.x + (other.x - corner.x) * part, corner.y + (other.y - corner.y) * part)
 
 
-def _box(node: Peer, box: Box) -> str:
+def _box(node: Peer, box: GridBox) -> str:
     low, high = _at(box.left, box.top), _at(box.right, box.bottom)
     outside = " outside" if node.kind == OUTSIDE else ""
     return (
@@ -106,11 +108,11 @@ def _box(node: Peer, box: Box) -> str:
     ) + _centered((low.x + high.x) / 2, (low.y + high.y) / 2, box.text)
 
 
-def _text(wire: Wire) -> str:
-    middle = _at(sum(wire.label_span) / 2, wire.label_line)
-    half = (len(wire.label) / 2 + 1) * _CELL.x * _LABEL_SCALE
+def _text(path: GridPath) -> str:
+    middle = _at(sum(path.label_span) / 2, path.label_row)
+    half = (len(path.label) / 2 + 1) * _CELL.x * _LABEL_SCALE
     paper = f'<rect class="paper" x="{middle.x - half:g}" y="{middle.y - 8:g}" width="{2 * half:g}" height="16"/>'
-    return paper + _centered(middle.x, middle.y, wire.label, ' class="label"')
+    return paper + _centered(middle.x, middle.y, path.label, ' class="label"')
 
 
 def _centered(x: float, y: float, text: str, attributes: str = "") -> str:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.figures import NONE, latency
-from headgate.plugin.colours import Colour, painted
-from headgate.plugin.numbers import Numbers, percent, rate
+from headgate.plugin.colors import Color, paint
+from headgate.plugin.metrics import Metrics, percent, rate
 
 _GAP = "   "
 
@@ -17,32 +17,32 @@ class Cell(NamedTuple):
     """A text, and the colour that it has where colours show."""
 
     text: str
-    colour: Colour = ""
+    color: Color = ""
 
 
 class Column(msgspec.Struct, frozen=True):
     """A figure: its title, the value that sorts it, the most first unless `least_first`, its text, and its colour."""
 
     title: str
-    value: Callable[[Numbers], float | None]
-    text: Callable[[Numbers], str] | None = None
-    colour: Callable[[Numbers], Colour] = lambda _: ""
+    value: Callable[[Metrics], float | None]
+    text: Callable[[Metrics], str] | None = None
+    color: Callable[[Metrics], Color] = lambda _: ""
     least_first: bool = False
 
-    def cell(self, numbers: Numbers) -> Cell:
+    def cell(self, metrics: Metrics) -> Cell:
         """Return the figure of a line."""
-        value = self.value(numbers)
-        text = self.text(numbers) if self.text else NONE if value is None else str(value)
-        return Cell(text, self.colour(numbers))
+        value = self.value(metrics)
+        text = self.text(metrics) if self.text else NONE if value is None else str(value)
+        return Cell(text, self.color(metrics))
 
-    def order(self, numbers: Numbers) -> float:
+    def order(self, metrics: Metrics) -> float:
         """Return the sort key of a line; unknown values come last."""
-        value = self.value(numbers)
+        value = self.value(metrics)
         return math.inf if value is None else value if self.least_first else -value
 
 
-def _failing(numbers: Numbers) -> Colour:
-    return "failing" if numbers.failure else ""
+def _failing(metrics: Metrics) -> Color:
+    return "failing" if metrics.failure else ""
 
 
 def _latency(share: str) -> Column:
@@ -61,7 +61,9 @@ DENIED = Column(
 )
 COPIES = Column("COPIES", lambda one: one.copies)
 CONNECTIONS = Column("CONNECTIONS", lambda one: one.connections)
-UNREACHED = Column("CONN_FAILURES", lambda one: one.unreached, colour=lambda one: "failing" if one.unreached else "")
+CONNECTION_FAILURES = Column(
+    "CONN_FAILURES", lambda one: one.connection_failures, color=lambda one: "failing" if one.connection_failures else ""
+)
 MESHED = Column(
     "MESHED",
     lambda one: one.meshed / one.pods if one.pods else None,
@@ -71,26 +73,26 @@ MESHED = Column(
 WEIGHT = Column("WEIGHT", lambda one: one.weight)
 NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
-COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, UNREACHED, MESHED, WEIGHT)
+COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
 
 
-def with_values(several: Iterable[Numbers], *columns: Column) -> tuple[Column, ...]:
+def nonzero_columns(several: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
     """Return those of some columns that have anything but zero to show."""
     lines = tuple(several)
     return tuple(column for column in columns if any(map(column.value, lines)))
 
 
-def written(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colours: bool) -> str:
+def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colors: bool) -> str:
     """Return a table as text. The first `left` columns are names, left-aligned; the others are figures."""
     lines = [[Cell(title) for title in header], *rows]
     widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]
-    return "".join(_line(line, widths, left, colours=colours) + "\n" for line in lines)
+    return "".join(_line(line, widths, left, colors=colors) + "\n" for line in lines)
 
 
-def _line(cells: Sequence[Cell], widths: Sequence[int], left: int, *, colours: bool) -> str:
+def _line(cells: Sequence[Cell], widths: Sequence[int], left: int, *, colors: bool) -> str:
     aligned = [
-        Cell(cell.text.ljust(width) if column < left else cell.text.rjust(width), cell.colour)
+        Cell(cell.text.ljust(width) if column < left else cell.text.rjust(width), cell.color)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
-    aligned[-1] = Cell(aligned[-1].text.rstrip(), aligned[-1].colour)
-    return _GAP.join(painted(*cell) if colours else cell.text for cell in aligned).rstrip()
+    aligned[-1] = Cell(aligned[-1].text.rstrip(), aligned[-1].color)
+    return _GAP.join(paint(*cell) if colors else cell.text for cell in aligned).rstrip()

@@ -10,10 +10,10 @@ import typer
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import TAPPED
-from headgate.plugin.api import forbidden, is_status, message_of, no_api
-from headgate.plugin.colours import Colour, painted, wanted
+from headgate.plugin.api import error_message, forbidden_error, is_api_status, no_api_error
+from headgate.plugin.colors import Color, paint, wanted
 from headgate.plugin.errors import NoMetrics, WrongUsage
-from headgate.plugin.transport import Answer, Kubectl, Proxy
+from headgate.plugin.kubectl_proxy import Kubectl, KubectlProxy, Response
 
 INSPECT = "inspect.headgate.dev/v1"
 _BY_NAME = {word: names.plural for names in TAPPED for word in names.words}
@@ -73,53 +73,53 @@ def _path(plural: str, name: str, namespace: str, *, values: bool) -> str:
     return f"/apis/{INSPECT}/{inside}{plural}/{quote(name, safe='')}/{'tapvalues' if values else 'tap'}"
 
 
-def _events(proxy: Proxy, path: str, limit: int) -> Iterator[bytes]:
+def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
     """Yield the lines of the stream. Raises HeadgateError with what to do when there is none."""
-    with proxy.stream(f"{path}?limit={limit}") as (answer, lines):
-        if answer.status != 200:
-            raise _refusal(path, answer)
-        _note("Live requests; Ctrl-C ends it.")
+    with proxy.stream(f"{path}?limit={limit}") as (response, lines):
+        if response.status != 200:
+            raise _error(path, response)
+        _print_note("Live requests; Ctrl-C ends it.")
         yield from (line for line in lines if line.strip())
     raise Unavailable("the API ended the stream")
 
 
-def _refusal(path: str, answer: Answer) -> HeadgateError:
-    status, said = answer.status, message_of(answer)
-    if not is_status(answer):
-        return no_api(said)
-    if status == 404 and "could not find the requested resource" in said:
+def _error(path: str, response: Response) -> HeadgateError:
+    status, message = response.status, error_message(response)
+    if not is_api_status(response):
+        return no_api_error(message)
+    if status == 404 and "could not find the requested resource" in message:
         return NoMetrics(f"this cluster has no {INSPECT}: run `headgate up`, or install headgate")
     if status == 404:
-        return NotFound(said)
+        return NotFound(message)
     if status == 403:
         _, _, group, *_, plural, _, sub = path.split("/")
-        return forbidden(said, group, f"{plural}/{sub}", "get")
+        return forbidden_error(message, group, f"{plural}/{sub}", "get")
     kind = Unavailable if status in (501, 503) else HeadgateError
-    return kind(f"the API answers with {status}: {said}")
+    return kind(f"the API answers with {status}: {message}")
 
 
 def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
     if event.get("kind") == "TapNotice":
-        _note(f"{event['dropped']} requests are not shown: {event['reason']}.")
+        _print_note(f"{event['dropped']} requests are not shown: {event['reason']}.")
         return
-    line = line_of(event, namespace)
-    sys.stdout.write((painted(line, _colour(event)) if wanted() else line) + "\n")
+    line = format_event(event, namespace)
+    sys.stdout.write((paint(line, _color(event)) if wanted() else line) + "\n")
     for name, text in event["request"]["headers"].items() if headers else ():
         sys.stdout.write(f"             {name}: {text}\n")
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _colour(event: Mapping[str, Any]) -> Colour:
+def _color(event: Mapping[str, Any]) -> Color:
     access, status = event.get("access"), event["response"]["status"]
     if access and not access["allowed"]:
         return "refused"
     return "failing" if status >= _FAILED or not status else ""
 
 
-def line_of(event: Mapping[str, Any], namespace: str = "") -> str:
+def format_event(event: Mapping[str, Any], namespace: str = "") -> str:
     """Write an event in a line: time, caller and server, request, response, and the deciding rule."""
     request, response = event["request"], event["response"]
     called = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"

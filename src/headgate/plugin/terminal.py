@@ -6,15 +6,15 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from headgate.plugin.cells import Box, Picture, Wire, in_cells
-from headgate.plugin.colours import Colour, painted
-from headgate.plugin.errors import TooEntangled
-from headgate.plugin.graph import Edge, Graph, Link, Style, links_of
-from headgate.plugin.layout import laid_out
+from headgate.plugin.ascii_layout import GridBox, GridLayout, GridPath, layout_on_grid
+from headgate.plugin.colors import Color, paint
+from headgate.plugin.errors import NotDrawable
+from headgate.plugin.graph import Edge, Graph, Link, Style, build_links
+from headgate.plugin.layout import layout_graph
 
 _DRAWABLE = 300  # lines; nobody follows more with the eye, and the time goes with their square
-_LEVEL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
-_UPRIGHT: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
+_HORIZONTAL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
+_VERTICAL: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
 _REFUSED = "x"
 _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> shares of a TrafficSplit"}
 
@@ -26,31 +26,31 @@ class Drawing(NamedTuple):
     needs: int = 0
 
 
-_Line = Sequence[tuple[str, Colour]]
+_Line = Sequence[tuple[str, Color]]
 """Characters, each with its colour."""
-_Place = tuple[int, int]
+_Position = tuple[int, int]
 """Column and line of a character."""
 
 
-def _plain(text: str, colour: Colour = "") -> _Line:
-    return [(character, colour) for character in text]
+def _plain(text: str, color: Color = "") -> _Line:
+    return [(character, color) for character in text]
 
 
-def _written(line: _Line, *, colours: bool) -> str:
-    if not colours:
+def _written(line: _Line, *, colors: bool) -> str:
+    if not colors:
         return "".join(character for character, _ in line)
     runs = groupby(line, key=itemgetter(1))
-    return "".join(painted("".join(character for character, _ in run), colour) for colour, run in runs)
+    return "".join(paint("".join(character for character, _ in run), color) for color, run in runs)
 
 
-def drawn(graph: Graph, *, wide: bool = False, width: int | None = None, colours: bool = False) -> Drawing:
+def draw(graph: Graph, *, wide: bool = False, width: int | None = None, colors: bool = False) -> Drawing:
     """Return a graph as a picture, or as a list when it is wider than `width` characters. `wide` writes numbers on edges."""
-    links = list(links_of(graph))
-    picture = _picture(graph, links, wide=wide)
-    needs = max(map(len, picture), default=0)
-    listed = not picture or (width is not None and needs > width)
-    body = list(_outline(graph, links, wide=wide)) if listed else picture
-    lines = [*(_written(line, colours=colours) for line in body), *_notes(graph)]
+    links = list(build_links(graph))
+    grid = _picture(graph, links, wide=wide)
+    needs = max(map(len, grid), default=0)
+    listed = not grid or (width is not None and needs > width)
+    body = list(_outline(graph, links, wide=wide)) if listed else grid
+    lines = [*(_written(line, colors=colors) for line in body), *_notes(graph)]
     return Drawing("".join(line + "\n" for line in lines), needs if listed else 0)
 
 
@@ -59,9 +59,11 @@ def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
     if not 0 < len(links) <= _DRAWABLE:
         return []
     try:
-        layout = laid_out({node: graph.name(node) for node in graph.connected}, links)
-        return _painted(in_cells(layout, [_label(run.link, wide=wide, rightward=run.rightward) for run in layout.runs]))
-    except TooEntangled:
+        layout = layout_graph({node: graph.name(node) for node in graph.connected}, links)
+        return _characters(
+            layout_on_grid(layout, [_label(path.link, wide=wide, rightward=path.rightward) for path in layout.paths])
+        )
+    except NotDrawable:
         return []
 
 
@@ -69,52 +71,52 @@ def _label(link: Link, *, wide: bool, rightward: bool = True) -> str:
     return link.label(" --- ", rightward=rightward) if wide else link.edge.share
 
 
-def _painted(picture: Picture) -> list[_Line]:
-    found: dict[_Place, tuple[str, Colour]] = {}
-    for paint in (_level, _upright, _corners, _ends):
-        for wire in picture.wires:
-            found |= {place: (character, wire.link.colour) for place, character in paint(wire)}
-    for box in picture.boxes.values():
-        found |= {place: (character, "") for place, character in _box(box)}
+def _characters(grid: GridLayout) -> list[_Line]:
+    found: dict[_Position, tuple[str, Color]] = {}
+    for draw_part in (_horizontal, _vertical, _corners, _ends):
+        for path in grid.paths:
+            found |= {position: (character, path.link.color) for position, character in draw_part(path)}
+    for box in grid.boxes.values():
+        found |= {position: (character, "") for position, character in _box(box)}
     first = min((y for _, y in found), default=0)
-    rows: dict[int, dict[int, tuple[str, Colour]]] = defaultdict(dict)
+    rows: dict[int, dict[int, tuple[str, Color]]] = defaultdict(dict)
     for (x, y), cell in found.items():
         rows[y - first][x] = cell
     lines = (rows[y] for y in range(max(rows, default=-1) + 1))
     return [[row.get(x, (" ", "")) for x in range(max(row, default=-1) + 1)] for row in lines]
 
 
-_Cells = Iterator[tuple[_Place, str]]
+_Characters = Iterator[tuple[_Position, str]]
 
 
-def _level(wire: Wire) -> _Cells:
-    for (ax, ay), (bx, by) in pairwise(wire.points):
+def _horizontal(path: GridPath) -> _Characters:
+    for (ax, ay), (bx, by) in pairwise(path.points):
         if ay == by:
-            yield from (((x, ay), _LEVEL[wire.link.edge.style]) for x in range(min(ax, bx), max(ax, bx) + 1))
+            yield from (((x, ay), _HORIZONTAL[path.link.edge.style]) for x in range(min(ax, bx), max(ax, bx) + 1))
 
 
-def _upright(wire: Wire) -> _Cells:
+def _vertical(path: GridPath) -> _Characters:
     """Yield upright pieces: where one crosses a level piece, that is interrupted (`-|-`); `+` is a corner."""
-    for (ax, ay), (bx, by) in pairwise(wire.points):
+    for (ax, ay), (bx, by) in pairwise(path.points):
         if ax == bx:
-            yield from (((ax, y), _UPRIGHT[wire.link.edge.style]) for y in range(min(ay, by), max(ay, by) + 1))
+            yield from (((ax, y), _VERTICAL[path.link.edge.style]) for y in range(min(ay, by), max(ay, by) + 1))
 
 
-def _corners(wire: Wire) -> _Cells:
-    yield from ((point, "+") for point in wire.points[1:-1])
-    if wire.label:
-        first, last = wire.label_span
-        start = first + 1 + (last - first - len(wire.label) - 3) // 2
-        yield from (((x, wire.label_line), letter) for x, letter in enumerate(f" {wire.label} ", start))
+def _corners(path: GridPath) -> _Characters:
+    yield from ((point, "+") for point in path.points[1:-1])
+    if path.label:
+        first, last = path.label_span
+        start = first + 1 + (last - first - len(path.label) - 3) // 2
+        yield from (((x, path.label_row), letter) for x, letter in enumerate(f" {path.label} ", start))
 
 
-def _ends(wire: Wire) -> _Cells:
+def _ends(path: GridPath) -> _Characters:
     """Yield a blank beside the boxes, and the heads."""
-    yield from _end(wire.points[0], wire.points[1], wire.link.back)
-    yield from _end(wire.points[-1], wire.points[-2], wire.link.edge)
+    yield from _end(path.points[0], path.points[1], path.link.back)
+    yield from _end(path.points[-1], path.points[-2], path.link.edge)
 
 
-def _end(port: _Place, inner: _Place, edge: Edge | None) -> _Cells:
+def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
     """Yield one end of a wire; it has a head where an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
@@ -128,10 +130,10 @@ def _end(port: _Place, inner: _Place, edge: Edge | None) -> _Cells:
 
 
 def _head(edge: Edge, usual: str) -> str:
-    return _REFUSED if edge.numbers.is_refused else usual
+    return _REFUSED if edge.metrics.is_denied else usual
 
 
-def _box(box: Box) -> _Cells:
+def _box(box: GridBox) -> _Characters:
     border = "+" + "-" * (box.right - box.left - 1) + "+"
     text = f" {box.text}".ljust(box.right - box.left - 1)
     for y in range(box.top, box.bottom + 1):
@@ -152,17 +154,17 @@ def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Lin
     names = [graph.name(link.edge.target) for link in links]
     room = max(map(len, names), default=0)
     for link, name in zip(links, names, strict=True):
-        shaft = _LEVEL[link.edge.style]
+        shaft = _HORIZONTAL[link.edge.style]
         back = _head(link.back, "<") if link.back else ""
         arrow = f"{back}{shaft}{shaft}{_head(link.edge, '>')}"
-        yield _plain(f"  {arrow:<4} {name.ljust(room)}  {_label(link, wide=wide)}".rstrip(), link.colour)
+        yield _plain(f"  {arrow:<4} {name.ljust(room)}  {_label(link, wide=wide)}".rstrip(), link.color)
 
 
 def _notes(graph: Graph) -> Iterator[str]:
     """Yield what stands beneath: signs that need a word, and what has no traffic."""
     styles = {edge.style for edge in graph.edges}
     signs = [text for style, text in _LEGEND.items() if style in styles]
-    if any(edge.numbers.is_refused for edge in graph.edges):
+    if any(edge.metrics.is_denied for edge in graph.edges):
         signs.append(f"--{_REFUSED} refused by access rules")
     if signs:
         yield ""

@@ -5,32 +5,32 @@ from collections.abc import Sequence
 import msgspec
 
 from headgate.figures import NONE
-from headgate.plugin.api import Document, items, name_of
+from headgate.plugin.api import Document, items, resource_name
 from headgate.plugin.errors import WrongUsage
-from headgate.plugin.numbers import Numbers, numbers_of
+from headgate.plugin.metrics import Metrics, parse_metrics
 from headgate.plugin.table import (
     COLUMNS,
+    CONNECTION_FAILURES,
     CONNECTIONS,
     COPIES,
     DENIED,
     MESHED,
     NARROW,
-    UNREACHED,
     WEIGHT,
     WIDE,
     Cell,
     Column,
-    with_values,
-    written,
+    format_table,
+    nonzero_columns,
 )
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceRow(msgspec.Struct, frozen=True, kw_only=True):
     """A resource and its numbers; of a TrafficSplit one of its backends."""
 
     namespace: str
     name: str
-    numbers: Numbers
+    metrics: Metrics
     backend: str = ""
 
 
@@ -41,15 +41,15 @@ SORT_NAMES = ("name", "namespace", *_ORDERS)
 """The names of what lines can be sorted by."""
 
 
-def lines_of(document: Document) -> list[Line]:
+def parse_rows(document: Document) -> list[ResourceRow]:
     """Return what a list, or one resource, says. Raises HeadgateError when its numbers can't be read."""
     return [_line(item) for item in items(document)]
 
 
-def _line(item: Document) -> Line:
-    namespace, name = name_of(item)
+def _line(item: Document) -> ResourceRow:
+    namespace, name = resource_name(item)
     backend = str((item.get("backend") or {}).get("name") or "")
-    return Line(namespace=namespace, name=name, numbers=numbers_of(item), backend=backend)
+    return ResourceRow(namespace=namespace, name=name, metrics=parse_metrics(item), backend=backend)
 
 
 def check_order(by: str) -> None:
@@ -58,35 +58,35 @@ def check_order(by: str) -> None:
         raise WrongUsage(f"there is no column {by!r} to sort by; choose one of {', '.join(SORT_NAMES)}")
 
 
-def in_order(lines: Sequence[Line], by: str) -> list[Line]:
+def sort_rows(lines: Sequence[ResourceRow], by: str) -> list[ResourceRow]:
     """Sort by a column: names as in the alphabet, the lowest success first, the most of everything else first."""
     check_order(by)
     if not by:
         return list(lines)
     named = sorted(lines, key=lambda line: (line.name, line.namespace) if by == "name" else (line.namespace, line.name))
     column = _ORDERS.get(by)
-    return sorted(named, key=lambda line: column.order(line.numbers)) if column else named
+    return sorted(named, key=lambda line: column.order(line.metrics)) if column else named
 
 
-def table(lines: Sequence[Line], *, wide: bool = False, namespaces: bool = False, colours: bool = False) -> str:
+def table(lines: Sequence[ResourceRow], *, wide: bool = False, namespaces: bool = False, colors: bool = False) -> str:
     """Return the table. `namespaces` begins it with the NAMESPACE."""
     backends = any(line.backend for line in lines)
-    columns = ((WEIGHT,) if backends else ()) + _columns([line.numbers for line in lines], wide=wide)
+    columns = ((WEIGHT,) if backends else ()) + _columns([line.metrics for line in lines], wide=wide)
     names = ["NAMESPACE"] * namespaces + ["NAME"] + ["BACKEND"] * backends
     rows = [
         [Cell(line.namespace)] * namespaces
         + [Cell(line.name)]
         + [Cell(line.backend or NONE)] * backends
-        + [column.cell(line.numbers) for column in columns]
+        + [column.cell(line.metrics) for column in columns]
         for line in lines
     ]
-    return written([*names, *(column.title for column in columns)], rows, left=len(names), colours=colours)
+    return format_table([*names, *(column.title for column in columns)], rows, left=len(names), colors=colors)
 
 
-def _columns(several: Sequence[Numbers], *, wide: bool) -> tuple[Column, ...]:
+def _columns(several: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
     """Return what shows: beyond the usual figures what there is any of, and MESHED where only some pods have a sidecar."""
     if wide:
         meshed = (MESHED,) if any(one.pods is not None for one in several) else ()
-        return (*WIDE, *with_values(several, DENIED, COPIES, CONNECTIONS, UNREACHED), *meshed)
+        return (*WIDE, *nonzero_columns(several, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
     has_gaps = 0 < sum(one.meshed for one in several) < sum(one.pods or 0 for one in several)
-    return (*NARROW, *with_values(several, DENIED), *((MESHED,) if has_gaps else ()))
+    return (*NARROW, *nonzero_columns(several, DENIED), *((MESHED,) if has_gaps else ()))

@@ -26,20 +26,20 @@ class _Proxies(Input, frozen=True, kw_only=True):
     items: tuple[Proxy, ...]
 
 
-class Inspection:
+class InspectClient:
     """Questions to a running mesh. Raises Unavailable when it can't be reached, HeadgateError when it refuses."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     @classmethod
-    def of(cls, kubeconfig: Path | None, state: Path | None) -> "Inspection":
+    def of(cls, kubeconfig: Path | None, state: Path | None) -> "InspectClient":
         """Return the inspection of the mesh that a command's options name. Raises as `find_api`."""
         return cls(find_api(kubeconfig, state))
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
         """Return all proxies, or the sidecars of a namespace."""
-        return (await self.ask(path_of("proxies", namespace), _Proxies)).items
+        return (await self.get(resource_path("proxies", namespace), _Proxies)).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
         """Return one proxy, as users name it. Raises NotFound that names those that exist."""
@@ -51,26 +51,26 @@ class Inspection:
 
     async def findings(self) -> FindingList:
         """Return what there is to say about the objects."""
-        return await self.ask(path_of("findings"), FindingList)
+        return await self.get(resource_path("findings"), FindingList)
 
     async def status(self) -> MeshStatus:
         """Return how the mesh is."""
-        return await self.ask(f"{path_of('meshstatuses')}/{MESH}", MeshStatus)
+        return await self.get(f"{resource_path('meshstatuses')}/{MESH}", MeshStatus)
 
     async def explanation(self, asked: Asked) -> Explanation:
         """Return what would become of a request. Raises NotFound when it names an object that does not exist."""
         query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
         headers = [f"{name}: {value}" for name, value in asked.headers]
-        return await self.ask(path_of("explanations", asked.namespace), Explanation, **query, header=headers)
+        return await self.get(resource_path("explanations", asked.namespace), Explanation, **query, header=headers)
 
-    async def ask(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
+    async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return an answer. Raises HeadgateError when there is no such API, NotFound when it does not know an object."""
         try:
             return self._read(await self.client.get(path, **query), shape)
         except NotFound as error:
-            raise await self._meant(error) from None
+            raise await self._group_missing(error) from None
 
-    async def _meant(self, error: NotFound) -> HeadgateError:
+    async def _group_missing(self, error: NotFound) -> HeadgateError:
         """Return what a 404 is about: the group itself, or an object."""
         try:
             await self.client.get(f"/apis/{API_VERSION}")
@@ -79,12 +79,12 @@ class Inspection:
         return error
 
     async def _of_proxy(self, text: str, namespace: str, shape: type[T], part: str = "", **query: str) -> T:
-        inside, name = place_of(text, namespace or "default")
-        path = f"{path_of('proxies', inside)}/{quote(name, safe='')}{part}"
+        inside, name = parse_proxy_name(text, namespace or "default")
+        path = f"{resource_path('proxies', inside)}/{quote(name, safe='')}{part}"
         try:
             return self._read(await self.client.get(path, **query), shape)
         except NotFound:
-            known = ", ".join(shown(item.node) for item in await self.proxies())
+            known = ", ".join(display_name(item.node) for item in await self.proxies())
             raise NotFound(f"there is no proxy {text!r}; the proxies are: {known or 'none'}") from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
@@ -96,13 +96,13 @@ class Inspection:
             ) from error
 
 
-def path_of(plural: str, namespace: str = "") -> str:
+def resource_path(plural: str, namespace: str = "") -> str:
     """Return the path of a kind of the inspect API."""
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{API_VERSION}{inside}/{plural}"
 
 
-def place_of(text: str, namespace: str) -> tuple[str, str]:
+def parse_proxy_name(text: str, namespace: str) -> tuple[str, str]:
     """Return the namespace and name of a proxy: `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node id."""
     match text.split("/"):
         case ["gateway"]:
@@ -117,6 +117,6 @@ def place_of(text: str, namespace: str) -> tuple[str, str]:
             raise NotFound(f"{text!r} names no proxy; write gateway, a pod's name, or NAMESPACE/POD")
 
 
-def shown(node_id: str) -> str:
+def display_name(node_id: str) -> str:
     """Return a proxy's name for people: `gateway`, or `NAMESPACE/POD`."""
     return node_id.removeprefix(f"{SIDECAR}/")

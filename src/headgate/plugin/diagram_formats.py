@@ -7,7 +7,7 @@ from headgate.plugin.graph import Edge, Graph
 from headgate.plugin.kinds import OUTSIDE
 
 _DOT_STYLES = {"calls": "", "copies": ", style=dotted", "split": ", penwidth=2"}
-_DOT_COLOURS = {"": "", "failing": ", color=red", "refused": ", color=orange"}
+_DOT_COLORS = {"": "", "failing": ", color=red", "refused": ", color=orange"}
 _MERMAID_ARROWS = {"calls": "-->", "copies": "-.->", "split": "==>"}
 
 
@@ -22,9 +22,7 @@ def _dot(graph: Graph) -> Iterator[str]:
         yield f"  {_quoted(graph.name(node))}{style};"
     for edge in graph.edges:
         ends = f"{_quoted(graph.name(edge.source))} -> {_quoted(graph.name(edge.target))}"
-        style = (
-            _DOT_STYLES[edge.style] + _DOT_COLOURS[edge.numbers.colour] + ", arrowhead=tee" * edge.numbers.is_refused
-        )
+        style = _DOT_STYLES[edge.style] + _DOT_COLORS[edge.metrics.color] + ", arrowhead=tee" * edge.metrics.is_denied
         yield f"  {ends} [label={_quoted(edge.label)}{style}];"
 
 
@@ -49,7 +47,7 @@ def _mermaid(graph: Graph, ids: Mapping[Peer, str]) -> Iterator[str]:
 
 def _arrow(edge: Edge) -> str:
     arrow = _MERMAID_ARROWS[edge.style]
-    if edge.numbers.is_refused:
+    if edge.metrics.is_denied:
         arrow = arrow.removesuffix(">") + "x"
     return f'{arrow}|"{_entities(edge.label)}"|'
 

@@ -26,7 +26,7 @@ _WARNING = re.compile(r'\d{3} \S+ "(.*)"(?: "[^"]*")?')
 _CHANGES = "^(POST|PUT|PATCH|DELETE)$"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A status code and a body, with what the API warns of."""
 
     status: int
@@ -51,16 +51,16 @@ class Kubectl(NamedTuple):
         return ran.stdout.decode().strip() or _namespace_of_pod() or "default"
 
     @contextlib.contextmanager
-    def proxy(self) -> Iterator["Proxy"]:
+    def proxy(self) -> Iterator["KubectlProxy"]:
         """Run `kubectl proxy`, and end it. Raises HeadgateError in kubectl's words."""
         with tempfile.TemporaryDirectory(prefix="kubectl-traffic-") as directory:
             path = Path(directory, "api")
             process = self._start(path)
-            words = _Words(process)
+            words = _StderrReader(process)
             try:
                 if process.stdout is None or not process.stdout.readline():
                     raise HeadgateError(words.last() or "kubectl proxy ended before it served")
-                yield Proxy(path)
+                yield KubectlProxy(path)
             finally:
                 process.terminate()
                 process.wait()
@@ -82,7 +82,7 @@ class Kubectl(NamedTuple):
         return ["kubectl", *arguments, *self.options]
 
 
-class _Words:
+class _StderrReader:
     """What kubectl prints on stderr: its error is kept, what it tells the user (how to log in) goes on to them."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -106,29 +106,29 @@ class _Words:
                     sys.stderr.write(text)
 
 
-class Proxy:
+class KubectlProxy:
     """A `kubectl proxy` that listens on a socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
 
-    def get(self, target: str) -> Answer:
+    def get(self, target: str) -> Response:
         """Return the answer for a path with its query. Several threads may ask at a time. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection, _answering():
             connection.request("GET", target, headers={"accept": "application/json"})
             response = connection.getresponse()
             warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
-            return Answer(response.status, response.read(), warnings)
+            return Response(response.status, response.read(), warnings)
 
     @contextlib.contextmanager
-    def stream(self, target: str) -> Iterator[tuple[Answer, Iterator[bytes]]]:
+    def stream(self, target: str) -> Iterator[tuple[Response, Iterator[bytes]]]:
         """Give the lines of an answer as they come; of an error, the whole answer and no lines. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection:
             with _answering():
                 connection.request("GET", target, headers={"accept": "application/json"})
                 response = connection.getresponse()
                 failed = response.status != http.client.OK
-                answer = Answer(response.status, response.read() if failed else b"")
+                answer = Response(response.status, response.read() if failed else b"")
             yield answer, iter(()) if failed else _lines(response)
 
 

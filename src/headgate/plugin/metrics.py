@@ -8,13 +8,13 @@ import msgspec
 from headgate import figures
 from headgate.durations import seconds
 from headgate.errors import HeadgateError
-from headgate.plugin.colours import Colour
+from headgate.plugin.colors import Color
 from headgate.quantity import parse_quantity
 
 _UNITS = {"": 1.0, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6}
 
 
-class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """What went over an edge, or into a resource, in `window` seconds. Latencies are seconds, None where none is told.
 
     Copies of requests are counted apart from them (D22), and so are connections of ports that are not HTTP; `unreached` are
@@ -31,7 +31,7 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     denied: int = 0
     copies: int = 0
     connections: int = 0
-    unreached: int = 0
+    connection_failures: int = 0
     denied_connections: int = 0
     called: int | None = None
     window: float = 0.0
@@ -53,14 +53,14 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
         return self.denied + self.denied_connections
 
     @property
-    def is_refused(self) -> bool:
+    def is_denied(self) -> bool:
         """Whether access rules refused everything that there was."""
         return bool(self.refused) and not self.requests and self.connections == self.denied_connections
 
     @property
-    def colour(self) -> Colour:
+    def color(self) -> Color:
         """How it is shown: failures first."""
-        return "failing" if self.failure or self.unreached else "refused" if self.refused else ""
+        return "failing" if self.failure or self.connection_failures else "refused" if self.refused else ""
 
     @property
     def rps(self) -> float | None:
@@ -73,21 +73,21 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
         return self.success / self.requests if self.requests else None
 
 
-def numbers_of(item: Mapping[str, Any]) -> Numbers:
+def parse_metrics(item: Mapping[str, Any]) -> Metrics:
     """Read the metrics of a TrafficMetrics object. Raises HeadgateError when they are no numbers."""
     values = {str(one.get("name")): _value(one) for one in item.get("metrics") or ()}
     copied = bool((item.get("edge") or {}).get("copy"))
     mesh = item.get("mesh") or {}
-    counts = Numbers(
+    counts = Metrics(
         success=int(values.get("success_count", 0)),
         failure=int(values.get("failure_count", 0)),
         denied=int(values.get("denied_count", 0)),
         copies=int(values.get("copy_count", 0)),
         connections=int(values.get("connection_count", 0)),
-        unreached=int(values.get("connection_failure_count", 0)),
+        connection_failures=int(values.get("connection_failure_count", 0)),
         denied_connections=int(values.get("connection_denied_count", 0)),
         called=int(values["called_count"]) if "called_count" in values else None,
-        window=window_of(item),
+        window=parse_window(item),
         weight=(item.get("backend") or {}).get("weight"),
         pods=mesh.get("pods"),
         meshed=mesh.get("meshed") or 0,
@@ -112,7 +112,7 @@ def _value(metric: Mapping[str, Any]) -> float:
         ) from error
 
 
-def window_of(item: Mapping[str, Any]) -> float:
+def parse_window(item: Mapping[str, Any]) -> float:
     """Return the window of an item's numbers in seconds. Raises HeadgateError."""
     try:
         return seconds(str(item.get("window") or ""))
@@ -120,11 +120,11 @@ def window_of(item: Mapping[str, Any]) -> float:
         raise HeadgateError(f"the API's window can't be read: {error}") from error
 
 
-def percent(numbers: Numbers) -> str:
+def percent(metrics: Metrics) -> str:
     """Write the share that succeeded."""
-    return figures.percent(numbers.success, numbers.failure)
+    return figures.percent(metrics.success, metrics.failure)
 
 
-def rate(numbers: Numbers) -> str:
+def rate(metrics: Metrics) -> str:
     """Write requests per second."""
-    return figures.rate(numbers.requests, numbers.window)
+    return figures.rate(metrics.requests, metrics.window)

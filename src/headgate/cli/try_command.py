@@ -17,10 +17,10 @@ from rich.table import Table
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
 from headgate.cli.connection import instance
-from headgate.cli.inspection import Inspection
-from headgate.cli.output import NO, Format, answer, note, stderr, stdout, usage_error
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.output import EXIT_NO, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
-from headgate.cli.shares import DOMAIN, FAILS, Fit, Wanted, fits, wanted, wanted_by_route
+from headgate.cli.shares import DOMAIN, FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
 from headgate.compiler.protocols import protocol_of
 from headgate.compiler.requests import Asked, BadRequest, read_client
 from headgate.compiler.requests import Client as Caller
@@ -62,7 +62,7 @@ InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of the 
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """What a URL calls; `port` is None where it names none. `sent` is the URL as the proxy gets it."""
 
     host: str
@@ -76,26 +76,26 @@ class Sender(NamedTuple):
     socket: Path
     name: str = "the gateway"
     identity: str = ""
-    home: str = DEFAULT_NAMESPACE
+    namespace: str = DEFAULT_NAMESPACE
 
 
-class Result(NamedTuple):
+class TryResult(NamedTuple):
     """Everything that is known after the last request. `unwanted` are the failures that no split asks for."""
 
-    want: Wanted
+    want: ExpectedShares
     rows: Sequence[Fit]
     tally: Tally
     seconds: float
-    unwanted: Mapping[Failure, int]
+    unexpected_failures: Mapping[Failure, int]
     sender: Sender
 
     @property
     def fits(self) -> bool:
         """Whether every backend got its share and nothing failed."""
-        return all(row.fits for row in self.rows) and not self.unwanted
+        return all(row.fits for row in self.rows) and not self.unexpected_failures
 
 
-def trial(
+def try_(
     url: Url,
     *,
     number: Number = 1000,
@@ -116,11 +116,11 @@ def trial(
     a short name stands for the namespace default. The answer is no (exit code 1) when a backend is outside its band of
     3 sigma, when one with weight 0 gets anything, or when requests fail: no answer, a 5xx, or a refusal by a proxy.
     """
-    place = read_url(url)
+    target = parse_url(url)
     sent = Request(
-        method=read_method(request or ("POST" if data else "GET")),
-        url=place.sent,
-        headers=(("host", urlsplit(place.sent).netloc), *read_headers(header or ())),
+        method=parse_method(request or ("POST" if data else "GET")),
+        url=target.sent,
+        headers=(("host", urlsplit(target.sent).netloc), *parse_headers(header or ())),
         body=data.encode(),
         timeout=timeout,
     )
@@ -130,14 +130,14 @@ def trial(
         raise usage_error(str(error), option="--from") from None
     if caller is None:
         gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
-    inspection = Inspection.of(kubeconfig, state)
-    result = asyncio.run(_run(inspection, place, sent, caller or state, amount=(number, concurrency)))
+    inspect_client = InspectClient.of(kubeconfig, state)
+    result = asyncio.run(_run(inspect_client, target, sent, caller or state, amount=(number, concurrency)))
     answer(document(result), output, lambda: _print(result))
     if not result.fits:
-        raise typer.Exit(NO)
+        raise typer.Exit(EXIT_NO)
 
 
-def read_url(text: str) -> Place:
+def parse_url(text: str) -> Target:
     """Read what the user wants to call. A missing scheme means http."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
@@ -150,20 +150,20 @@ def read_url(text: str) -> Place:
         raise usage_error(f"{text!r} names no Service; write for example http://website:8080/", option="URL")
     authority = host if port is None else f"{host}:{port}"
     query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
-    return Place(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+    return Target(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
 
 
 _SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
-def read_method(text: str) -> str:
+def parse_method(text: str) -> str:
     """Check a method."""
     if not _TOKEN.fullmatch(text) or text.upper() == "CONNECT":
         raise usage_error(f"{text!r} is not a method that can be sent; write GET, POST, ...", option="-X")
     return text.upper()
 
 
-def read_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
+def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
     """Read headers as curl has them; those that are `fixed` follow from other arguments."""
     found = []
     for text in texts:
@@ -177,31 +177,41 @@ def read_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tup
 
 
 async def _run(
-    inspection: Inspection, place: Place, sent: Request, caller: Caller | Path | None, *, amount: tuple[int, int]
-) -> Result:
+    inspect_client: InspectClient,
+    target: Target,
+    sent: Request,
+    caller: Caller | Path | None,
+    *,
+    amount: tuple[int, int],
+) -> TryResult:
     """Send requests as a workload, or as the gateway of a state directory."""
-    client = inspection.client
+    client = inspect_client.client
     as_client = ""
     if isinstance(caller, Caller):
-        sender, as_client = sidecar(await inspection.proxies(caller.namespace), caller), f"{caller.kind}/{caller.name}"
+        sender, as_client = (
+            sidecar(await inspect_client.proxies(caller.namespace), caller),
+            f"{caller.kind}/{caller.name}",
+        )
     else:
         sender = gateway(caller)
     probe = Probe(sender.socket, sent)
     services, _ = await client.items(SERVICE)
-    service, port = resolve(place, services, sender.home)
+    service, port = resolve(target, services, sender.namespace)
     splits, _ = await client.items(TRAFFIC_SPLIT)
-    asked = Asked(url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.home)
-    found = await inspection.explanation(asked)
+    asked = Asked(
+        url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.namespace
+    )
+    found = await inspect_client.explanation(asked)
     deciding = [split for split in splits if str(key_of(split)) == found.object]
-    want = wanted(service, port, deciding) if deciding else wanted_by_route(service, port, found)
+    want = expected_shares(service, port, deciding) if deciding else expected_by_route(service, port, found)
     for split in deciding:
         _warn(split)
     begun = time.monotonic()
     with _bar() as progress:
         task = progress.add_task("", total=amount[0])
-        probe.told = lambda: progress.advance(task)
+        probe.on_request = lambda: progress.advance(task)
         tally = await probe.run(*amount)
-    return judge(want, tally, time.monotonic() - begun, sender)
+    return compare(want, tally, time.monotonic() - begun, sender)
 
 
 def gateway(state: Path | None) -> Sender:
@@ -225,10 +235,10 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
                 socket=Path(process.probe),
                 name=f"Pod {item.metadata.namespace}/{item.metadata.name}",
                 identity=certificate.identity if certificate else "",
-                home=item.metadata.namespace,
+                namespace=item.metadata.namespace,
             )
-    told = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
-    raise HeadgateError(f"no sidecar of {about} can send from this machine: {told}")
+    on_request = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
+    raise HeadgateError(f"no sidecar of {about} can send from this machine: {on_request}")
 
 
 def _name(item: Proxy, kind: str) -> str:
@@ -244,34 +254,36 @@ def _bar() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def judge(want: Wanted, tally: Tally, seconds: float, sender: Sender) -> Result:
+def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) -> TryResult:
     """Compare what was counted with what is wanted. A share that must fail (D9) is counted by its 503s."""
     counts = Counter(tally.backends)
-    unwanted = Counter(tally.failures)
-    if FAILS in dict(want.shares):
-        counts[FAILS] = tally.unserved[503]
-        unwanted = Counter({item: count for item, count in unwanted.items() if item.status != 503 or item.backend})
-    return Result(want, fits(want, counts), tally, seconds, unwanted, sender)
+    unexpected_failures = Counter(tally.failures)
+    if FAILED_SHARE in dict(want.shares):
+        counts[FAILED_SHARE] = tally.proxy_answers[503]
+        unexpected_failures = Counter(
+            {item: count for item, count in unexpected_failures.items() if item.status != 503 or item.backend}
+        )
+    return TryResult(want, fits(want, counts), tally, seconds, unexpected_failures, sender)
 
 
-def resolve(place: Place, services: Sequence[Object], home: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
+def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
     """Return the Service (`namespace/name`) and the port that a URL means, as a proxy decides it whose clients are in `home`.
 
     Raises NotFound.
     """
     by_name = {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in services}
     by_address = {(item.get("spec") or {}).get("clusterIP", ""): name for name, item in by_name.items()}
-    name = by_address.get(place.host) or service_name(place.host, home, DOMAIN)
+    name = by_address.get(target.host) or service_name(target.host, namespace, DOMAIN)
     if name not in by_name:
         raise NotFound(
-            f"no Service answers to {place.host}; write name.namespace, or for the namespace {home} the name"
+            f"no Service answers to {target.host}; write name.namespace, or for the namespace {namespace} the name"
         )
     spec = msgspec.convert(by_name[name].get("spec") or {}, ServiceSpec)
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
         raise HeadgateError(f"the Service {name} has no TCP port that could be called")
-    port = place.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
+    port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
     if port not in ports:
         raise HeadgateError(f"the Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
     protocol, why, _ = protocol_of(by_number[port])
@@ -298,19 +310,19 @@ def _warn(split: Object) -> None:
             note(f"TrafficSplit {split['metadata']['name']} is not in force: {condition['message']}")
 
 
-def _print(result: Result) -> None:
+def _print(result: TryResult) -> None:
     console = stdout()
     if result.rows:  # none where the proxy answers all requests itself, with a redirect for example
         console.print(table(result))
     failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
     for failure, count in failures[:SHOWN_FAILURES]:
-        console.print(f"{count} x {_told(failure)}", soft_wrap=True)
+        console.print(f"{count} x {_describe_failure(failure)}", soft_wrap=True)
     if len(failures) > SHOWN_FAILURES:
         console.print(f"and {len(failures) - SHOWN_FAILURES} other failures; -o json shows all")
-    console.print(_sentence(result), style="green" if result.fits else "bold red", soft_wrap=True)
+    console.print(_summary(result), style="green" if result.fits else "bold red", soft_wrap=True)
 
 
-def table(result: Result) -> Table:
+def table(result: TryResult) -> Table:
     """Return the distribution as a table."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
@@ -322,26 +334,26 @@ def table(result: Result) -> Table:
     return found
 
 
-def _told(failure: Failure) -> str:
+def _describe_failure(failure: Failure) -> str:
     if not failure.status:
         return f"no answer: {failure.message}"
     by = (f"the sidecar of {failure.backend}" if failure.refused else failure.backend) or "the proxy"
     return f"{failure.status} from {by}" + (f": {failure.message}" if failure.message else "")
 
 
-def _sentence(result: Result) -> str:
+def _summary(result: TryResult) -> str:
     tally = result.tally
     statuses = ", ".join(f"{count} x {status or 'no answer'}" for status, count in sorted(tally.statuses.items()))
     want = result.want
     by = f"TrafficSplit {want.split}" if want.split else want.route or f"Service {want.service} (no split)"
     rate = tally.requests / result.seconds if result.seconds else 0.0
-    failed = sum(result.unwanted.values())
+    failed = sum(result.unexpected_failures.values())
     by += f", sent by {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
     return f"{by}, port {want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
 
-def document(result: Result) -> dict[str, Any]:
+def document(result: TryResult) -> dict[str, Any]:
     """Return the answer for scripts; shares are of 1."""
     return {
         "caller": result.sender.name,
@@ -353,7 +365,7 @@ def document(result: Result) -> dict[str, Any]:
         "requests": result.tally.requests,
         "seconds": round(result.seconds, 3),
         "fits": result.fits,
-        "failed": sum(result.unwanted.values()),
+        "failed": sum(result.unexpected_failures.values()),
         "backends": list(result.rows),
         "pods": dict(sorted(result.tally.pods.items())),
         "statuses": {str(status): count for status, count in sorted(result.tally.statuses.items())},

@@ -23,11 +23,11 @@ from headgate.standalone.pods.troubles import PodTrouble
 STAYS = "What these describe stays as it was; everything else goes on."
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
-Gone: TypeAlias = tuple[Finding, str]
+Resolved: TypeAlias = tuple[Finding, str]
 """A finding that no longer holds, and what is said about that; empty when another finding says it."""
 
 
-class TextVoice:
+class TextReporter:
     """Speaks to a person, by `messages`: on the terminal, or beneath the live table while that has the screen."""
 
     def __init__(self, messages: Messages) -> None:
@@ -44,10 +44,10 @@ class TextVoice:
     def problems(self, problems: Sequence[Problem]) -> None:
         """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
         self._messages.problems = [*map(str, problems), *([STAYS] if problems else [])]
-        for text in () if self._messages.is_shown else self._messages.problems:
-            self._messages.say(text)
+        for text in () if self._messages.has_screen else self._messages.problems:
+            self._messages.show(text)
         if not problems:
-            self._messages.say("Every file is sound again.")
+            self._messages.show("Every file is sound again.")
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
         """Name what users should change in files that are read all the same."""
@@ -56,7 +56,7 @@ class TextVoice:
 
     def trouble(self, message: str) -> None:
         """Say what went wrong with headgate's own parts."""
-        self._messages.say(message)
+        self._messages.show(message)
 
     def waiting(self, names: Sequence[str]) -> None:
         """Name what a start or an end waits for."""
@@ -65,9 +65,9 @@ class TextVoice:
 
     def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
         """Print each new trouble with the last lines of its output; the table shows all that hold."""
-        self._messages.pods = [described(trouble) for trouble in holding]
-        for trouble in () if self._messages.is_shown else new:
-            self._messages.say(described(trouble))
+        self._messages.pods = [describe_pod_trouble(trouble) for trouble in holding]
+        for trouble in () if self._messages.has_screen else new:
+            self._messages.show(describe_pod_trouble(trouble))
 
     def drift(self, differences: Sequence[str]) -> None:
         """Say where files and the API differ at the start, and which wins."""
@@ -78,7 +78,7 @@ class TextVoice:
         """Print a line for each object that an edit of the files changed."""
         for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
             for key in keys:
-                self._messages.say(f"{key} {word}")
+                self._messages.show(f"{key} {word}")
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Say that everything applied is in force, how to use it, and which Deployments are not available yet."""
@@ -87,7 +87,7 @@ class TextVoice:
         if missing:
             note(f"Not available yet: {few(missing)}; `kubectl describe pods` says why.")
         self._messages.heading = (
-            f"  kubectl     source {sourced(current)}",
+            f"  kubectl     source {env_file(current)}",
             f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}",
         )
         for line in self._messages.heading:
@@ -99,25 +99,25 @@ class TextVoice:
             hint = "  There is no Service yet: write manifests into the directory, or apply them with kubectl."
             console.print(hint, soft_wrap=True)
         for service, ports in services.items():
-            where = ", ".join(place(address, spoken[service][port]) for port, address in ports.items())
+            where = ", ".join(service_address(address, spoken[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
         for gateway, ports in current.machine.gateways().items():
             console.print(f"  {'gateway ' + gateway:<40} {', '.join(ports.values())}", soft_wrap=True)
         for finding in current.machine.findings():
-            _print(finding)
+            _print_finding(finding)
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:  # noqa: ARG002  # a person does not count revisions
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:  # noqa: ARG002  # a person does not count revisions
         """Print findings that came and went with a change of the objects."""
-        for finding in () if self._messages.is_shown else new:  # the table shows those that hold
-            _print(finding)
+        for finding in () if self._messages.has_screen else new:  # the table shows those that hold
+            _print_finding(finding)
         for finding, message in gone:
-            if message and self._messages.is_shown:
-                self._messages.say(f"{finding.about}: {message}")
+            if message and self._messages.has_screen:
+                self._messages.show(f"{finding.about}: {message}")
             elif message:
                 stdout().print(Text(f"{finding.about}: {message}", style="green"), soft_wrap=True)
 
 
-class JsonVoice:
+class JsonReporter:
     """Speaks to a script: problems, the ready line and changes are objects on stdout."""
 
     def starting(self) -> None:
@@ -125,32 +125,32 @@ class JsonVoice:
 
     def stopping(self) -> None:
         """Say that the end begins."""
-        _line({"stopping": True})
+        _write_line({"stopping": True})
 
     def problems(self, problems: Sequence[Problem]) -> None:
         """Print the problems; an empty list says that they are mended."""
-        _line({"problems": [problem._asdict() for problem in problems]})
+        _write_line({"problems": [problem._asdict() for problem in problems]})
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
         """Print the warnings."""
-        _line({"warnings": [warning._asdict() for warning in warnings]})
+        _write_line({"warnings": [warning._asdict() for warning in warnings]})
 
     def trouble(self, message: str) -> None:
         """Print it as one line."""
-        _line({"trouble": message})
+        _write_line({"trouble": message})
 
     def waiting(self, names: Sequence[str]) -> None:
         """Print the names."""
-        _line({"waiting": names})
+        _write_line({"waiting": names})
 
     def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # as new ones
         """Print each new one as a line of its own."""
         for trouble in new:
-            _line({"pod": _trouble(trouble)})
+            _write_line({"pod": _pod_trouble_fields(trouble)})
 
     def drift(self, differences: Sequence[str]) -> None:
         """Print them as one line."""
-        _line({"drift": differences})
+        _write_line({"drift": differences})
 
     def applied(self, applied: Applied) -> None:
         """Print the names of the objects."""
@@ -160,11 +160,11 @@ class JsonVoice:
             "removed": [str(key) for key in applied.removed],
         }
         if any(changed.values()):
-            _line({"applied": changed})
+            _write_line({"applied": changed})
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
         """Print where everything is."""
-        _line(
+        _write_line(
             {
                 "ready": True,
                 "kubeconfig": current.instance.kubeconfig,
@@ -173,28 +173,28 @@ class JsonVoice:
                 "services": current.machine.services(),
                 "protocols": current.machine.protocols(),
                 "gateways": current.machine.gateways(),
-                "findings": [_told(finding) for finding in current.machine.findings()],
+                "findings": [_finding_fields(finding) for finding in current.machine.findings()],
                 "unavailable": missing,
             }
         )
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Gone]) -> None:
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:
         """Print the revision that is in force, and the findings that came and went."""
-        resolved = [_told(finding) for finding, _ in gone]
-        _line({"revision": revision, "findings": [*map(_told, new)], "resolved": resolved})
+        resolved = [_finding_fields(finding) for finding, _ in gone]
+        _write_line({"revision": revision, "findings": [*map(_finding_fields, new)], "resolved": resolved})
 
 
-Voice: TypeAlias = TextVoice | JsonVoice
+Reporter: TypeAlias = TextReporter | JsonReporter
 
 
-def sourced(current: Running) -> str:
+def env_file(current: Running) -> str:
     """Return the file that a shell sources, as short as it can be written here."""
     path = Path(current.instance.kubeconfig).with_name("env")
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
-def described(trouble: PodTrouble) -> str:
+def describe_pod_trouble(trouble: PodTrouble) -> str:
     """Write why a pod does not serve, and beneath it the last lines of its output."""
     pod, logs = trouble.pod, f"kubectl logs -n {trouble.pod.namespace} {trouble.pod.name}"
     first = f"Pod {pod.namespace}/{pod.name}: {trouble.reason}: {trouble.message}"
@@ -205,7 +205,7 @@ def described(trouble: PodTrouble) -> str:
     )
 
 
-def _trouble(trouble: PodTrouble) -> Mapping[str, Any]:
+def _pod_trouble_fields(trouble: PodTrouble) -> Mapping[str, Any]:
     return {
         "namespace": trouble.pod.namespace,
         "name": trouble.pod.name,
@@ -217,12 +217,12 @@ def _trouble(trouble: PodTrouble) -> Mapping[str, Any]:
     }
 
 
-def place(address: str, protocol: str) -> str:
+def service_address(address: str, protocol: str) -> str:
     """Write where a Service port is reached, as its clients need it: a URL, or an address and what is spoken there."""
     return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 
-def _told(finding: Finding) -> Mapping[str, Any]:
+def _finding_fields(finding: Finding) -> Mapping[str, Any]:
     return {
         "about": {"kind": finding.about.kind, "namespace": finding.about.namespace, "name": finding.about.name},
         "severity": finding.reason.severity.value,
@@ -232,12 +232,12 @@ def _told(finding: Finding) -> Mapping[str, Any]:
     }
 
 
-def _line(value: Mapping[str, Any]) -> None:
+def _write_line(value: Mapping[str, Any]) -> None:
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 
 
-def _print(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     where = f"{finding.about}: {finding.field}: " if finding.field else f"{finding.about}: "
     text = Text.assemble((finding.reason.value, _STYLES[finding.reason.severity]), f" {where}{finding.message}")
     stdout().print(text, soft_wrap=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.cli.voice import Voice
+from headgate.cli.reporter import Reporter
 from headgate.compiler.report import Compiled, Finding
 from headgate.latest import Latest, until
 from headgate.manifests.applied import apply
@@ -22,32 +22,32 @@ READY_S = 30.0
 PATIENCE_S = 3.0  # seconds of a wait until what it waits for is named
 
 
-class Following:
+class UpTasks:
     """Applies a directory to a running headgate, and reports to a voice. After `begin`, each method runs until cancelled."""
 
-    def __init__(self, directory: Path, current: Running, voice: Voice) -> None:
+    def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
         self._directory = directory
         self._current = current
         self._machine = current.machine
-        self._voice = voice
+        self._reporter = reporter
         self._troubles = PodTroubles(self._current.store, current.runtime.logs)
         self._reading = Manifests(())
         self._problems: Sequence[Problem] = ()
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Apply the directory; return when everything is in force, or as much of it as a start waits for."""
         store = self._current.store
         self._reading = read([self._directory])
         if differences := await drift(store, self._reading):
-            self._voice.drift(differences)
+            self._reporter.drift(differences)
         applied = await apply(store, self._reading)
         self._problems = (*self._reading.problems, *applied.problems)
         if self._problems:
-            self._voice.problems(self._problems)
+            self._reporter.problems(self._problems)
         self._warn(())
         missing = await self._until_available()
         await self._machine.in_force()
-        self._voice.ready(self._current, missing)
+        self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
         """Wait until every Deployment has the replicas that it wants; return those that do not in time, in words."""
@@ -58,61 +58,61 @@ class Following:
                         if not await self._unavailable():
                             return ()
             if seconds == PATIENCE_S:
-                self._voice.waiting(await self._unavailable())
+                self._reporter.waiting(await self._unavailable())
         return await self._unavailable()
 
     async def _unavailable(self) -> Sequence[str]:
         deployments = (await self._current.store.list("apps", "Deployment")).items
-        return [text for deployment in deployments if (text := _lacking(deployment))]
+        return [text for deployment in deployments if (text := _missing_replicas(deployment))]
 
-    async def files(self) -> None:
+    async def watch_files(self) -> None:
         """Apply each edit of the directory."""
         async for current in watch(self._directory):
             if current == self._reading:
                 continue
             before, self._reading = self._reading, current
             applied = await apply(self._current.store, current)
-            self._voice.applied(applied)
+            self._reporter.applied(applied)
             problems = (*current.problems, *applied.problems)
             if problems or self._problems:
-                self._voice.problems(problems)
+                self._reporter.problems(problems)
             self._problems = problems
             self._warn(before.warnings)
 
     def _warn(self, known: Sequence[Problem]) -> None:
         """Report the warnings of the reading that are not known."""
         if new := [warning for warning in self._reading.warnings if warning not in known]:
-            self._voice.warnings(new)
+            self._reporter.warnings(new)
 
-    async def pods(self) -> None:
+    async def report_pods(self) -> None:
         """Report each pod that can't serve as soon as that is known."""
 
         async def report() -> None:
             said: set[tuple[Key, str, str]] = set()  # a pod without ports is ready for a moment after each crash
             async for troubles in self._troubles.current.changes():
                 known = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
-                self._voice.pods([known[name] for name in known if name not in said], holding=troubles)
+                self._reporter.pods([known[name] for name in known if name not in said], holding=troubles)
                 said.update(known)
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._troubles.run(), name="troubles of pods")
             tasks.create_task(report(), name="reports of pods")
 
-    async def envoy(self) -> None:
+    async def report_envoy(self) -> None:
         """Report each end of the gateway's Envoy."""
         async for message in deaths(self._current.envoy.state):
-            self._voice.trouble(message)
+            self._reporter.trouble(message)
 
-    async def changes(self) -> None:
+    async def report_changes(self) -> None:
         """Report what is in force: about the objects, and about proxies without a certificate."""
         machine = self._machine
         builds, faults = machine.loop.compiled, machine.loop.credentials.faults
         known = frozenset(machine.findings())
-        told: Mapping[str, str] = faults.get()
+        known_faults: Mapping[str, str] = faults.get()
         compiled: Compiled | None = None
         while True:
-            await _changed((builds, compiled), (faults, told))
-            before, compiled, told = compiled, builds.get(), faults.get()
+            await _wait_for_change((builds, compiled), (faults, known_faults))
+            before, compiled, known_faults = compiled, builds.get(), faults.get()
             if compiled is None:
                 continue
             revision = self._current.store.revision
@@ -120,7 +120,7 @@ class Following:
             now = frozenset(machine.findings())
             if compiled is not before or now != known:
                 gone = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
-                self._voice.change(revision, new=sorted(now - known, key=str), gone=gone)
+                self._reporter.change(revision, new=sorted(now - known, key=str), gone=gone)
             known = now
 
 
@@ -131,7 +131,7 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
     return recovered(gone, now, edited=seen.get(gone.about) != after.report.seen.get(gone.about))
 
 
-def _lacking(deployment: Any) -> str:
+def _missing_replicas(deployment: Any) -> str:
     """Say which replicas a Deployment lacks; empty when it has all."""
     status, metadata = deployment.get("status") or {}, deployment["metadata"]
     wanted, available = deployment["spec"].get("replicas", 1), status.get("availableReplicas", 0)
@@ -140,6 +140,6 @@ def _lacking(deployment: Any) -> str:
     return f"Deployment {metadata['namespace']}/{metadata['name']} ({available} of {wanted} replicas available)"
 
 
-async def _changed(*seen: tuple[Latest[Any], object]) -> None:
+async def _wait_for_change(*seen: tuple[Latest[Any], object]) -> None:
     """Wait until one of the cells has another value than the one beside it."""
     await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))

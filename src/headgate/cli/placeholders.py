@@ -34,10 +34,12 @@ def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Ob
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
     written = sorted(written_pods(objects).items())
     namespaces = {key.namespace for key, _ in written}
-    around = {name: _around(objects, name) for name in namespaces}
-    services = {name: _services(objects, name) for name in namespaces}
+    surroundings = {name: _surroundings(objects, name) for name in namespaces}
+    services = {name: _services_of(objects, name) for name in namespaces}
     return {
-        key: _placed(_with_ports(_injected(pod, around[key.namespace]), services[key.namespace], numbers), addresses)
+        key: _with_address(
+            _with_ports(_injected(pod, surroundings[key.namespace]), services[key.namespace], numbers), addresses
+        )
         for key, pod in written
     }
 
@@ -74,17 +76,17 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
 
 
-def _around(objects: Mapping[Key, Object], namespace: str) -> Surroundings:
+def _surroundings(objects: Mapping[Key, Object], namespace: str) -> Surroundings:
     found = objects.get(Key("", "Namespace", "", namespace))
     wanted = (TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
     configs = [obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted]
     return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
 
 
-def _injected(pod: Object, around: Surroundings) -> Object:
+def _injected(pod: Object, surroundings: Surroundings) -> Object:
     """Return the pod as it is created; one that was created already, elsewhere, stays as it is."""
     annotations = _texts(pod, "annotations")
-    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, around):
+    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, surroundings):
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
     return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
@@ -106,13 +108,13 @@ def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPo
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _services(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
+def _services_of(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
     wanted = (SERVICE.group, SERVICE.kind, namespace)
     found = (obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted)
     return list(application_ports.readable(found))
 
 
-def _placed(pod: Object, addresses: Addresses) -> Object:
+def _with_address(pod: Object, addresses: Addresses) -> Object:
     metadata, status = pod["metadata"], pod.get("status") or {}
     if status.get("podIP") or status.get("phase") in ENDED:
         return pod

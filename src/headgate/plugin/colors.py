@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Literal
 
-Colour = Literal["", "failing", "refused"]
+Color = Literal["", "failing", "refused"]
 _CODES = {"failing": "\x1b[31m", "refused": "\x1b[33m"}
 _RESET = "\x1b[0m"
 
@@ -14,6 +14,6 @@ def wanted() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def painted(text: str, colour: Colour) -> str:
+def paint(text: str, color: Color) -> str:
     """Return a text in a colour."""
-    return f"{_CODES[colour]}{text}{_RESET}" if colour and text else text
+    return f"{_CODES[color]}{text}{_RESET}" if color and text else text

@@ -7,7 +7,7 @@ RELEASED = "metrics.smi-spec.io/v1alpha1"
 Object = dict[str, Any]
 
 
-def metrics(
+def traffic_metrics(
     name: str, success: int, failure: int = 0, *, kind: str = "Pod", namespace: str = "default", **more: Any
 ) -> Object:
     """Return a TrafficMetrics; `p99` is a quantity of seconds, `peer` the other end with `direction`, `copy` marks copies.
@@ -45,7 +45,7 @@ def metrics(
 
 def leg(split: str, apex: str, backend: str, weight: int, success: int, *, failure: int = 0) -> Object:
     """Return what one backend of a TrafficSplit did, as the released API has it: in milliseconds."""
-    found = metrics(split, success, failure, kind="TrafficSplit")
+    found = traffic_metrics(split, success, failure, kind="TrafficSplit")
     for one in found["metrics"][:3]:
         one |= {"unit": "ms", "value": "1500m"}
     return {**found, "apiVersion": RELEASED, "backend": {"apex": apex, "name": backend, "weight": weight}}
@@ -67,10 +67,12 @@ def deployments(
     def about(name: str, direction: str, ends: tuple[str, str]) -> Object:
         peer = ends[direction == "to"]
         given = {"direction": direction, "peer": ("Deployment", "default", peer), "kind": "Deployment"}
-        return metrics(name, calls[ends], failed.get(ends, 0), **given)
+        return traffic_metrics(name, calls[ends], failed.get(ends, 0), **given)
 
     found = {
-        base: listed(*(metrics(name, 1, kind="Deployment") for name in every), kind="Deployment", namespace="default")
+        base: listed(
+            *(traffic_metrics(name, 1, kind="Deployment") for name in every), kind="Deployment", namespace="default"
+        )
     }
     for name in every:
         edges = [about(name, "to", ends) for ends in calls if ends[0] == name]
