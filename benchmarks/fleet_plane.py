@@ -22,8 +22,8 @@ from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
 from headgate.resources.registry import TRAFFIC_SPLIT
@@ -69,8 +69,8 @@ class Plane:
         self._fleet = Fleet()
         self._feed = Feed(self._store)
         trust = Trust(directory, Settings())
-        self._loop = Loop(self._feed.snapshot, self._fleet, Known(), Settings(), trust.credentials)
-        self._machine = Machine(self._store, self._feed, self._loop, self._fleet)
+        self._loop = Loop(self._feed.snapshot, self._fleet, HostProxies(), Settings(), trust.credentials)
+        self._live_state = LiveState(self._store, self._feed, self._loop, self._fleet)
         self._trust = trust
         self._late = 0.0
 
@@ -85,7 +85,7 @@ class Plane:
         trust = self._trust.run(ports, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
-        await self._machine.compiled()
+        await self._live_state.compiled()
         while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
             await asyncio.sleep(TICK_S)
         self._fleet.recall()

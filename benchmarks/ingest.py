@@ -19,7 +19,7 @@ import grpc.aio
 import msgspec
 
 from headgate.envoy import pb
-from headgate.envoy.stats_sink import BOUNDS, CLUSTER_SECONDS, absences
+from headgate.envoy.stats_sink import BOUNDS, CLUSTER_SECONDS, reports_per_eviction
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.telemetry.windows import Windows
@@ -104,7 +104,7 @@ def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchron
 
 async def receive(proxies: int, edges: int) -> None:
     """Take the reports and say what that cost."""
-    receiver = Receiver(Windows(), absences(CLUSTER_SECONDS), clock=lambda: START)
+    receiver = Receiver(Windows(), reports_per_eviction(CLUSTER_SECONDS), clock=lambda: START)
     with tempfile.TemporaryDirectory() as directory:
         address = f"unix:{directory}/xds.sock"
         xds = XdsServer(Fleet(), LocalTokens(SECRET), beside={METHOD: receiver.export})

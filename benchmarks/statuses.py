@@ -26,7 +26,7 @@ from headgate.model.routing import Workload
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Known, Loop
+from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SPLIT, key_of
@@ -53,7 +53,7 @@ class Lab:
         credentials = Credentials(
             EmbeddedIssuer(FileKeys(Path("unused")), "cluster.local", clock=time.time), Schedule(clock=time.time)
         )
-        self._loop = Loop(Latest(None), self._fleet, Known(), Settings(), credentials)
+        self._loop = Loop(Latest(None), self._fleet, HostProxies(), Settings(), credentials)
         self.writer = StatusWriter(
             Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
             self._loop,

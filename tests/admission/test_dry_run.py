@@ -15,8 +15,8 @@ from headgate.admission.admission import admission, sound_check
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
 from headgate.standalone.addresses import Addresses
@@ -58,11 +58,11 @@ async def world() -> AsyncIterator[World]:
     )
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
-    loop = Loop(feed.snapshot, fleet, Known([Node(id="gateway")]), Settings(), credentials)
-    machine = Machine(store, feed, loop, fleet)
+    loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials)
+    live_state = LiveState(store, feed, loop, fleet)
 
     following = asyncio.create_task(feed.run())
-    yield World(Client(create_app(store, token=TOKEN, advise=machine.advice), store), addresses)
+    yield World(Client(create_app(store, token=TOKEN, advise=live_state.warnings_for), store), addresses)
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

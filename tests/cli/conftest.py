@@ -20,9 +20,9 @@ from headgate.cli.app import app
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
-from headgate.plane.machine import Machine
-from headgate.plane.questions import Questions
+from headgate.plane.inspector import Inspector
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
@@ -143,7 +143,7 @@ def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
     """Return what compiles a store's objects; no proxy comes."""
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
-    return feed, Loop(feed.snapshot, fleet, Known([Node(id="gateway")]), Settings(), credentials), fleet
+    return feed, Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials), fleet
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         if options.follow:
             await asyncio.Event().wait()
 
-    machine = Machine(store, *plane(store))
-    working = [asyncio.create_task(part.run()) for part in (machine.feed, machine.loop)]
+    live_state = LiveState(store, *plane(store))
+    working = [asyncio.create_task(part.run()) for part in (live_state.feed, live_state.loop)]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(state / "kubeconfig", url, TOKEN, certificate)
         serving = asyncio.create_task(
             serve(
-                create_app(store, token=TOKEN, logs=logs, computed=Computed(questions=Questions(machine, NoHost()))),
+                create_app(store, token=TOKEN, logs=logs, computed=Computed(inspector=Inspector(live_state, NoHost()))),
                 listener,
                 certificate,
             )

@@ -160,7 +160,7 @@ def test_reports_come_every_few_seconds_and_less_often_where_there_are_thousands
     assert message.stats_flush_interval.seconds == seconds
     assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy wants that
     flushes = message.stats_eviction_interval.seconds / message.stats_flush_interval.seconds
-    assert stats_sink.absences(seconds) == flushes  # what the receiver of these reports must know
+    assert stats_sink.reports_per_eviction(seconds) == flushes  # what the receiver of these reports must know
 
 
 def test_reports_go_where_the_configuration_comes_from_and_say_whose_they_are():

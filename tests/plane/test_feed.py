@@ -35,7 +35,7 @@ class Followed:
     async def snapshot(self) -> Snapshot:
         """Return the newest picture, with everything in it that is stored now."""
         async with asyncio.timeout(10):
-            await self.feed.catches_up()
+            await self.feed.wait_until_current()
         snapshot = self.feed.snapshot.get()
         assert snapshot
         return snapshot
@@ -88,14 +88,14 @@ async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_is_g
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
     )
     async with asyncio.timeout(10):
-        await followed.feed.includes(first)
+        await followed.feed.wait_for_object(first)
         labels = {"metadata": {**first["metadata"], "labels": {"a": "b"}}}
         second = await followed.store.update({**first, **labels})
-        await followed.feed.includes(second)
-        await followed.feed.includes(first)
+        await followed.feed.wait_for_object(second)
+        await followed.feed.wait_for_object(first)
         await followed.store.delete(SERVICE.key("default", "web"))
-        await followed.feed.catches_up()
-        await followed.feed.includes(second)
+        await followed.feed.wait_until_current()
+        await followed.feed.wait_for_object(second)
     snapshot = followed.feed.snapshot.get()
     assert snapshot
     assert not snapshot.services

@@ -14,7 +14,7 @@ from headgate.identity.credentials import Credentials
 from headgate.latest import Latest, until
 from headgate.plane import loop
 from headgate.plane.feed import snapshot_of
-from headgate.plane.loop import Distribution, Known, Loop
+from headgate.plane.loop import Distribution, HostProxies, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
 from headgate.xds.fleet import Ending, Fleet, Proxy
@@ -30,7 +30,7 @@ class World:
         self.fleet = Fleet()
         self.credentials = Credentials(Signs(Time()), Time().schedule())
         self.snapshot: Latest[Snapshot | None] = Latest(None)
-        self.loop = Loop(self.snapshot, self.fleet, Known(), Settings(), self.credentials)
+        self.loop = Loop(self.snapshot, self.fleet, HostProxies(), Settings(), self.credentials)
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
         """Let there be one pod of that uid, at once instead of the one before."""
@@ -74,7 +74,7 @@ async def test_another_pod_of_the_same_name_proves_who_it_is_anew_and_has_a_key_
     assert endings == [Ending.FORGOTTEN]
     assert before.config.get() is None
     assert after.session is None
-    given = world.loop.proven(SIDECAR)
+    given = world.loop.credential_of(SIDECAR)
     assert given
     assert given.key != key
 

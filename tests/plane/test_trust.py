@@ -5,7 +5,7 @@ import pytest
 from headgate.envoy.config import CLUSTER, SECRET, Encoded
 from headgate.envoy.names import IDENTITY, ROOTS
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.trust import Holders
+from headgate.plane.trust import CertificateHolders
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
 from headgate.xds.shelf import Response
@@ -22,7 +22,7 @@ OLD = {IDENTITY: "new", ROOTS: "old"}
 class Loop:
     """Everybody's configuration was made with the same certificate."""
 
-    def proven(self, _node_id: str) -> Credential:
+    def credential_of(self, _node_id: str) -> Credential:
         return CREDENTIAL
 
 
@@ -36,7 +36,7 @@ def fleet() -> Fleet:
 
 
 def lagging(fleet: Fleet) -> list[str]:
-    return list(Holders(Loop(), fleet).lagging({SIDECAR: CREDENTIAL}))
+    return list(CertificateHolders(Loop(), fleet).lagging({SIDECAR: CREDENTIAL}))
 
 
 def comes(proxy: Proxy) -> tuple[Session, Response]:

@@ -17,11 +17,16 @@ class Proxy:
     """One process. `flush` makes the report of the next two seconds; `value` is what it has of a series."""
 
     def __init__(
-        self, node: str = "sidecar/default/client", start: float = START, *, number: int = 0, absences: int = ABSENCES
+        self,
+        node: str = "sidecar/default/client",
+        start: float = START,
+        *,
+        number: int = 0,
+        reports_per_eviction: int = ABSENCES,
     ) -> None:
         """`number` says how many flushes after its start it is now."""
         self.node, self.start = node, start
-        self._flushes, self._absences = number, absences
+        self._flushes, self._reports_per_eviction = number, reports_per_eviction
         self._values: dict[Series, int] = {}
         self._used: set[Series] = set()
         self._seen: set[Series] = set()
@@ -46,7 +51,7 @@ class Proxy:
         """Return the next report; then, now and then, evict."""
         self._flushes += 1
         samples = [Sample(series, self._values[series]) for series in sorted(self._seen)]
-        if self._flushes % self._absences == 0:
+        if self._flushes % self._reports_per_eviction == 0:
             self._values = {series: self._values[series] for series in self._used}
             self._used.clear()
             self._seen.clear()

@@ -93,7 +93,7 @@ async def test_a_report_that_is_none_is_told_and_said(receiver, send):
 
 async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
     receiver, proxy = fresh(), Proxy()
-    waiting = asyncio.create_task(receiver.heard(NODE, START + 3))
+    waiting = asyncio.create_task(receiver.wait_for_report(NODE, START + 3))
     await asyncio.sleep(0)
     receiver.take(proxy.flush())
     receiver.take(Proxy(OTHER, number=5).flush())

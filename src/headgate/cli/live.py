@@ -17,7 +17,7 @@ from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
 from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Object
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
@@ -136,12 +136,12 @@ def _lines(split: Object, port: int, history: History) -> Iterator[BackendRow]:
 
 
 async def watch_table(
-    machine: Machine, counters: RequestCounters, messages: Messages, console: Console | None = None
+    live_state: LiveState, counters: RequestCounters, messages: Messages, console: Console | None = None
 ) -> None:
     """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
     terminal = console or stdout(folds=True)
     full_screen = terminal.is_terminal and not terminal.is_dumb_terminal
-    screens = _screens(machine, counters, messages, REFRESH_S if full_screen else PRINT_S)
+    screens = _screens(live_state, counters, messages, REFRESH_S if full_screen else PRINT_S)
     if not full_screen:
         async for screen in screens:
             terminal.print(_render(screen, terminal.width, None))
@@ -161,7 +161,7 @@ def _render(screen: Screen, width: int, height: int | None) -> Group:
 
 
 async def _screens(
-    machine: Machine, counters: RequestCounters, messages: Messages, every: float
+    live_state: LiveState, counters: RequestCounters, messages: Messages, every: float
 ) -> AsyncIterator[Screen]:
     history = History()
     loop = asyncio.get_running_loop()
@@ -171,16 +171,16 @@ async def _screens(
             history.add(loop.time(), await counters.read())
         except ProxyError as error:
             trouble = (str(error),)
-        splits = (await machine.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
-        addresses = machine.services()
+        splits = (await live_state.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
+        addresses = live_state.services()
         roots = {root_of(split) for split in splits}
         others = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
-        gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in machine.gateways().items()}
+        gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in live_state.gateways().items()}
         yield Screen(
             heading=messages.heading,
             sections=tuple(sections(splits, history, addresses)),
             urgent=(*messages.problems, *trouble),
-            findings=(*messages.pods, *other_findings(machine.findings())),
+            findings=(*messages.pods, *other_findings(live_state.findings())),
             recent=messages.recent,
             other_addresses=tuple((others | gateways).items()),
         )

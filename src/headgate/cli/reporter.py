@@ -94,16 +94,16 @@ class TextReporter:
             console.print(line, soft_wrap=True)
         if current.instance.metrics:
             console.print(f"  metrics     {current.instance.metrics}", soft_wrap=True)
-        spoken, services = current.machine.protocols(), current.machine.services()
+        spoken, services = current.live_state.protocols(), current.live_state.services()
         if not services:
             hint = "  There is no Service yet: write manifests into the directory, or apply them with kubectl."
             console.print(hint, soft_wrap=True)
         for service, ports in services.items():
             where = ", ".join(service_address(address, spoken[service][port]) for port, address in ports.items())
             console.print(f"  {service:<40} {where or 'through the HTTP proxy'}", soft_wrap=True)
-        for gateway, ports in current.machine.gateways().items():
+        for gateway, ports in current.live_state.gateways().items():
             console.print(f"  {'gateway ' + gateway:<40} {', '.join(ports.values())}", soft_wrap=True)
-        for finding in current.machine.findings():
+        for finding in current.live_state.findings():
             _print_finding(finding)
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:  # noqa: ARG002  # a person does not count revisions
@@ -170,10 +170,10 @@ class JsonReporter:
                 "kubeconfig": current.instance.kubeconfig,
                 "proxy": current.instance.proxy,
                 "metrics": current.instance.metrics,
-                "services": current.machine.services(),
-                "protocols": current.machine.protocols(),
-                "gateways": current.machine.gateways(),
-                "findings": [_finding_fields(finding) for finding in current.machine.findings()],
+                "services": current.live_state.services(),
+                "protocols": current.live_state.protocols(),
+                "gateways": current.live_state.gateways(),
+                "findings": [_finding_fields(finding) for finding in current.live_state.findings()],
                 "unavailable": missing,
             }
         )

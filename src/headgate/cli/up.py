@@ -288,4 +288,4 @@ async def _serve(directory: Path, current: Running, reporter: Reporter, *, table
         tasks.create_task(up_tasks.watch_files(), name="files")
         tasks.create_task(up_tasks.report_changes(), name="changes")
         if table:
-            tasks.create_task(watch_table(current.machine, RequestCounters(current.admins), table), name="table")
+            tasks.create_task(watch_table(current.live_state, RequestCounters(current.admins), table), name="table")

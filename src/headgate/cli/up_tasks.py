@@ -28,7 +28,7 @@ class UpTasks:
     def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
         self._directory = directory
         self._current = current
-        self._machine = current.machine
+        self._live_state = current.live_state
         self._reporter = reporter
         self._troubles = PodTroubles(self._current.store, current.runtime.logs)
         self._reading = Manifests(())
@@ -46,7 +46,7 @@ class UpTasks:
             self._reporter.problems(self._problems)
         self._warn(())
         missing = await self._until_available()
-        await self._machine.in_force()
+        await self._live_state.wait_in_force()
         self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
@@ -54,7 +54,7 @@ class UpTasks:
         for seconds in (PATIENCE_S, READY_S - PATIENCE_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    async for _ in self._machine.feed.seen.changes():  # the Services know the pods then
+                    async for _ in self._live_state.feed.seen.changes():  # the Services know the pods then
                         if not await self._unavailable():
                             return ()
             if seconds == PATIENCE_S:
@@ -105,9 +105,9 @@ class UpTasks:
 
     async def report_changes(self) -> None:
         """Report what is in force: about the objects, and about proxies without a certificate."""
-        machine = self._machine
-        builds, faults = machine.loop.compiled, machine.loop.credentials.faults
-        known = frozenset(machine.findings())
+        live_state = self._live_state
+        builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
+        known = frozenset(live_state.findings())
         known_faults: Mapping[str, str] = faults.get()
         compiled: Compiled | None = None
         while True:
@@ -116,8 +116,8 @@ class UpTasks:
             if compiled is None:
                 continue
             revision = self._current.store.revision
-            await machine.in_force()
-            now = frozenset(machine.findings())
+            await live_state.wait_in_force()
+            now = frozenset(live_state.findings())
             if compiled is not before or now != known:
                 gone = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
                 self._reporter.change(revision, new=sorted(now - known, key=str), gone=gone)

@@ -31,7 +31,7 @@ _MIRRORS = "cluster.mirror/"  # and the rest of what `names.mirror` says
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
-def absences(seconds: int) -> int:
+def reports_per_eviction(seconds: int) -> int:
     """Return how many reports there are between two sweeps where one comes every few `seconds`.
 
     A receiver must know just that of its proxies: with more, a series that was dropped seems to go on, and what it counts

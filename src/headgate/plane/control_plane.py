@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from headgate.objects.ports import Ports
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
@@ -21,36 +21,36 @@ from headgate.xds.server import XdsServer
 Work = tuple[str, Coroutine[Any, Any, None]]
 
 
-class Proxies(NamedTuple):
+class ProxyOptions(NamedTuple):
     """The proxies of a host: what it knows of them, and what proves which proxy opened a stream.
 
-    `absences` is how many reports there are between two evictions of idle series.
+    `reports_per_eviction` is how many reports there are between two evictions of idle series.
     """
 
-    known: Known
+    host: HostProxies
     proofs: Proofs | None
-    absences: int
+    reports_per_eviction: int
 
 
 class ControlPlane:
     """All parts between the ports. Run `work` first, then `serve`."""
 
-    def __init__(self, ports: Ports, proxies: Proxies, settings: Settings, trust: Trust) -> None:
+    def __init__(self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust) -> None:
         self._ports = ports
         self._trust = trust
         self._fleet = Fleet()
         feed = Feed(ports.objects)
-        loop = Loop(feed.snapshot, self._fleet, proxies.known, settings, trust.credentials)
-        self.machine = Machine(ports.objects, feed, loop, self._fleet)
-        self.traffic = Receiver(Windows(), proxies.absences, find_caller=CallerFinder(loop.compiled))
-        beside = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.machine.taps.export}
+        loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
+        self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
+        self.traffic = Receiver(Windows(), proxies.reports_per_eviction, find_caller=CallerFinder(loop.compiled))
+        beside = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.live_state.taps.export}
         self._server = XdsServer(self._fleet, proxies.proofs, beside=beside)
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until cancelled."""
-        loop, dropped = self.machine.loop, self.traffic.dropped
+        loop, dropped = self.live_state.loop, self.traffic.dropped
         status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
-        yield "feed", self.machine.feed.run()
+        yield "feed", self.live_state.feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
@@ -58,7 +58,7 @@ class ControlPlane:
 
     async def serve(self, address: str) -> None:
         """Serve proxies as soon as the stored objects are compiled: one that reconnects must never get an empty mesh."""
-        await self.machine.compiled()
+        await self.live_state.wait_compiled()
         self._fleet.recall()
         await self._server.start(address)
 

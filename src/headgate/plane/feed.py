@@ -42,7 +42,7 @@ class Feed:
             for kind in COMPILED:
                 tasks.create_task(self._follow(kind), name=f"feed of {kind.kind}")
 
-    async def includes(self, written: Object) -> None:
+    async def wait_for_object(self, written: Object) -> None:
         """Wait until the picture has an object as it was written, or a later version of it."""
         key, wanted = key_of(written), version_of(written)
         while not self._has(key, wanted):
@@ -55,7 +55,7 @@ class Feed:
                 return
             await next_picture.wait()
 
-    async def catches_up(self) -> None:
+    async def wait_until_current(self) -> None:
         """Wait until the picture has everything that is stored now, or later versions of it."""
         for (group, kind), known in self._versions.items():
             while True:

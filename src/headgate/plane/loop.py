@@ -23,7 +23,7 @@ from headgate.identity.issuers import Wanted
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
 from headgate.model.routing import Mesh, Stage, Workload
-from headgate.plane.staging import Staging
+from headgate.plane.mtls_migration import MtlsMigration
 from headgate.settings import Settings
 from headgate.telemetry.prometheus.text import Line, histogram
 from headgate.xds.fleet import Fleet, Proxy
@@ -44,7 +44,7 @@ SAMPLED = 16
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of buckets
 
 
-class Known(NamedTuple):
+class HostProxies(NamedTuple):
     """What a host knows of its proxies before the first build.
 
     `gateways` are there from the start. `probes` returns the path of the socket that `headgate try` uses, by node id.
@@ -69,17 +69,17 @@ class Loop:
         self,
         snapshot: Latest[Snapshot | None],
         fleet: Fleet,
-        known: Known,
+        known: HostProxies,
         settings: Settings,
         credentials: Credentials,
     ) -> None:
         self.compiled: Latest[Compiled | None] = Latest(None)
         self.taps: Latest[Mapping[str, int]] = Latest({})
         self.failures = 0
-        self.builds = Timings()
+        self.builds = DurationHistogram()
         self.memo = Memo()
         self._compiler = Compiler()
-        self.staging = Staging(fleet, known.stages)
+        self.mtls_migration = MtlsMigration(fleet, known.stages)
         self._known = known
         self._snapshot = snapshot
         self._fleet = fleet
@@ -89,12 +89,12 @@ class Loop:
         self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
         self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
-        self._wanted = Proxies(None, known)
-        self._given: dict[str, Given] = {}
+        self._wanted = ExpectedProxies(None, known)
+        self._given: dict[str, Assignment] = {}
         self._taps = self.taps.get()
         self._distribution = Distribution()
 
-    def proven(self, node_id: str) -> Credential | None:
+    def credential_of(self, node_id: str) -> Credential | None:
         """Return the credential that a proxy's current configuration was made with."""
         given = self._given.get(node_id)
         return given.credential if given else None
@@ -132,7 +132,7 @@ class Loop:
             self._snapshot.get() is not snapshot
             or self.credentials.current.get() is not self._proven
             or self.taps.get() is not self._taps
-            or (self.staging.is_due and snapshot is not self._failed)
+            or (self.mtls_migration.is_due and snapshot is not self._failed)
         )
 
     async def _attempt(self) -> None:
@@ -140,13 +140,13 @@ class Loop:
         self._taps = self.taps.get()
         if snapshot is None:
             return
-        stages = self.staging.next()
+        stages = self.mtls_migration.next()
         try:
             compiled = self.compiled.get()
             if compiled is None or self._seen != (snapshot, stages):
                 compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, stages)
             await self._publish(compiled)
-            self.staging.note(compiled.mesh.workloads)
+            self.mtls_migration.note(compiled.mesh.workloads)
         except Exception:
             self.failures += 1
             self._failed = snapshot
@@ -162,7 +162,7 @@ class Loop:
         before, self._given = self._given, {}
         news = []
         for node_id, config in configs.items():
-            given = Given(self._proven[node_id], config, self._taps.get(node_id, 0))
+            given = Assignment(self._proven[node_id], config, self._taps.get(node_id, 0))
             self._given[node_id] = given
             last = before.get(node_id)
             if last is None or last.config is not config or last.share != given.share:
@@ -194,10 +194,10 @@ class Loop:
     def _expect(self, mesh: Mesh) -> None:
         """Expect the proxies of a mesh, and want a certificate for each of them.
 
-        Proxies that are not wanted are forgotten, and those whose pod is another one than before: that has the name of the
+        ExpectedProxies that are not wanted are forgotten, and those whose pod is another one than before: that has the name of the
         one before, but must prove that it is there, and gets a key of its own.
         """
-        last, wanted = self._wanted, Proxies(mesh, self._known)
+        last, wanted = self._wanted, ExpectedProxies(mesh, self._known)
         if wanted.source == last.source:
             return
         others = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
@@ -234,7 +234,7 @@ class Distribution:
         return 2 * sum(proxy.settled() for proxy in self._sample) >= len(self._sample)
 
 
-class Given(NamedTuple):
+class Assignment(NamedTuple):
     """What a proxy's configuration was made with, and which share of its requests it records."""
 
     credential: Credential
@@ -242,10 +242,10 @@ class Given(NamedTuple):
     share: int
 
 
-class Proxies:
+class ExpectedProxies:
     """The proxies that a mesh has: gateways, and a sidecar for each workload."""
 
-    def __init__(self, mesh: Mesh | None, known: Known) -> None:
+    def __init__(self, mesh: Mesh | None, known: HostProxies) -> None:
         self.source = (mesh.workloads, mesh.trust_domain) if mesh else None
         self._mesh = mesh
         self._known = known
@@ -277,7 +277,7 @@ class Proxies:
         return {node.id: item.uid for node, item in self.nodes if item}
 
 
-class Timings:
+class DurationHistogram:
     """A histogram of durations since headgate started, for `/metrics`."""
 
     def __init__(self) -> None:

@@ -43,7 +43,11 @@ class Trust:
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
         """Issue, renew, rotate, and report it, until cancelled, while this control plane is the active one."""
         await until(ports.active.get, ports.active)
-        rotation = Rotation(self._own, self.credentials, Holders(loop, fleet), self._schedule) if self._own else None
+        rotation = (
+            Rotation(self._own, self.credentials, CertificateHolders(loop, fleet), self._schedule)
+            if self._own
+            else None
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._issuer.run(), name="authority")
             tasks.create_task(self.credentials.run(), name="certificates")
@@ -53,7 +57,7 @@ class Trust:
             tasks.create_task(board.run(), name="notice of the authority")
 
 
-class Holders:
+class CertificateHolders:
     """Which proxies hold the certificates that they are given."""
 
     def __init__(self, loop: Loop, fleet: Fleet) -> None:
@@ -69,7 +73,7 @@ class Holders:
         return sorted(
             proxy.id
             for proxy in self._fleet.serving()
-            if self._loop.proven(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
+            if self._loop.credential_of(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
         )
 
 

@@ -21,13 +21,13 @@ from headgate.envoy.view import Node
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
-from headgate.plane import staging
-from headgate.plane.census import pods_in
-from headgate.plane.control_plane import ControlPlane, Proxies
-from headgate.plane.health import Health
-from headgate.plane.loop import Known
-from headgate.plane.machine import Machine
-from headgate.plane.questions import Questions
+from headgate.plane import mtls_migration
+from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.plane.inspector import Inspector
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies
+from headgate.plane.metrics import ControlPlaneMetrics
+from headgate.plane.object_graphs import pods_in
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
@@ -62,7 +62,7 @@ class Running(NamedTuple):
     """A headgate that runs, until its context ends."""
 
     store: MemoryStore
-    machine: Machine
+    live_state: LiveState
     envoy: EnvoyProcess
     instance: Instance
     runtime: LocalRuntime
@@ -117,31 +117,37 @@ async def running(options: Options) -> AsyncIterator[Running]:
             tasks.start(_expose(ground.metrics, options.metrics_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
         tasks.start(report_deaths(envoy.state, events), name="deaths of the gateway")
-        stack.callback(plane.machine.loop.staging.forget)
+        stack.callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
         runtime = LocalRuntime(store, state, ground.addresses, _proxying(ground, mesh, plane))
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
-        questions = Questions(plane.machine, LocalHost(envoy, runtime, instance))
-        computed = Computed(source, questions, settings=ground.settings)
+        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, instance))
+        computed = Computed(source, inspector, settings=ground.settings)
         app = create_app(
-            store, token=read_token(state), advise=plane.machine.advice, logs=runtime.logs.read, computed=computed
+            store,
+            token=read_token(state),
+            advise=plane.live_state.warnings_for,
+            logs=runtime.logs.read,
+            computed=computed,
         )
         tasks.start(serve(app, ground.api, certificate_in(state)), name="api")
         await serving(envoy, trust)
         write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
         write_instance(state, instance)
         write_environment(state, instance, Path(sys.prefix, "bin"))
-        yield Running(store, plane.machine, envoy, instance, runtime)
+        yield Running(store, plane.live_state, envoy, instance, runtime)
 
 
-def _proxies(ground: Ground, tokens: LocalTokens) -> Proxies:
+def _proxies(ground: Ground, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(ground.instance.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=ground.instance.probe)
-    known = Known([gateway], lambda node_id: str(probe_socket(ground.sockets, node_id)), ground.state / staging.FILE)
-    return Proxies(known, tokens, stats_sink.absences(stats_sink.LOCAL_SECONDS))
+    known = HostProxies(
+        [gateway], lambda node_id: str(probe_socket(ground.sockets, node_id)), ground.state / mtls_migration.FILE
+    )
+    return ProxyOptions(known, tokens, stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS))
 
 
 def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) -> None:
@@ -153,22 +159,22 @@ def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) ->
 
 
 def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
-    machine = plane.machine
+    live_state = plane.live_state
     return Proxying(
         mesh=mesh,
         runtime_dir=ground.sockets,
         variables={"http_proxy": f"http://{ground.instance.proxy}", "no_proxy": NO_PROXY},
         lowest_port=ground.settings.lowest_port,
-        unrouted=machine.unrouted,
-        expected=machine.expected,
-        settled=machine.settled,
-        refused=machine.refused,
-        heard=plane.traffic.heard,
+        unrouted=live_state.wait_unrouted,
+        expected=live_state.wait_expected,
+        settled=live_state.wait_settled,
+        refused=live_state.refusals_of,
+        heard=plane.traffic.wait_for_report,
     )
 
 
 class LocalHost:
-    """One machine as the host of a mesh: its proxies' processes and its pods (`plane.questions.Host`)."""
+    """One machine as the host of a mesh: its proxies' processes and its pods (`plane.inspector.Host`)."""
 
     def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, instance: Instance) -> None:
         self._envoy = envoy
@@ -198,8 +204,8 @@ def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
     """Count the traffic between the pods of a machine from now on, and serve `/metrics` until cancelled."""
     by_pod = by == "pod"
-    health = Health(plane.machine, lambda: envoy.state.get().restarts)
-    describe = FlowLabels(pods_in(plane.machine.feed.snapshot), by_pod=by_pod)
+    health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
+    describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)
     totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
     for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
         totals.note(what, 0)

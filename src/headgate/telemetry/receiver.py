@@ -47,14 +47,14 @@ def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
 class Receiver:
     """Counts what proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    `absences` is how many reports there are between two evictions of idle series. `find_caller` names callers without a
+    `reports_per_eviction` is how many reports there are between two evictions of idle series. `find_caller` names callers without a
     proxy. `clock` is in seconds since the epoch.
     """
 
     def __init__(
         self,
         windows: Windows,
-        absences: int,
+        reports_per_eviction: int,
         *,
         find_caller: FindCaller = by_address,
         clock: Callable[[], float] = time.time,
@@ -62,7 +62,7 @@ class Receiver:
         self.windows = windows
         self.changed = 0
         self.dropped = DroppedCopies(time.monotonic)
-        self._deltas = CumulativeToDelta(absences, clock())
+        self._deltas = CumulativeToDelta(reports_per_eviction, clock())
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
@@ -98,9 +98,9 @@ class Receiver:
             self._forgot = now
             self._deltas.forget(now)
 
-    async def heard(self, node_id: str, since: float) -> None:
+    async def wait_for_report(self, node_id: str, since: float) -> None:
         """Wait for a proxy's first report from after `since` (seconds since the epoch): earlier requests are counted then."""
-        await until(lambda: self._deltas.heard(node_id) > since, self._taken)
+        await until(lambda: self._deltas.last_report_time(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:
         """Return all counts, as of one moment."""

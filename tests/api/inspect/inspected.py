@@ -4,7 +4,7 @@ from typing import Any
 
 from headgate.compiler.requests import Asked, check
 from headgate.errors import NotFound
-from headgate.plane.questions import ConfigAsked
+from headgate.plane.inspector import ConfigQuery
 from headgate.resources.inspect import (
     About,
     CertificateCounts,
@@ -43,7 +43,7 @@ class Answers:
     def proxy(self, place: ObjectName) -> Any:
         return next((item for item in self.proxies() if item.metadata == place), None)
 
-    async def config(self, asked: ConfigAsked) -> Any:
+    async def config(self, asked: ConfigQuery) -> Any:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
 

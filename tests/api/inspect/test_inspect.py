@@ -17,7 +17,7 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 @pytest.fixture
 def asker() -> Client:
     store = MemoryStore()
-    return Client(create_app(store, token=TOKEN, computed=Computed(questions=Answers())), store)
+    return Client(create_app(store, token=TOKEN, computed=Computed(inspector=Answers())), store)
 
 
 async def names(client: Client, path: str) -> list[str]:

@@ -25,8 +25,8 @@ from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate, GatewayPort, Mesh, PortRef
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
-from headgate.plane.loop import Known, Loop
-from headgate.plane.status.conditions import Present, Said
+from headgate.plane.loop import HostProxies, Loop
+from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
 from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.receipts import Receipts
@@ -75,8 +75,8 @@ def parent(index: int = 0, *verdicts: Verdict, **fields: Any) -> ParentStatus:
     return structs.replace(base, **fields)
 
 
-def said(*parents: ParentStatus, generation: int = 3) -> Said:
-    return Said(generation=generation, parents=parents)
+def said(*parents: ParentStatus, generation: int = 3) -> ObjectReport:
+    return ObjectReport(generation=generation, parents=parents)
 
 
 def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
@@ -89,8 +89,8 @@ def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy
     return found
 
 
-def present(*proxies: Proxy, time: str = "2026-01-01T00:00:00Z") -> Present:
-    return Present(Receipts(proxies), time)
+def present(*proxies: Proxy, time: str = "2026-01-01T00:00:00Z") -> StatusInputs:
+    return StatusInputs(Receipts(proxies), time)
 
 
 def conditions(entry: Any) -> dict[str, tuple[str, str]]:
@@ -171,7 +171,7 @@ def outcome(*verdicts: Verdict) -> GatewayOutcome:
 
 
 def test_a_gateway_tells_of_each_listener() -> None:
-    status = gateway_status(gateway(), Said(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
+    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
     assert status
     assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
     assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("True", "Programmed")}
@@ -184,15 +184,15 @@ def test_a_gateway_tells_of_each_listener() -> None:
 
 def test_a_gateway_without_an_address_is_not_programmed() -> None:
     nowhere = Verdict(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
-    status = gateway_status(gateway(), Said(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
+    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
     assert status
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
 
 
 def test_gateways_and_classes_of_others_are_left_alone() -> None:
-    assert gateway_status(gateway(), Said(generation=1), present(proxy())) is None
+    assert gateway_status(gateway(), ObjectReport(generation=1), present(proxy())) is None
     theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}
-    assert class_status(theirs, Said(generation=1), present()) is None
+    assert class_status(theirs, ObjectReport(generation=1), present()) is None
 
 
 async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
@@ -213,7 +213,7 @@ async def test_the_writer_tells_all_kinds() -> None:
         report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
     )
     credentials = Credentials(Signs(Time()), Time().schedule())
-    loop = Loop(Latest(None), fleet, Known(), Settings(), credentials)
+    loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)
     loop.compiled.set(compiled)
     work = asyncio.create_task(
         StatusWriter(Ports(store, EventRecorder(store, "headgate"), Latest(value=True)), loop, fleet, Latest({})).run()

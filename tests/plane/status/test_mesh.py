@@ -14,10 +14,10 @@ from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.identity.keys import FileKeys
 from headgate.kinds import MESH
 from headgate.model.routing import Mesh, Stage, Workload
-from headgate.plane.status.agenda import said_of
-from headgate.plane.status.conditions import Present, Said
+from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
+from headgate.plane.status.work_queue import reports_by_object
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -38,15 +38,15 @@ def fleet(**held: str) -> Fleet:
     return found
 
 
-def programmed(said: Said, proxies: Fleet, *awaited: str) -> tuple[str, str, str]:
-    status = mesh_status(OBJ, said, Present(Receipts(proxies.connected()), "now", awaited))
+def programmed(said: ObjectReport, proxies: Fleet, *awaited: str) -> tuple[str, str, str]:
+    status = mesh_status(OBJ, said, StatusInputs(Receipts(proxies.connected()), "now", awaited))
     assert status is not None
     (found,) = [item for item in status["conditions"] if item["type"] == "Programmed"]
     return found["status"], found["reason"], found["message"]
 
 
-def said(*findings: Finding, **fields: Any) -> Said:
-    return Said(generation=2, findings=findings, **{"selected": PODS, **fields})
+def said(*findings: Finding, **fields: Any) -> ObjectReport:
+    return ObjectReport(generation=2, findings=findings, **{"selected": PODS, **fields})
 
 
 def finding(reason: Reason, message: str) -> Finding:
@@ -88,7 +88,7 @@ def test_a_pod_that_has_not_been_told_what_to_hold_lags() -> None:
 def test_a_traffic_target_counts_the_proxies_that_ask_who_calls() -> None:
     """R70: enforced at the pods that are called."""
     target = {**OBJ, "kind": "TrafficTarget"}
-    status = mesh_status(target, said(), Present(Receipts(fleet(a="2", b="1").connected()), "now"))
+    status = mesh_status(target, said(), StatusInputs(Receipts(fleet(a="2", b="1").connected()), "now"))
     assert status is not None
     assert status["proxies"] == {"programmed": 1, "total": 2}
     assert status["conditions"][-1]["message"] == "1 of 2 proxies hold it; waiting for sidecar/default/b"
@@ -117,18 +117,18 @@ def test_it_is_not_where_a_pod_has_no_sidecar() -> None:
     selected = Selected(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
     found = said(finding(Reason.NOT_ENFORCED, message), selected=selected)
     assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)
-    status = mesh_status(OBJ, found, Present(Receipts(fleet(a="2").connected()), "now"))
+    status = mesh_status(OBJ, found, StatusInputs(Receipts(fleet(a="2").connected()), "now"))
     assert status is not None
     assert status["pods"] == {"total": 2, "sidecars": 1}
 
 
 def test_one_that_is_not_valid_programs_nothing_whatever_its_generation() -> None:
-    found = Said(generation=0, findings=(finding(Reason.INVALID, "spec.selector: must be a map"),))
+    found = ObjectReport(generation=0, findings=(finding(Reason.INVALID, "spec.selector: must be a map"),))
     assert programmed(found, fleet())[:2] == ("False", "Invalid")
 
 
 def test_an_older_generation_is_no_answer() -> None:
-    assert mesh_status(OBJ, Said(generation=1, selected=PODS), Present(Receipts([]), "now")) is None
+    assert mesh_status(OBJ, ObjectReport(generation=1, selected=PODS), StatusInputs(Receipts([]), "now")) is None
 
 
 def test_who_is_underway_is_read_off_the_stages() -> None:
@@ -139,4 +139,4 @@ def test_who_is_underway_is_read_off_the_stages() -> None:
     ]
     mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))
-    assert said_of(compiled)[KEY].underway == ("default/b",)
+    assert reports_by_object(compiled)[KEY].underway == ("default/b",)

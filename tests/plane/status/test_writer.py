@@ -19,7 +19,7 @@ from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
+from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status import writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.decode import check
@@ -66,7 +66,7 @@ class World:
         self.store, self.fleet = MemoryStore(journal=self.disk), Fleet()
         self.credentials = Credentials(Signs(Time()), Time().schedule())
         self.feed = Feed(self.store)
-        self.loop = Loop(self.feed.snapshot, self.fleet, Known([GATEWAY]), Settings(), self.credentials)
+        self.loop = Loop(self.feed.snapshot, self.fleet, HostProxies([GATEWAY]), Settings(), self.credentials)
         self.status = StatusWriter(
             Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
             self.loop,
@@ -89,7 +89,7 @@ class World:
 
     async def built(self) -> None:
         """Wait until what is stored is compiled."""
-        await self.feed.catches_up()
+        await self.feed.wait_until_current()
         await until(self._is_built, self.loop.compiled)
 
     def _is_built(self) -> bool:

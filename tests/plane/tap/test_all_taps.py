@@ -12,8 +12,8 @@ from tests.compiler.pods import compiled, pod
 from headgate.envoy import pb
 from headgate.envoy.tap import _FIELDS, WHOLE
 from headgate.latest import until
-from headgate.plane.machine import Machine
-from headgate.plane.tap.taps import TapAsked
+from headgate.plane.live_state import LiveState
+from headgate.plane.tap.taps import TapQuery
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.gate import TurnedAway
@@ -24,28 +24,28 @@ Step = TapEvent | TapNotice
 
 
 @pytest.fixture
-async def machine() -> Machine:
+async def live_state() -> LiveState:
     """A mesh of three pods with sidecars."""
     store = MemoryStore()
     for one in PODS:
         await store.create(one)
-    found = Machine(store, *plane(store))
+    found = LiveState(store, *plane(store))
     found.loop.compiled.set(compiled(*PODS))
     return found
 
 
-def asked(name: str) -> TapAsked:
-    return TapAsked(kind="Pod", namespace="default", name=name, values=False, limit=10)
+def asked(name: str) -> TapQuery:
+    return TapQuery(kind="Pod", namespace="default", name=name, values=False, limit=10)
 
 
 @asynccontextmanager
-async def tapping(machine: Machine, name: str) -> AsyncIterator[AsyncGenerator[Step]]:
+async def tapping(live_state: LiveState, name: str) -> AsyncIterator[AsyncGenerator[Step]]:
     """Tap a pod: yield its events, when its sidecar is asked to record."""
-    events = await machine.taps.tap(asked(name))
+    events = await live_state.taps.tap(asked(name))
     assert events is not None
     async with aclosing(events), asyncio.timeout(20):
         first = asyncio.ensure_future(anext(events))
-        await until(lambda: f"sidecar/default/{name}" in machine.loop.taps.get(), machine.loop.taps)
+        await until(lambda: f"sidecar/default/{name}" in live_state.loop.taps.get(), live_state.loop.taps)
 
         async def steps() -> AsyncGenerator[Step]:
             yield await first
@@ -75,47 +75,47 @@ async def proven(_node: str) -> float:
     return 0.0
 
 
-async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are_known(machine: Machine) -> None:
-    async with tapping(machine, "web") as events:
-        assert machine.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are_known(live_state: LiveState) -> None:
+    async with tapping(live_state, "web") as events:
+        assert live_state.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
         peer = "spiffe://cluster.local/ns/default/sa/buyer"
-        await machine.taps.export(report(WEB, path="/books", peer=peer), proven)
+        await live_state.taps.export(report(WEB, path="/books", peer=peer), proven)
         event = await anext(events)
         assert isinstance(event, TapEvent)
         assert (event.side, event.request.path, event.response.status) == ("server", "/books", 200)
         assert event.source.identity == peer
-        assert machine.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), WHOLE)
-    assert machine.loop.taps.get() == {}
+        assert live_state.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), WHOLE)
+    assert live_state.loop.taps.get() == {}
 
 
-async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one(machine: Machine) -> None:
-    async with tapping(machine, "web") as events:
-        async with tapping(machine, "other") as others:
-            await machine.taps.export(report(WEB, path="/web"), proven)
-            await machine.taps.export(report("sidecar/default/other", path="/other"), proven)
+async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one(live_state: LiveState) -> None:
+    async with tapping(live_state, "web") as events:
+        async with tapping(live_state, "other") as others:
+            await live_state.taps.export(report(WEB, path="/web"), proven)
+            await live_state.taps.export(report("sidecar/default/other", path="/other"), proven)
             for one, path in ((events, "/web"), (others, "/other")):
                 event = await anext(one)
                 assert isinstance(event, TapEvent)
                 assert event.request.path == path
-        assert machine.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+        assert live_state.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
 
 
-async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(machine: Machine) -> None:
+async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(live_state: LiveState) -> None:
     async def stranger(node: str) -> float:
         raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
 
-    async with tapping(machine, "web") as events:
+    async with tapping(live_state, "web") as events:
         with pytest.raises(TurnedAway, match="not sidecar/default/web"):
-            await machine.taps.export(report(WEB, path="/forged"), stranger)
+            await live_state.taps.export(report(WEB, path="/forged"), stranger)
         with pytest.raises(TurnedAway, match="not an ExportLogsServiceRequest") as refused:
-            await machine.taps.export(b"\xff", proven)
+            await live_state.taps.export(b"\xff", proven)
         assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
-        await machine.taps.export(report(WEB, path="/true"), proven)
+        await live_state.taps.export(report(WEB, path="/true"), proven)
         event = await anext(events)
         assert isinstance(event, TapEvent)
         assert event.request.path == "/true"
 
 
-async def test_what_does_not_exist_is_not_tapped(machine: Machine) -> None:
-    assert await machine.taps.tap(asked("missing")) is None
-    assert machine.loop.taps.get() == {}
+async def test_what_does_not_exist_is_not_tapped(live_state: LiveState) -> None:
+    assert await live_state.taps.tap(asked("missing")) is None
+    assert live_state.loop.taps.get() == {}

@@ -3,11 +3,11 @@
 from contextlib import aclosing
 
 from headgate.plane.tap.taps import LIMITED, MOST_WAITING, SAMPLED, Tap
-from headgate.plane.tap.targets import Routed, Target
+from headgate.plane.tap.targets import RouteTarget, Target
 from headgate.telemetry.reports.tap_records import Record
 
 CALLER = "spiffe://cluster.local/ns/default/sa/buyer"
-OTHER = Routed(kind="TrafficSplit", name="default/other")
+OTHER = RouteTarget(kind="TrafficSplit", name="default/other")
 
 
 def record(split: str = "web", peer: str = "") -> Record:
@@ -15,7 +15,7 @@ def record(split: str = "web", peer: str = "") -> Record:
 
 
 def tap(limit: int, later: Target | None = None) -> Tap:
-    target = Routed(kind="TrafficSplit", name="default/web")
+    target = RouteTarget(kind="TrafficSplit", name="default/web")
 
     async def find() -> Target:
         return later or target

@@ -8,20 +8,20 @@ from headgate.envoy.traffic_stats import PodPort
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import REDACTED, event, redacted_path
 from headgate.plane.tap.taps import PROXY_LIMIT, missed_requests, next_share
-from headgate.plane.tap.targets import Pods, Present, Routed
+from headgate.plane.tap.targets import PodTarget, RouteTarget, TapProxies
 from headgate.resources.pod_owners import Ref
-from headgate.telemetry.answers.world import Thing, World
+from headgate.telemetry.answers.object_graph import ObjectGraph, ObjectInfo
 from headgate.telemetry.reports.tap_records import Record
 
 SA = "spiffe://cluster.local/ns/default/sa/"
 POD, DEPLOYMENT, SERVICE = (
     Ref(kind, "default", name) for kind, name in (("Pod", "web-1"), ("Deployment", "web"), ("Service", "web"))
 )
-WORLD = World(
+GRAPH = ObjectGraph(
     [
-        Thing(ref=POD, owner=DEPLOYMENT, labels={"app": "web"}),
-        Thing(ref=SERVICE, selector={"app": "web"}),
-        Thing(ref=DEPLOYMENT),
+        ObjectInfo(ref=POD, owner=DEPLOYMENT, labels={"app": "web"}),
+        ObjectInfo(ref=SERVICE, selector={"app": "web"}),
+        ObjectInfo(ref=DEPLOYMENT),
     ]
 )
 SERVED = Record(node="sidecar/default/web-1", time=1.0, port=8080, peer=f"{SA}buyer", rule="default/buyers/group/look")
@@ -37,24 +37,24 @@ ELSEWHERE = Record(
 
 
 def test_a_deployment_shows_what_its_pods_take_and_what_is_sent_to_them() -> None:
-    target = Pods(target=DEPLOYMENT, world=WORLD)
+    target = PodTarget(target=DEPLOYMENT, graph=GRAPH)
     assert [target.wants(record) for record in (SERVED, SENT, ELSEWHERE)] == [True, True, False]
 
 
 def test_a_service_shows_calls_by_its_name_even_without_a_server() -> None:
-    target = Pods(target=SERVICE, world=WORLD)
+    target = PodTarget(target=SERVICE, graph=GRAPH)
     unanswered = Record(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
     assert [target.wants(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
 
 
 def test_a_split_shows_the_requests_that_its_route_was_chosen_for() -> None:
-    target = Routed(kind="TrafficSplit", name="default/web")
+    target = RouteTarget(kind="TrafficSplit", name="default/web")
     chosen = Record(node="gateway", time=1.0, route="TrafficSplit default/web")
     assert [target.wants(record) for record in (chosen, SENT)] == [True, False]
 
 
 def test_a_gateway_shows_the_requests_that_came_in_there() -> None:
-    target = Routed(kind="Gateway", name="default/edge")
+    target = RouteTarget(kind="Gateway", name="default/edge")
     entered = Record(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
     assert [target.wants(record) for record in (entered, SENT)] == [True, False]
 
@@ -65,10 +65,10 @@ def test_only_the_pods_their_callers_and_gateways_record() -> None:
         for name in ("web", "buyer", "other")
     )
     mesh = Mesh(domain="cluster.local", workloads=workloads)
-    target = Pods(target=DEPLOYMENT, world=WORLD)
-    before = target.proxies(Present(mesh, ("gateway",), frozenset()))
+    target = PodTarget(target=DEPLOYMENT, graph=GRAPH)
+    before = target.proxies(TapProxies(mesh, ("gateway",), frozenset()))
     assert set(before) == {"gateway", "sidecar/default/web-1"}
-    after = target.proxies(Present(mesh, ("gateway",), frozenset({f"{SA}buyer"})))
+    after = target.proxies(TapProxies(mesh, ("gateway",), frozenset({f"{SA}buyer"})))
     assert set(after) == {"gateway", "sidecar/default/web-1", "sidecar/default/buyer-1"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Answers, Edge, Traffic
-from headgate.telemetry.answers.world import Backend, Thing, World
+from headgate.telemetry.answers.object_graph import Backend, ObjectGraph, ObjectInfo
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_REQUESTS, Counts, class_index
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
@@ -22,14 +22,14 @@ def requests(success: int = 1, failure: int = 0, *, ms: float = 1.0) -> Counts:
     return Counts.of({class_index(200): success, class_index(500): failure}, latency)
 
 
-def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> Thing:
+def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> ObjectInfo:
     owner = Ref("ReplicaSet", "default", maker) if maker else None
-    return Thing(ref=Ref("Pod", "default", name), owner=owner, node=node, labels=labels)
+    return ObjectInfo(ref=Ref("Pod", "default", name), owner=owner, node=node, labels=labels)
 
 
-def deployment(name: str) -> list[Thing]:
+def deployment(name: str) -> list[ObjectInfo]:
     made = Ref("Deployment", "default", name)
-    return [Thing(ref=made), Thing(ref=Ref("ReplicaSet", "default", f"{name}-5d8f"), owner=made)]
+    return [ObjectInfo(ref=made), ObjectInfo(ref=Ref("ReplicaSet", "default", f"{name}-5d8f"), owner=made)]
 
 
 THINGS = (
@@ -39,16 +39,16 @@ THINGS = (
     pod_thing("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
     pod_thing("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
     pod_thing("alone", node="n2"),
-    Thing(ref=Ref("Service", "default", "web"), selector={"app": "web"}, targets=frozenset({80})),
-    Thing(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}, targets=frozenset({80})),
-    Thing(ref=Ref("Namespace", "", "default")),
-    Thing(ref=Ref("Namespace", "", "empty")),
+    ObjectInfo(ref=Ref("Service", "default", "web"), selector={"app": "web"}, targets=frozenset({80})),
+    ObjectInfo(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}, targets=frozenset({80})),
+    ObjectInfo(ref=Ref("Namespace", "", "default")),
+    ObjectInfo(ref=Ref("Namespace", "", "empty")),
 )
 SHOP, WEB1, WEB2, ALONE = pod("shop-5d8f-aaaaa"), pod("web-5d8f-bbbbb"), pod("web-5d8f-ccccc"), pod("alone")
 
 
-def answers(flows: dict[Flow, Counts], things: tuple[Thing, ...] = THINGS) -> Answers:
-    return Answers(Traffic(flows), World(things))
+def answers(flows: dict[Flow, Counts], things: tuple[ObjectInfo, ...] = THINGS) -> Answers:
+    return Answers(Traffic(flows), ObjectGraph(things))
 
 
 def flow(source: Peer, destination: Peer, service: str = "default/web", **fields: object) -> Flow:
@@ -107,7 +107,7 @@ def test_what_contains_pods_has_received_what_they_have(kind: str, expected: dic
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
 def test_owners_of_kinds_that_are_not_kept_are_known_by_their_pods(kind: str) -> None:
-    thing = Thing(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
+    thing = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
     found = answers({flow(SHOP, pod("db-0")): requests(4)}, (thing,))
     assert counted(found, kind) == {"default/db": (4, 0)}
 
@@ -166,7 +166,7 @@ def test_edges_by_namespace_or_kind_alone() -> None:
 
 def test_a_pod_of_two_services_counts_once_in_their_namespace() -> None:
     """R88: the two are one when only their namespace, or their kind, is told."""
-    twice = (*THINGS, Thing(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
+    twice = (*THINGS, ObjectInfo(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
     found = answers({flow(SHOP, WEB1): requests(100)}, twice)
     assert between(found, "Service", "web") == {"from Service default/shop": 100, "from Service default/shop-v1": 100}
     assert between(found, "Service", "web", grouping="namespace") == {"from  default": 100}
@@ -223,8 +223,8 @@ def test_what_no_pod_answered_is_the_services_failure() -> None:
     assert between(found, "Service", "web") == {"from Service default/shop": 5}
 
 
-def service(name: str, *targets: int | str, **selector: str) -> Thing:
-    return Thing(ref=Ref("Service", "default", name), selector=selector, targets=frozenset(targets))
+def service(name: str, *targets: int | str, **selector: str) -> ObjectInfo:
+    return ObjectInfo(ref=Ref("Service", "default", name), selector=selector, targets=frozenset(targets))
 
 
 ROOT, V1, V2, ADMIN = (
@@ -234,7 +234,9 @@ ROOT, V1, V2, ADMIN = (
     service("admin", 9090, app="web"),
 )
 VERSIONS = tuple(
-    Thing(ref=Ref("Pod", "default", name), labels={"app": "web", "version": name}, ports={"http": 8080, "admin": 9090})
+    ObjectInfo(
+        ref=Ref("Pod", "default", name), labels={"app": "web", "version": name}, ports={"http": 8080, "admin": 9090}
+    )
     for name in ("v1", "v2")
 )
 SPLIT_TRAFFIC = {
@@ -312,8 +314,8 @@ def test_what_access_rules_refused_is_told_apart() -> None:
 def test_resources_say_how_many_of_their_pods_have_a_sidecar() -> None:
     owner = Ref("ReplicaSet", "default", "web-5d8f")
     more = (
-        Thing(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),
-        Thing(ref=Ref("Pod", "default", "ended"), owner=owner, identity="spiffe://a", ended=True),
+        ObjectInfo(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),
+        ObjectInfo(ref=Ref("Pod", "default", "ended"), owner=owner, identity="spiffe://a", ended=True),
     )
     found = answers({}, (*THINGS, *more))
     for kind, name in (("Deployment", "web"), ("Service", "web")):
@@ -326,8 +328,8 @@ def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> Non
     """R74, R76: requests, refused ones and connections; identities of both sides."""
     client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
     pods = (
-        Thing(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
-        Thing(ref=Ref("Pod", "default", "web-5d8f-bbbbb"), identity=server),
+        ObjectInfo(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
+        ObjectInfo(ref=Ref("Pod", "default", "web-5d8f-bbbbb"), identity=server),
     )
     gateway = Flow(source=GATEWAY, destination=WEB1, secured=True)
     flows = {
@@ -335,7 +337,7 @@ def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> Non
         flow(SHOP, WEB1): requests(4),
         gateway: requests(1),
     }
-    found = Answers(Traffic(flows), World(pods, gateway="spiffe://a/gateway"))
+    found = Answers(Traffic(flows), ObjectGraph(pods, gateway="spiffe://a/gateway"))
     edges = {str(row.edge.peer): row.security for row in found.edges(pods[1].ref)}
     assert edges == {
         "default/shop-5d8f-aaaaa": MetricsSecurity(exchanged=12, secured=8, clients=(client,), servers=(server,)),
@@ -346,7 +348,7 @@ def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> Non
 def test_a_split_has_a_row_for_each_backend() -> None:
     """Requirement 2.6: backend{apex, name, weight}."""
     legs = tuple(Backend(name=name, service=f"default/{name}", weight=w) for name, w in (("web-v1", 90), ("web-v2", 0)))
-    split = Thing(ref=Ref("TrafficSplit", "default", "canary"), apex=("default/web", "web.default"), backends=legs)
+    split = ObjectInfo(ref=Ref("TrafficSplit", "default", "canary"), apex=("default/web", "web.default"), backends=legs)
     found = answers(
         {
             flow(SHOP, WEB1, backend="default/web-v1"): requests(8, 1),
@@ -381,16 +383,20 @@ def test_copies_are_counted_apart() -> None:
 @pytest.mark.parametrize(("kind", "pods"), [("ReplicaSet", "-x7k2p"), ("DaemonSet", "-x7k2p"), ("StatefulSet", "-3")])
 def test_what_a_pod_did_before_it_went_is_still_its_owners(kind: str, pods: str) -> None:
     """The sum must not fall when a rollout replaces pods."""
-    things = (Thing(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
+    things = (ObjectInfo(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
     flows = {flow(SHOP, pod(f"db{pods}")): requests(4), flow(SHOP, pod("db-vowel-a")): requests(8)}
     assert counted(answers(flows, things), kind) == {"default/db": (4, 0)}
-    top = Thing(ref=Ref("Deployment", "default", "top"))
+    top = ObjectInfo(ref=Ref("Deployment", "default", "top"))
     assert counted(answers(flows, (*things, top)), "Deployment") == {"default/top": (4, 0)}
 
 
 def test_owners_that_own_each_other_do_not_hang() -> None:
     a, b = Ref("ReplicaSet", "default", "a"), Ref("Deployment", "default", "b")
-    things = (Thing(ref=a, owner=b), Thing(ref=b, owner=a), Thing(ref=Ref("Pod", "default", "p"), owner=a))
+    things = (
+        ObjectInfo(ref=a, owner=b),
+        ObjectInfo(ref=b, owner=a),
+        ObjectInfo(ref=Ref("Pod", "default", "p"), owner=a),
+    )
     assert counted(answers({flow(SHOP, pod("p")): requests(2)}, things), "Deployment")["default/b"] == (2, 0)
 
 

@@ -222,8 +222,8 @@ def test_signs_of_life_are_enough_to_know_that_a_series_was_evicted():
 @pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
 def test_proxies_that_report_more_and_less_often_count_exactly_after_any_rest(seconds, idle):
     """A series that rests is dropped by the second sweep, or goes on: either way what comes next counts once."""
-    number = stats_sink.absences(seconds)
-    growth, proxy = CumulativeToDelta(number, START), Proxy(absences=number)
+    number = stats_sink.reports_per_eviction(seconds)
+    growth, proxy = CumulativeToDelta(number, START), Proxy(reports_per_eviction=number)
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
     for _ in range(idle):

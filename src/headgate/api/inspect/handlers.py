@@ -20,7 +20,7 @@ from headgate.api.status import ApiError, not_found
 from headgate.compiler.requests import Asked as Sent
 from headgate.compiler.requests import BadRequest
 from headgate.errors import HeadgateError, NotFound
-from headgate.plane.questions import ConfigAsked, Questions
+from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.resources.inspect import (
     API_VERSION,
     GROUP,
@@ -40,8 +40,8 @@ class InspectApi:
     Streams end when the server is `closing`.
     """
 
-    def __init__(self, questions: Questions | None, closing: asyncio.Event) -> None:
-        self._questions = questions
+    def __init__(self, inspector: Inspector | None, closing: asyncio.Event) -> None:
+        self._inspector = inspector
         self._closing = closing
 
     async def answer(self, request: Request, asked: Asked) -> Response:
@@ -54,11 +54,11 @@ class InspectApi:
         if given := next((name for name in _SELECTORS if query.get(name)), ""):
             raise ApiError(400, f"{asked.resource.plural} can't be selected by {given}; leave it out")
         form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
-        if self._questions is None:
+        if self._inspector is None:
             raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
         if asked.subresource in (TAP, TAP_VALUES):
-            return await inspect_tap.answer(self._questions, asked, query, self._closing)
-        found = await _found(self._questions, asked, query)
+            return await inspect_tap.answer(self._inspector, asked, query, self._closing)
+        found = await _found(self._inspector, asked, query)
         columns = inspect_tables.columns(asked.resource) if form.shape and not asked.subresource else None
         if columns is None:
             return media.answer(found.whole)
@@ -72,44 +72,44 @@ class _Found(NamedTuple):
     items: Sequence[Any] = ()
 
 
-async def _found(questions: Questions, asked: Asked, query: QueryParams) -> _Found:
+async def _found(inspector: Inspector, asked: Asked, query: QueryParams) -> _Found:
     """Answer a question. Raises ApiError."""
     match asked.resource.plural, asked.subresource:
         case "proxies", "config":
-            return _Found(await _config(questions, asked, query))
+            return _Found(await _config(inspector, asked, query))
         case "proxies", _:
-            return _proxies(questions, asked)
+            return _proxies(inspector, asked)
         case "explanations", _:
-            return _Found(await _explanation(questions, asked, query))
+            return _Found(await _explanation(inspector, asked, query))
         case "findings", _:
-            return await _findings(questions, asked)
+            return await _findings(inspector, asked)
         case _:
-            return _status(questions, asked)
+            return _status(inspector, asked)
 
 
-def _proxies(questions: Questions, asked: Asked) -> _Found:
+def _proxies(inspector: Inspector, asked: Asked) -> _Found:
     if asked.name:
-        named = questions.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
+        named = inspector.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
         if named is None:
             raise not_found(asked.resource.plural, GROUP, asked.name)
         return _Found(named, [named])
-    found = [item for item in questions.proxies() if asked.namespace in ("", item.metadata.namespace)]
+    found = [item for item in inspector.proxies() if asked.namespace in ("", item.metadata.namespace)]
     return _Found(_list(asked, found), found)
 
 
-async def _config(questions: Questions, asked: Asked, query: QueryParams) -> ProxyConfig:
+async def _config(inspector: Inspector, asked: Asked, query: QueryParams) -> ProxyConfig:
     """Read `type`, `name` and `content`. Raises ApiError 400, 404."""
     type = query.get("type", "")
     if type not in ("", *TYPES):
         raise ApiError(400, f"type must be one of {', '.join(TYPES)}, not {type!r}; leave it out for all")
     proxy = ObjectName(namespace=asked.namespace, name=asked.name)
-    found = await questions.config(ConfigAsked(proxy, type, query.get("name", ""), media.flag(query, "content")))
+    found = await inspector.config(ConfigQuery(proxy, type, query.get("name", ""), media.flag(query, "content")))
     if found is None:
         raise not_found(asked.resource.plural, GROUP, asked.name)
     return found
 
 
-async def _explanation(questions: Questions, asked: Asked, query: QueryParams) -> Mapping[str, Any]:
+async def _explanation(inspector: Inspector, asked: Asked, query: QueryParams) -> Mapping[str, Any]:
     """Read `url`, `method`, `header` (as often as needed, `name: value`), `from` and `via`. Raises ApiError."""
     url = query.get("url", "")
     if not url or not asked.namespace:
@@ -118,7 +118,7 @@ async def _explanation(questions: Questions, asked: Asked, query: QueryParams) -
     method, caller, via = query.get("method") or "GET", query.get("from", ""), query.get("via", "")
     sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=asked.namespace)
     try:
-        found = await questions.explain(sent)
+        found = await inspector.explain(sent)
     except BadRequest as error:
         raise ApiError(400, str(error)) from error
     except NotFound as error:
@@ -135,19 +135,19 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-async def _findings(questions: Questions, asked: Asked) -> _Found:
+async def _findings(inspector: Inspector, asked: Asked) -> _Found:
     try:
-        every = await questions.findings()
+        every = await inspector.findings()
     except HeadgateError as error:
         raise ApiError(503, str(error)) from error
     items = tuple(item for item in every.items if asked.namespace in ("", item.metadata.namespace))
     return _Found(msgspec.structs.replace(every, items=items), items)
 
 
-def _status(questions: Questions, asked: Asked) -> _Found:
+def _status(inspector: Inspector, asked: Asked) -> _Found:
     if asked.name not in ("", MESH):
         raise not_found(asked.resource.plural, GROUP, asked.name)
-    found = questions.status()
+    found = inspector.status()
     return _Found(found if asked.name else _list(asked, [found]), [found])
 
 

@@ -12,8 +12,8 @@ import msgspec
 from headgate.api.inspect.query import TAP_VALUES, Asked
 from headgate.api.listening import Stream
 from headgate.api.status import ApiError
-from headgate.plane.questions import Questions
-from headgate.plane.tap.taps import TapAsked
+from headgate.plane.inspector import Inspector
+from headgate.plane.tap.taps import TapQuery
 from headgate.resources.inspect import TapEvent, TapNotice
 
 LIMIT, HIGHEST_LIMIT = 100, 1000
@@ -22,16 +22,16 @@ BREATH_S = 10.0
 """After so long without an event an empty line shows that the stream lives; it also notices that its reader left."""
 
 
-async def answer(questions: Questions, asked: Asked, query: Mapping[str, str], closing: asyncio.Event) -> Stream:
+async def answer(inspector: Inspector, asked: Asked, query: Mapping[str, str], closing: asyncio.Event) -> Stream:
     """Begin a stream. Raises ApiError 400, 404."""
-    wanted = TapAsked(
+    wanted = TapQuery(
         kind=asked.resource.kind,
         namespace=asked.namespace,
         name=asked.name,
         values=asked.subresource == TAP_VALUES,
         limit=_limit(query.get("limit", "")),
     )
-    events = await questions.tap(wanted)
+    events = await inspector.tap(wanted)
     if events is None:
         raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (asked.namespace, asked.name)))} not found")
     return Stream(_lines(events), closing, media_type="application/json;stream=tap")

@@ -19,7 +19,7 @@ from headgate.resources.metrics import (
 from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.telemetry.answers.answers import Row, Statistics
-from headgate.telemetry.answers.world import CLUSTER_SCOPED, SPLIT
+from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SPLIT
 from headgate.telemetry.counters.flows import Reading
 
 KINDS: Mapping[str, str] = {names.plural: names.kind for names in METERED}

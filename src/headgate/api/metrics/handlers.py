@@ -18,7 +18,7 @@ from headgate.api.selectors import field_selector, label_selector, written_selec
 from headgate.api.status import ApiError, not_found
 from headgate.errors import StoreError, TelemetryError
 from headgate.objects.ports import Reader
-from headgate.plane.census import Census
+from headgate.plane.object_graphs import ObjectGraphs
 from headgate.resources.meta import Value
 from headgate.resources.metrics import (
     TRAFFIC_METRICS_LIST,
@@ -29,7 +29,7 @@ from headgate.resources.metrics import (
 )
 from headgate.settings import DEFAULTS, Settings
 from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, Traffic, everything
-from headgate.telemetry.answers.world import Thing
+from headgate.telemetry.answers.object_graph import ObjectInfo
 from headgate.telemetry.counters.flows import Reading, Source
 
 _BREATH = 500  # rows that are added up before other tasks get their turn
@@ -50,7 +50,7 @@ class MetricsApi:
     """Answers questions about traffic. Without a source of readings it answers 501."""
 
     def __init__(self, objects: Reader, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
-        self._census = Census(objects, settings)
+        self._object_graphs = ObjectGraphs(objects, settings)
         self._source = source
         self._traffic: dict[float, Traffic] = {}
         self._answers: dict[str, tuple[Traffic, object, Answers]] = {}
@@ -103,7 +103,7 @@ class MetricsApi:
 
     async def _answers_on(self, traffic: Traffic, kind: str) -> Answers:
         try:
-            world = await self._census.world(kind)
+            world = await self._object_graphs.graph(kind)
         except StoreError as error:
             raise ApiError(503, f"the objects can't be read now: {error}") from error
         before = self._answers.get(kind)
@@ -140,7 +140,7 @@ def _selection(query: Mapping[str, str]) -> Selects:
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 
-    def selects(thing: Thing) -> bool:
+    def selects(thing: ObjectInfo) -> bool:
         obj = {"metadata": {"name": thing.ref.name, "namespace": thing.ref.namespace, "labels": thing.labels}}
         return all(test(obj) for test in tests)
 

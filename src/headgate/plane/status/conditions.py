@@ -25,7 +25,7 @@ _NO_SUCH_BACKEND = {
 _NAMED = 5  # proxies that a message names
 
 
-class Said(Value, frozen=True, kw_only=True):
+class ObjectReport(Value, frozen=True, kw_only=True):
     """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded.
 
     `underway` are those of the `selected` workloads that are not in the stage that is wanted of them, `unnamed` those whose
@@ -42,7 +42,7 @@ class Said(Value, frozen=True, kw_only=True):
     unnamed: tuple[str, ...] = ()
 
 
-class Present(NamedTuple):
+class StatusInputs(NamedTuple):
     """What is now: what the proxies hold, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
 
     receipts: Receipts
@@ -171,7 +171,7 @@ def status_of(obj: Object) -> Mapping[str, Any]:
     return obj.get("status") or {}
 
 
-def split_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]:
+def split_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any]:
     """Return the whole status of a TrafficSplit."""
     progress = present.receipts.progress([outcome.ref for outcome in said.outcomes])
     generation = said.generation or obj["metadata"].get("generation", 0)
@@ -185,7 +185,7 @@ def split_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]
     }
 
 
-def service_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+def service_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a Service: whether its pods have the ports that it names.
 
     None for one that has no fault and had none. Conditions of other controllers stay.

@@ -9,7 +9,7 @@ from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, Verdict
 from headgate.envoy.names import GatewayRef, Place
-from headgate.plane.status.conditions import Present, Said, programmed, status_of, timed
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object
@@ -19,7 +19,7 @@ _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = Verdict(type="Accepted", status=True, reason="Accepted", message="headgate makes Gateways of it real")
 
 
-def class_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+def class_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a GatewayClass; None for one of another controller."""
     if (obj.get("spec") or {}).get("controllerName") != CONTROLLER or not said.generation:
         return None
@@ -34,7 +34,7 @@ def class_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any]
     return {**before, "conditions": conditions}
 
 
-def gateway_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+def gateway_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a Gateway; None for one of another class, or while a newer one is not compiled yet."""
     outcome = said.gateway
     generation = obj["metadata"].get("generation", 0)
@@ -64,7 +64,7 @@ def gateway_status(obj: Object, said: Said, present: Present) -> Mapping[str, An
     }
 
 
-def _with_progress(verdicts: Sequence[Verdict], refs: Sequence[GatewayRef], present: Present) -> list[Verdict]:
+def _with_progress(verdicts: Sequence[Verdict], refs: Sequence[GatewayRef], present: StatusInputs) -> list[Verdict]:
     """Add how far the proxies are, unless the compiler knows that there is nothing to be held."""
     if any(verdict.type == _PROGRAMMED for verdict in verdicts):
         return list(verdicts)
@@ -76,7 +76,7 @@ def _of_listener(status: Mapping[str, Any], name: str) -> object:
     return next((item.get("conditions") for item in found), None)
 
 
-def route_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+def route_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a route, with other controllers' entries as they are; None to leave it alone.
 
     It is left alone while what was compiled is not what the object says now: its parents may be others.
@@ -100,7 +100,7 @@ def _entry(
     obj: Object,
     parent: ParentStatus,
     before: Sequence[Mapping[str, Any]],
-    present: Present,
+    present: StatusInputs,
     findings: Sequence[Finding],
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])

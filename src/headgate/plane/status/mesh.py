@@ -11,8 +11,8 @@ from headgate.compiler.report import Verdict, listed
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
-from headgate.plane.status.conditions import Present, Said, by_condition, few, programmed, status_of, timed
-from headgate.plane.status.receipts import Answer, Progress, Receipts, Resource, Standing
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
+from headgate.plane.status.receipts import AckState, Answer, Progress, Receipts, Resource
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
 
@@ -23,7 +23,7 @@ _FINE = {
 _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
 
-def mesh_status(obj: Object, said: Said, present: Present) -> Mapping[str, Any] | None:
+def mesh_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status; None while a newer generation is not compiled yet."""
     generation = obj["metadata"].get("generation", 0)
     if said.generation not in {0, generation}:  # 0 can't be decoded, whatever its generation
@@ -73,7 +73,7 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
     return progress, frozenset(holding)
 
 
-def _deciding(standing: Standing) -> frozenset[Resource]:
+def _deciding(standing: AckState) -> frozenset[Resource]:
     """Return what decides who is let in, and the proxy's certificate, of what it may lag with."""
     return frozenset(filter(decides, standing.lacking or ((item.type_url, item.name) for item in standing.refused)))
 
@@ -84,7 +84,7 @@ def decides(resource: Resource) -> bool:
     return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
-def _programmed(said: Said, progress: Progress, awaited: Sequence[str], *, held: str) -> Verdict:
+def _programmed(said: ObjectReport, progress: Progress, awaited: Sequence[str], *, held: str) -> Verdict:
     """Return whether all pods are as they should be; who has no sidecar never is. `held` says how many are."""
     if any(item.reason is Reason.INVALID for item in said.findings):
         return programmed(progress, accepted=False)
@@ -97,7 +97,7 @@ def _programmed(said: Said, progress: Progress, awaited: Sequence[str], *, held:
     return _verdict("Pending", f"{found.message}; {missing}") if missing else found
 
 
-def _missing(said: Said, awaited: Sequence[str]) -> str:
+def _missing(said: ObjectReport, awaited: Sequence[str]) -> str:
     """Say what is to come, when every proxy holds what it is to hold now."""
     if said.underway:
         whom = f"; waiting for {few(awaited)}" if awaited else ""

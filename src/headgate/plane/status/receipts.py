@@ -1,7 +1,7 @@
 """What the proxies hold, by resource: how far they are with the ports that an object decides for.
 
 Most proxies hold all that they are to hold, and those of one kind have the same listeners and routes. So which resources a
-port is to them is found once for all of them (`Group`), and what they do with it once for all that lack the same (`Standing`).
+port is to them is found once for all of them (`Group`), and what they do with it once for all that lack the same (`AckState`).
 """
 
 from collections import defaultdict
@@ -153,7 +153,7 @@ class Answer(NamedTuple):
     words: str = ""
 
 
-class Standing:
+class AckState:
     """How far some proxies are. They have no `group` before they have a configuration.
 
     `lacking` are the resources that they lag with or refuse. None stands for all, or for too many to name.
@@ -194,15 +194,15 @@ class Standing:
         return [(kind, name) for kind, name in self.lacking or () if kind in wanted and name not in wanted[kind]]
 
 
-class Standings:
+class AckStates:
     """How far each proxy is: one object for all that are equally far, and the same one until that changes."""
 
     def __init__(self) -> None:
-        self._of: dict[str, tuple[ProxyConfig | None, Session | None, int, Standing]] = {}
-        self._alike: WeakValueDictionary[tuple[object, ...], Standing] = WeakValueDictionary()
+        self._of: dict[str, tuple[ProxyConfig | None, Session | None, int, AckState]] = {}
+        self._alike: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
         self._groups: WeakValueDictionary[tuple[int, int, int], Group] = WeakValueDictionary()
 
-    def of(self, proxy: Proxy) -> Standing:
+    def of(self, proxy: Proxy) -> AckState:
         """Return how far a proxy is now."""
         config, session = proxy.config.get(), proxy.session
         last = self._of.get(proxy.id)
@@ -213,7 +213,7 @@ class Standings:
         key = self._group(config) if config is not None else None, lacking, refused, is_sidecar(proxy.id)
         found = self._alike.get(key)
         if found is None:
-            found = self._alike[key] = Standing(*key[:3], is_sidecar=key[3])
+            found = self._alike[key] = AckState(*key[:3], is_sidecar=key[3])
         self._of[proxy.id] = config, session, session.changes if session else 0, found
         return found
 
@@ -236,10 +236,10 @@ class Standings:
 class Receipts:
     """What some proxies hold, each at the moment when it was added. `of` is how far each is, by node id, in their order."""
 
-    def __init__(self, proxies: Iterable[Proxy] = (), standings: Standings | None = None) -> None:
+    def __init__(self, proxies: Iterable[Proxy] = (), standings: AckStates | None = None) -> None:
         """`proxies` are those that serve; `standings` remembers what it finds, from one look to the next."""
-        self._standings = standings or Standings()
-        self.of: dict[str, Standing] = {}
+        self._standings = standings or AckStates()
+        self.of: dict[str, AckState] = {}
         for proxy in proxies:
             self.add(proxy)
 
@@ -248,9 +248,9 @@ class Receipts:
         self.of[proxy.id] = self._standings.of(proxy)
 
     @cached_property
-    def alike(self) -> Mapping[Standing, tuple[str, ...]]:
+    def alike(self) -> Mapping[AckState, tuple[str, ...]]:
         """The proxies that are equally far."""
-        found: dict[Standing, list[str]] = defaultdict(list)
+        found: dict[AckState, list[str]] = defaultdict(list)
         for node_id, standing in self.of.items():
             found[standing].append(node_id)
         return {standing: tuple(node_ids) for standing, node_ids in found.items()}

@@ -18,13 +18,13 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
-from headgate.plane.status.agenda import Agenda, Look, Reported
-from headgate.plane.status.announcements import Announcements
-from headgate.plane.status.conditions import Present, Said, service_status, split_status, summary
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, service_status, split_status, summary
+from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.receipts import Receipts, Standings
+from headgate.plane.status.receipts import AckStates, Receipts
+from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
@@ -38,7 +38,7 @@ LOOK_REST = 9  # the same between two looks at the proxies, and between two roun
 COMING_SECONDS, LONGEST_COMING_SECONDS = 0.25, 2.0  # without a proxy that comes or goes before a round, and at most
 TOGETHER = 32  # proxies that are looked at without a turn for other tasks
 AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
-_Judge = Callable[[Object, Said, Present], Mapping[str, Any] | None]
+_Judge = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _Judge] = {
     (SPLIT, "TrafficSplit"): split_status,
     (GATEWAY, "GatewayClass"): class_status,
@@ -67,17 +67,17 @@ class StatusWriter:
         self._loop = loop
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
-        self._staging = loop.staging
+        self._mtls_migration = loop.mtls_migration
         self._fleet = fleet
         self._events = ports.events
         self._active = ports.active
-        self._announcements = Announcements(self._store, self._events)
+        self._announcements = FindingEvents(self._store, self._events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()
-        self._agenda = Agenda(STATUSES, _OF_FAULTS)
-        self._standings = Standings()
-        self._look: Look | None = None
+        self._agenda = StatusQueue(STATUSES, _OF_FAULTS)
+        self._standings = AckStates()
+        self._look: Observation | None = None
         self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
         self._again: dict[Key, None] = {}
         self._pace = Pace()
@@ -142,11 +142,11 @@ class StatusWriter:
             return
         before = self._look
         is_built = before is None or before.reported.compiled is not compiled
-        reported = Reported(compiled) if before is None or is_built else before.reported
+        reported = ReportIndex(compiled) if before is None or is_built else before.reported
         receipts = await self._receipts()
-        awaited = self._staging.waiting() if reported.underway else ()
+        awaited = self._mtls_migration.waiting() if reported.underway else ()
         unnamed = frozenset(self._unnamed(compiled))
-        look = self._look = Look(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
+        look = self._look = Observation(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
         self._agenda.take(look)
         if before and before.receipts.census != receipts.census:
             self._pace.coming.note()
@@ -193,7 +193,7 @@ class StatusWriter:
     def _unnamed(self, compiled: Compiled) -> Iterator[str]:
         """Yield the workloads whose certificate does not carry all names yet that it is to carry (R75)."""
         for item in compiled.mesh.workloads:
-            credential = self._loop.proven(f"{SIDECAR}/{item.name}") if item.subjects else None
+            credential = self._loop.credential_of(f"{SIDECAR}/{item.name}") if item.subjects else None
             if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
                 yield item.name
 
@@ -218,7 +218,7 @@ class StatusWriter:
         look = self._look
         if look is None:
             return
-        present = Present(look.receipts, timestamp(time.time()), look.awaited)
+        present = StatusInputs(look.receipts, timestamp(time.time()), look.awaited)
         while found := self._agenda.next():
             key, in_round = found
             began = time.monotonic()
@@ -239,7 +239,7 @@ class StatusWriter:
         self._again = {}
         self._wake.set()
 
-    async def _tell(self, key: Key, said: Said, present: Present) -> bool:
+    async def _tell(self, key: Key, said: ObjectReport, present: StatusInputs) -> bool:
         try:
             obj = await self._store.get(key)
             held = await self._announcements.held(key, obj, said.findings)
@@ -256,7 +256,7 @@ class StatusWriter:
             return False
         return not held
 
-    async def _write(self, key: Key, obj: Object, said: Said, present: Present, *, announce: bool) -> bool:
+    async def _write(self, key: Key, obj: Object, said: ObjectReport, present: StatusInputs, *, announce: bool) -> bool:
         """Write an object's status where it differs, and an Event about its shares; return whether it differs."""
         self.judged[key] += 1
         kind = (key.group, key.kind)

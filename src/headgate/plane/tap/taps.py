@@ -15,10 +15,10 @@ import grpc
 
 from headgate.envoy.tap import WHOLE
 from headgate.errors import TelemetryError
-from headgate.plane.census import Census
 from headgate.plane.loop import Loop
+from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.tap.events import event
-from headgate.plane.tap.targets import Present, Target, target_of
+from headgate.plane.tap.targets import TapProxies, Target, target_of
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.reports.tap_records import Record, read_records
@@ -36,7 +36,7 @@ Step = Record | tuple[int, str]
 """A record, or how many were left out and why."""
 
 
-class TapAsked(NamedTuple):
+class TapQuery(NamedTuple):
     """What is tapped, with the values of headers and queries or without, and how many events a second at most."""
 
     kind: str
@@ -97,11 +97,11 @@ class Tap:
 class Taps:
     """All taps: what they ask of the control loop, and what the proxies report."""
 
-    def __init__(self, loop: Loop, census: Census) -> None:
+    def __init__(self, loop: Loop, object_graphs: ObjectGraphs) -> None:
         self._shares = loop.taps
         self._compiled = loop.compiled
         self._gateways = loop.gateways
-        self._census = census
+        self._object_graphs = object_graphs
         self._open: set[Tap] = set()
         self._seen: Counter[str] = Counter()
         self._begun = time.monotonic()
@@ -122,12 +122,12 @@ class Taps:
                 self._record()
         return b""
 
-    async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
+    async def tap(self, asked: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
         """Return the events of a target; none when it does not exist."""
         ref = Ref(asked.kind, asked.namespace, asked.name)
 
         async def find() -> Target:
-            return target_of(ref, await self._census.world(ref.kind))
+            return target_of(ref, await self._object_graphs.graph(ref.kind))
 
         return self._events(find, asked) if await self._exists(ref) else None
 
@@ -136,10 +136,10 @@ class Taps:
         seen = compiled.report.seen if compiled else {}
         if any((key.kind, key.namespace, key.name) == (ref.kind, ref.namespace, ref.name) for key in seen):
             return True
-        return (await self._census.world(ref.kind)).find(ref) is not None
+        return (await self._object_graphs.graph(ref.kind)).find(ref) is not None
 
     async def _events(
-        self, find: Callable[[], Awaitable[Target]], asked: TapAsked
+        self, find: Callable[[], Awaitable[Target]], asked: TapQuery
     ) -> AsyncGenerator[TapEvent | TapNotice]:
         async with self._tapping(find, asked.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
             async for step in steps:
@@ -196,7 +196,7 @@ class Taps:
         if compiled is None:
             return
         for tap in self._open:
-            yield from tap.target.proxies(Present(compiled.mesh, self._gateways, tap.callers))
+            yield from tap.target.proxies(TapProxies(compiled.mesh, self._gateways, tap.callers))
 
 
 def next_share(share: int, seen: int) -> int:

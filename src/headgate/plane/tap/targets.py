@@ -8,7 +8,7 @@ from headgate.envoy.view import pod_of, sidecar
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Value
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.answers.world import SERVICE, World
+from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.reports.tap_records import Record
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
@@ -16,7 +16,7 @@ ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
 GATEWAY = "Gateway"
 
 
-class Present(NamedTuple):
+class TapProxies(NamedTuple):
     """The proxies of one moment: node ids of gateways, and the sidecars of the mesh's workloads.
 
     `callers` are the identities that called the target's own proxies since the tap began.
@@ -30,20 +30,20 @@ class Present(NamedTuple):
 class Target(Protocol):
     """What a user taps."""
 
-    def proxies(self, present: Present) -> Iterator[str]:
+    def proxies(self, present: TapProxies) -> Iterator[str]:
         """Yield node ids of the proxies that record."""
 
     def wants(self, record: Record) -> bool:
         """Say whether a record is about the target."""
 
 
-class Pods(Value, frozen=True, kw_only=True):
+class PodTarget(Value, frozen=True, kw_only=True):
     """The pods of a resource: what they receive, what they send, and what their callers' proxies say of it."""
 
     target: Ref
-    world: World
+    graph: ObjectGraph
 
-    def proxies(self, present: Present) -> Iterator[str]:
+    def proxies(self, present: TapProxies) -> Iterator[str]:
         """Yield the pods' own proxies, the gateways, and the proxies of callers."""
         yield from present.gateways
         for workload in present.mesh.workloads:
@@ -62,16 +62,16 @@ class Pods(Value, frozen=True, kw_only=True):
     def _has(self, pod: str) -> bool:
         if not pod:
             return False
-        return self.target in self.world.homes(Ref(POD, *pod.split("/", 1)), self.target.kind)
+        return self.target in self.graph.resources_of(Ref(POD, *pod.split("/", 1)), self.target.kind)
 
 
-class Routed(Value, frozen=True, kw_only=True):
+class RouteTarget(Value, frozen=True, kw_only=True):
     """The requests that a route object decides about, or that come in at a Gateway: they are the client's side."""
 
     kind: str
     name: str
 
-    def proxies(self, present: Present) -> Iterator[str]:
+    def proxies(self, present: TapProxies) -> Iterator[str]:
         """Yield every proxy: each may have clients that use the route. A Gateway is the gateways' alone."""
         yield from present.gateways
         if self.kind != GATEWAY:
@@ -85,11 +85,11 @@ class Routed(Value, frozen=True, kw_only=True):
         return record.route == f"{self.kind} {self.name}"
 
 
-def target_of(ref: Ref, world: World) -> Target:
+def target_of(ref: Ref, graph: ObjectGraph) -> Target:
     """Return what is tapped."""
     if ref.kind in ROUTES or ref.kind == GATEWAY:
-        return Routed(kind=ref.kind, name=str(ref))
-    return Pods(target=ref, world=world)
+        return RouteTarget(kind=ref.kind, name=str(ref))
+    return PodTarget(target=ref, graph=graph)
 
 
 def place_called(record: Record) -> names.Place | None:

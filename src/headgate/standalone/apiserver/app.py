@@ -28,7 +28,7 @@ from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
 from headgate.errors import Unavailable
-from headgate.plane.questions import Questions
+from headgate.plane.inspector import Inspector
 from headgate.private import write_private
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
@@ -54,7 +54,7 @@ class Computed(NamedTuple):
     """
 
     traffic: Source | None = None
-    questions: Questions | None = None
+    inspector: Inspector | None = None
     settings: Settings = DEFAULTS
 
 
@@ -78,7 +78,7 @@ def create_app(
     api = _Api(
         ResourceApi(Objects(store, advise), logs, closing),
         MetricsApi(store, computed.traffic, settings=computed.settings),
-        InspectApi(computed.questions, closing),
+        InspectApi(computed.inspector, closing),
     )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing

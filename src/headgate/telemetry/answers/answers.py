@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh, MetricsSecurity
 from headgate.resources.pod_owners import POD, Ref
-from headgate.telemetry.answers.world import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, Thing, World
+from headgate.telemetry.answers.object_graph import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flows import NO_PEER, Arrived, Flow, Peer
+from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals
 from headgate.telemetry.counters.histogram import merged, percentiles
 
 UNKNOWN = "unknown"
@@ -76,7 +76,7 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
     called: int | None = None
 
 
-Selects: TypeAlias = Callable[[Thing], bool]
+Selects: TypeAlias = Callable[[ObjectInfo], bool]
 Grouping = Literal["", "namespace", "kind"]
 """How peers are grouped: each by itself, by namespace, or by kind (R88)."""
 
@@ -85,18 +85,18 @@ CountedFlow: TypeAlias = tuple[Flow, Counts]
 """A flow with its counts."""
 
 
-def everything(_: Thing) -> bool:
+def everything(_: ObjectInfo) -> bool:
     """Select everything."""
     return True
 
 
 class Traffic:
-    """The flows of a Reading with the indexes that questions need, built on first use; good for every World.
+    """The flows of a Reading with the indexes that questions need, built on first use; good for every ObjectGraph.
 
     `arrived` is the Reading's, if it has it.
     """
 
-    def __init__(self, flows: Mapping[Flow, Counts], arrived: Arrived | None = None) -> None:
+    def __init__(self, flows: Mapping[Flow, Counts], arrived: PodTotals | None = None) -> None:
         self.flows = flows
         self._given = arrived
 
@@ -113,7 +113,7 @@ class Traffic:
         return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
-    def arrived(self) -> Arrived:
+    def arrived(self) -> PodTotals:
         """What pods received."""
         return self._given or _arrived(self.flows)
 
@@ -142,14 +142,14 @@ def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mappi
     return found
 
 
-def _arrived(flows: Mapping[Flow, Counts]) -> Arrived:
+def _arrived(flows: Mapping[Flow, Counts]) -> PodTotals:
     requests: dict[str, Counts] = defaultdict(Counts)
     copies: dict[str, Counts] = defaultdict(Counts)
     for flow, counts in flows.items():
         if pod := flow.destination.pod:
             sums = copies if flow.copy else requests
             sums[pod] = sums[pod].plus(counts)
-    return Arrived(requests=requests, copies=copies)
+    return PodTotals(requests=requests, copies=copies)
 
 
 def summed(flows: Iterable[CountedFlow]) -> Sum:
@@ -193,27 +193,27 @@ def _total(several: Sequence[Counts]) -> Counts:
 
 
 class Answers:
-    """Answers about the traffic of a Reading among the objects of a World."""
+    """Answers about the traffic of a Reading among the objects of a ObjectGraph."""
 
-    def __init__(self, traffic: Traffic, world: World) -> None:
+    def __init__(self, traffic: Traffic, graph: ObjectGraph) -> None:
         self._traffic = traffic
-        self._world = world
+        self._graph = graph
         self._receivers: dict[str, Mapping[Ref, Sequence[str]]] = {}
         self._parties: dict[str, Mapping[Ref, Sequence[str]]] = {}
         self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
         """Return what a resource received; None if it does not exist."""
-        thing = self._world.find(ref)
+        thing = self._graph.find(ref)
         return self._row(thing) if thing else None
 
     def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield what each resource of a kind received, by namespace and name."""
-        return (self._row(thing) for thing in self._world.of(kind, namespace) if selects(thing))
+        return (self._row(thing) for thing in self._graph.of(kind, namespace) if selects(thing))
 
     def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield a row for each backend of each TrafficSplit: what it answered of what was called as the apex."""
-        for split in filter(selects, self._world.of(SPLIT, namespace)):
+        for split in filter(selects, self._graph.of(SPLIT, namespace)):
             service, apex = split.apex
             for backend in split.backends:
                 what = self._traffic.answered(service, backend.service)
@@ -224,7 +224,9 @@ class Answers:
 
         def grouped(peers: Iterable[Ref]) -> Iterable[Ref]:
             """Return the selected peers, each group once."""
-            chosen = (one for one in peers if selects is everything or selects(self._world.find(one) or Thing(ref=one)))
+            chosen = (
+                one for one in peers if selects is everything or selects(self._graph.find(one) or ObjectInfo(ref=one))
+            )
             return dict.fromkeys(_only(peer, grouping) for peer in chosen)
 
         found: dict[Edge, list[CountedFlow]] = defaultdict(list)
@@ -250,8 +252,8 @@ class Answers:
 
     def _security(self, flows: Sequence[CountedFlow]) -> MetricsSecurity:
         secured = [one for one in flows if one[0].secured]
-        clients = {self._world.identity(flow.source) for flow, _ in secured}
-        servers = {self._world.identity(flow.destination) for flow, _ in secured}
+        clients = {self._graph.identity(flow.source) for flow, _ in secured}
+        servers = {self._graph.identity(flow.destination) for flow, _ in secured}
         return MetricsSecurity(
             exchanged=_exchanged(flows),
             secured=_exchanged(secured),
@@ -259,12 +261,12 @@ class Answers:
             servers=tuple(sorted(filter(None, servers))),
         )
 
-    def _row(self, thing: Thing) -> Row:
+    def _row(self, thing: ObjectInfo) -> Row:
         row = self._rows.get(thing.ref)
         if row is None:
             ref = thing.ref
             found = self._received(ref)
-            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, mesh=self._world.mesh(ref))
+            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, mesh=self._graph.mesh(ref))
         return row
 
     def _received(self, ref: Ref) -> Sum:
@@ -291,7 +293,7 @@ class Answers:
         """Return those of some pods that belong to a resource of a kind, by the resource."""
         found: dict[Ref, list[str]] = defaultdict(list)
         for pod in pods:
-            for home in self._world.homes(_pod(pod), kind):
+            for home in self._graph.resources_of(_pod(pod), kind):
                 found[home].append(pod)
         return found
 
@@ -306,14 +308,14 @@ class Answers:
     def _is_whole(self, service: Ref, pod: str) -> bool:
         """Return whether all that a pod received counts for a Service: its sum is known already."""
         ports = self._service_index[1].get(pod)
-        return ports is not None and self._world.leads_to(service, pod, ports)
+        return ports is not None and self._graph.leads_to(service, pod, ports)
 
     def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
         """Yield what some pods received of a Service's traffic, and what counts for it without a pod that it selects."""
         for pod in pods:
             for one in self._traffic.into.get(pod, ()):
                 flow = one[0]
-                if self._world.counts_with_pod(flow) and self._world.leads_to(service, pod, (flow.target,)):
+                if self._graph.counts_with_pod(flow) and self._graph.leads_to(service, pod, (flow.target,)):
                     yield one
         yield from self._service_index[0].get(service, ())
 
@@ -328,19 +330,19 @@ class Answers:
         for one in self._traffic.flows.items():
             flow, counts = one
             pod = flow.destination.pod
-            if self._world.counts_with_pod(flow):
+            if self._graph.counts_with_pod(flow):
                 known = ports.setdefault(pod, set())
                 if known is not None:
                     known.add(flow.target)
                 continue
             ports[pod] = None
             if counts.others:
-                for service in self._world.services_behind(flow):
+                for service in self._graph.services_behind(flow):
                     by_service[service].append(one)
         return by_service, ports
 
     def _destinations(self, flow: Flow, kind: str) -> tuple[Ref, ...]:
-        if kind == SERVICE and (services := self._world.services_behind(flow)):
+        if kind == SERVICE and (services := self._graph.services_behind(flow)):
             return services
         called = (flow.copy and flow.backend) or flow.service
         if called and flow.destination == NO_PEER:
@@ -351,7 +353,7 @@ class Answers:
         if not peer.pod:
             return (Ref(OUTSIDE, "", peer.outside or UNKNOWN),)
         pod = _pod(peer.pod)
-        return self._world.homes(pod, kind) or (pod,)
+        return self._graph.resources_of(pod, kind) or (pod,)
 
 
 def _only(peer: Ref, grouping: Grouping) -> Ref:

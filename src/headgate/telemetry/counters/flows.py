@@ -44,7 +44,7 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
     secured: bool = False
 
 
-class Arrived(Value, frozen=True, kw_only=True):
+class PodTotals(Value, frozen=True, kw_only=True):
     """The counts of what each pod (`namespace/name`) received: requests of users, and copies."""
 
     requests: Mapping[str, Counts]
@@ -60,7 +60,7 @@ class Reading(Value, frozen=True, kw_only=True):
     end: float
     window: float
     flows: Mapping[Flow, Counts]
-    arrived: Arrived | None = None
+    arrived: PodTotals | None = None
     cut: tuple[str, ...] = ()
 
 

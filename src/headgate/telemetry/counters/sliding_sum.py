@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.flows import NO_PEER, Arrived, Flow
+from headgate.telemetry.counters.flows import NO_PEER, Flow, PodTotals
 from headgate.telemetry.counters.time_buckets import TimeBucket
 
 Key = TypeVar("Key")
@@ -20,9 +20,9 @@ class SlidingSum:
     def __init__(self) -> None:
         self._reset()
 
-    def arrived(self) -> Arrived:
+    def arrived(self) -> PodTotals:
         """Return a copy of what each pod received."""
-        return Arrived(requests=dict(self._requests), copies=dict(self._copies))
+        return PodTotals(requests=dict(self._requests), copies=dict(self._copies))
 
     def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:
         """Become the sum of other buckets, one bucket at a step. `names` are the present flows by their numbers.

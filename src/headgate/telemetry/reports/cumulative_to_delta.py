@@ -85,11 +85,11 @@ class Deltas(NamedTuple):
 class CumulativeToDelta:
     """Holds the last values of all proxies. Times are seconds since the epoch.
 
-    `absences` is how many reports there are between two evictions: Envoy evicts by counting reports, not by a timer.
+    `reports_per_eviction` is how many reports there are between two evictions: Envoy evicts by counting reports, not by a timer.
     """
 
-    def __init__(self, absences: int, began: float) -> None:
-        self._absences = absences
+    def __init__(self, reports_per_eviction: int, began: float) -> None:
+        self._reports_per_eviction = reports_per_eviction
         self._began = began
         self._proxies: dict[str, _Proxy] = {}
 
@@ -98,7 +98,7 @@ class CumulativeToDelta:
         proxy = self._proxies.get(report.node)
         oldest = self._began if proxy else max(self._began, now - FORGET)
         if proxy is None:
-            proxy = self._proxies[report.node] = _Proxy(max(report.start, oldest), self._absences)
+            proxy = self._proxies[report.node] = _Proxy(max(report.start, oldest), self._reports_per_eviction)
         silence = report.time - proxy.heard
         proxy.note_report(report.time, now)
         is_unknown = report.start not in proxy.processes and report.start < oldest
@@ -112,7 +112,7 @@ class CumulativeToDelta:
         is_late = grown and silence > GAP
         return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
 
-    def heard(self, node: str) -> float:
+    def last_report_time(self, node: str) -> float:
         """Return the time of a proxy's last report, by its clock; 0 for a proxy that is not known."""
         proxy = self._proxies.get(node)
         return proxy.heard if proxy else 0.0
@@ -145,7 +145,7 @@ class CumulativeToDelta:
         self._began = saved.began
         for part in saved.runs:
             item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
-            proxy = self._proxies.setdefault(item.node, _Proxy(item.heard, self._absences))
+            proxy = self._proxies.setdefault(item.node, _Proxy(item.heard, self._reports_per_eviction))
             proxy.arrived = now
             proxy.number = max(proxy.number, item.number)
             proxy.processes[item.start] = _Process(item.series)
@@ -165,12 +165,12 @@ class _Moment(NamedTuple):
 class _Proxy:
     """The processes of one proxy by their start, and when it reported last."""
 
-    def __init__(self, heard: float, absences: int) -> None:
+    def __init__(self, heard: float, reports_per_eviction: int) -> None:
         self.processes: dict[float, _Process] = {}
         self.heard = heard
         self.arrived = 0.0
         self.number = 0  # of reports that arrived; several messages of one moment count as one
-        self._absences = absences
+        self._reports_per_eviction = reports_per_eviction
         self._swept = 0
         self._behind = 0
 
@@ -186,7 +186,7 @@ class _Proxy:
 
     def moment(self, time: float) -> _Moment:
         """Return the moment of a report's values; drop evicted series now and then."""
-        evicted = self.number - self._absences - 1
+        evicted = self.number - self._reports_per_eviction - 1
         if evicted > self._swept:
             self._swept = self.number
             for process in self.processes.values():

@@ -7,9 +7,9 @@ from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import until
 from headgate.objects.ports import Store
-from headgate.plane.census import Census
 from headgate.plane.feed import GROUP_KINDS, Feed, changed
 from headgate.plane.loop import Loop
+from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
 from headgate.resources.meta import Object
@@ -19,7 +19,7 @@ from headgate.xds.fleet import Fleet, Proxy
 ADVICE_S = 0.2  # for the compiler to have seen a write; its warnings are worth that much of a writer's time
 
 
-class Machine:
+class LiveState:
     """The parts that turn a store's objects into what the proxies hold, looked at together."""
 
     def __init__(self, store: Store, feed: Feed, loop: Loop, fleet: Fleet) -> None:
@@ -27,7 +27,7 @@ class Machine:
         self.feed = feed
         self.loop = loop
         self.fleet = fleet
-        self.taps = Taps(loop, Census(store, loop.settings))
+        self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
         self._late: Proxy | None = None
         self._routed: tuple[Compiled | None, frozenset[str]] = (None, frozenset())  # addresses of ready endpoints
@@ -75,60 +75,60 @@ class Machine:
         snapshot, compiled = self.feed.snapshot.get(), self.loop.compiled.get()
         return snapshot is not None and compiled is not None and compiled.revision == snapshot.revision
 
-    async def compiled(self, written: Object | None = None) -> Compiled:
+    async def wait_compiled(self, written: Object | None = None) -> Compiled:
         """Wait until an object as it was written is compiled, without one everything that is stored; return the result."""
-        await (self.feed.includes(written) if written else self.feed.catches_up())
+        await (self.feed.wait_for_object(written) if written else self.feed.wait_until_current())
         await until(lambda: self.is_current, *self._cells)
         current = self.loop.compiled.get()
         if current is None:
             raise AssertionError("nothing is compiled after the wait for it")
         return current
 
-    async def foreseen(self, obj: Object) -> Compiled:
+    async def compile_with(self, obj: Object) -> Compiled:
         """Return what would be compiled if an object were stored; nothing that is current changes."""
-        await self.feed.catches_up()
+        await self.feed.wait_until_current()
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not hold up other requests
 
-    async def advice(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
+    async def warnings_for(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
         """Return the compiler's findings about an object that was just written; with `dry_run`, if it were written (R22)."""
         key = key_of(obj)
         if (key.group, key.kind) not in GROUP_KINDS:
             return ()
         try:
             async with asyncio.timeout(None if dry_run else ADVICE_S):
-                compiled = await (self.foreseen(obj) if dry_run else self.compiled(obj))
+                compiled = await (self.compile_with(obj) if dry_run else self.wait_compiled(obj))
         except TimeoutError:
             return ()
         return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == key]
 
-    async def in_force(self) -> Compiled:
+    async def wait_in_force(self) -> Compiled:
         """Wait until everything that is stored is compiled and distributed; return the result."""
-        await self.feed.catches_up()
-        await self.distributed()
-        return await self.compiled()
+        await self.feed.wait_until_current()
+        await self.wait_distributed()
+        return await self.wait_compiled()
 
-    async def distributed(self) -> None:
+    async def wait_distributed(self) -> None:
         """Wait until the newest snapshot is compiled, and every connected proxy holds it or refused it.
 
         A proxy without a certificate, because none can be issued, is not waited for: that is a finding.
         """
         await until(lambda: self.is_current and self._is_settled(self._faults.get()), *self._cells)
 
-    async def expected(self, node_id: str) -> None:
+    async def wait_expected(self, node_id: str) -> None:
         """Wait until a proxy may come."""
         await until(lambda: node_id in self.fleet.proxies, self.loop.compiled)
 
-    async def settled(self, node_id: str) -> None:
+    async def wait_settled(self, node_id: str) -> None:
         """Wait until a proxy holds, or has refused, its whole configuration."""
         await until(lambda: self._holds(node_id), *self._cells)
 
-    def refused(self, node_id: str) -> Sequence[str]:
+    def refusals_of(self, node_id: str) -> Sequence[str]:
         """Return what a proxy refused, in Envoy's words."""
         proxy = self.fleet.proxies.get(node_id)
         return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
 
-    async def unrouted(self, address: str) -> None:
+    async def wait_unrouted(self, address: str) -> None:
         """Wait until no proxy sends anything to an address of a pod any more.
 
         Those too that are away and serve: after a restart of headgate they come back one after the other.

@@ -12,8 +12,8 @@ from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.routing import PortRef, Split
-from headgate.plane.loop import Timings
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import DurationHistogram
 from headgate.telemetry.prometheus.text import Family, Line
 from headgate.telemetry.prometheus.totals import Labels
 
@@ -22,23 +22,23 @@ _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _BEGAN = time.time()
 
 
-class Health:
+class ControlPlaneMetrics:
     """The metrics of a machine. `gateway_restarts` returns how often the gateway's Envoy was restarted.
 
     While `run` runs, the time until proxies hold a new build is measured.
     """
 
-    def __init__(self, machine: Machine, gateway_restarts: Callable[[], int]) -> None:
-        self._machine = machine
+    def __init__(self, live_state: LiveState, gateway_restarts: Callable[[], int]) -> None:
+        self._live_state = live_state
         self._gateway_restarts = gateway_restarts
-        self._pushes = Timings()
+        self._pushes = DurationHistogram()
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        async for compiled in self._machine.loop.compiled.changes():
-            if compiled is not None and self._machine.fleet.connected():
+        async for compiled in self._live_state.loop.compiled.changes():
+            if compiled is not None and self._live_state.fleet.connected():
                 began = time.monotonic()
-                await self._machine.distributed()
+                await self._live_state.wait_distributed()
                 self._pushes.add(time.monotonic() - began)
 
     def families(self) -> Iterator[Family]:
@@ -51,7 +51,7 @@ class Health:
         yield from _process()
 
     def _builds(self) -> Iterator[Family]:
-        loop = self._machine.loop
+        loop = self._live_state.loop
         compiled = loop.compiled.get()
         text = "How long it took to compile all objects and to make every proxy's part."
         yield Family("headgate_build_duration_seconds", "histogram", text, loop.builds.lines())
@@ -60,15 +60,15 @@ class Health:
         text = "Builds that failed because of a bug; the proxies keep the last one."
         yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
         text = "The number of the newest snapshot of the objects, and of the one that is built."
-        snapshot = self._machine.feed.snapshot.get()
+        snapshot = self._live_state.feed.snapshot.get()
         stages = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
         yield Family("headgate_revision", "gauge", text, _by("stage", stages))
         text = "What there is to tell users about their objects, by reason."
-        reasons = Counter(finding.reason.value for finding in self._machine.findings())
+        reasons = Counter(finding.reason.value for finding in self._live_state.findings())
         yield Family("headgate_findings", "gauge", text, _by("reason", reasons))
 
     def _proxies(self) -> Iterator[Family]:
-        fleet = self._machine.fleet
+        fleet = self._live_state.fleet
         connected = fleet.connected()
         settled = sum(proxy.settled() for proxy in connected)
         states = {
@@ -92,7 +92,7 @@ class Health:
         yield Family("headgate_gateway_restarts_total", "counter", text, [Line(self._gateway_restarts())])
 
     def _certificates(self) -> Iterator[Family]:
-        credentials = self._machine.loop.credentials
+        credentials = self._live_state.loop.credentials
         current = list(credentials.current.get().values())
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
         text = "Proxies that have no certificate, or an old one, because none could be issued."
@@ -107,7 +107,7 @@ class Health:
         yield Family("headgate_authority_expiry_timestamp_seconds", "gauge", text, map(Line, ends))
 
     def _mesh(self) -> Iterator[Family]:
-        compiled = self._machine.loop.compiled.get()
+        compiled = self._live_state.loop.compiled.get()
         workloads = compiled.mesh.workloads if compiled else ()
         stages = Counter(workload.stage.value for workload in workloads)
         text = "Pods with a proxy, by how far they are from plaintext to mutual TLS."

@@ -15,37 +15,37 @@ from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref,
 from headgate.resources.pods import SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
-from headgate.telemetry.answers.world import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, Thing, World
+from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
 _ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
 """Kinds between pods and the kinds that own them indirectly."""
 
 
-class Census:
-    """Makes Worlds; objects that did not change since the last World are not read again."""
+class ObjectGraphs:
+    """Makes Worlds; objects that did not change since the last ObjectGraph are not read again."""
 
     def __init__(self, objects: Reader, settings: Settings) -> None:
         self._objects = objects
         self._settings = settings
         self._known: dict[str, _Known] = {}
-        self._worlds: dict[str, tuple[Sequence[Thing], World]] = {}
+        self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
-    async def world(self, kind: str) -> World:
-        """Return a World for questions about a kind: the same one while no object changes. Raises StoreError."""
+    async def graph(self, kind: str) -> ObjectGraph:
+        """Return a ObjectGraph for questions about a kind: the same one while no object changes. Raises StoreError."""
         things = [
             thing for one in dict.fromkeys((POD, *_ON_THE_WAY.get(kind, ()), kind)) for thing in await self._all(one)
         ]
-        before = self._worlds.get(kind)
+        before = self._graphs.get(kind)
         if before is None or len(before[0]) != len(things) or not all(map(is_, before[0], things)):
-            before = self._worlds[kind] = things, World(things, gateway=gateway_id(self._settings.trust_domain))
+            before = self._graphs[kind] = things, ObjectGraph(things, gateway=gateway_id(self._settings.trust_domain))
         return before[1]
 
-    async def _all(self, kind: str) -> Sequence[Thing]:
+    async def _all(self, kind: str) -> Sequence[ObjectInfo]:
         objects = (await self._objects.list(names_of(kind).group, kind)).items
         before = self._known.get(kind)
         if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
             known = {id(obj): thing for obj, thing in zip(before.objects, before.things, strict=True)} if before else {}
-            things = [known.get(id(obj)) or thing_of(_ref(kind, obj), obj, self._settings) for obj in objects]
+            things = [known.get(id(obj)) or object_info(_ref(kind, obj), obj, self._settings) for obj in objects]
             before = self._known[kind] = _Known(objects, things)
         return before.things
 
@@ -65,7 +65,7 @@ class _Known(NamedTuple):
     """The objects of a kind, and what was read from them. Holding the objects keeps their `id()` unique."""
 
     objects: Sequence[Object]
-    things: Sequence[Thing]
+    things: Sequence[ObjectInfo]
 
 
 def _ref(kind: str, obj: Object) -> Ref:
@@ -73,7 +73,7 @@ def _ref(kind: str, obj: Object) -> Ref:
     return Ref(kind, "" if kind in CLUSTER_SCOPED else metadata["namespace"], metadata["name"])
 
 
-def thing_of(ref: Ref, obj: Object, settings: Settings) -> Thing:
+def object_info(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
     """Read what answers need of an object."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     labels = metadata.get("labels") or {}
@@ -83,17 +83,17 @@ def thing_of(ref: Ref, obj: Object, settings: Settings) -> Thing:
         return _pod(ref, obj, settings)
     if ref.kind == SERVICE:
         selector = spec.get("selector") if spec.get("type") != EXTERNAL_NAME else None
-        return Thing(ref=ref, labels=labels, selector=selector or {}, targets=_targets(spec))
-    return Thing(ref=ref, labels=labels, owner=controller(obj))
+        return ObjectInfo(ref=ref, labels=labels, selector=selector or {}, targets=_targets(spec))
+    return ObjectInfo(ref=ref, labels=labels, owner=controller(obj))
 
 
-def _pod(ref: Ref, obj: Object, settings: Settings) -> Thing:
+def _pod(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
     meshed = (metadata.get("annotations") or {}).get(SIDECAR) in SIDECARS
     account = spec.get("serviceAccountName") or "default"
     labels = metadata.get("labels") or {}
-    return Thing(
+    return ObjectInfo(
         ref=ref,
         labels=labels,
         owner=controller(obj),
@@ -111,11 +111,11 @@ def _targets(spec: Mapping[str, Any]) -> frozenset[int | str]:
     return frozenset(port.get("targetPort") or port["port"] for port in ports)
 
 
-def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain: str) -> Thing:
+def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain: str) -> ObjectInfo:
     def meant(name: str) -> str:
         return service_name(name, ref.namespace, domain)
 
-    return Thing(
+    return ObjectInfo(
         ref=ref,
         labels=labels,
         apex=(meant(spec["service"]), spec["service"]),

@@ -15,9 +15,9 @@ from headgate.identity.credentials import Credentials
 from headgate.latest import Latest
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import Feed
-from headgate.plane.loop import Known, Loop
-from headgate.plane.machine import Machine
-from headgate.plane.questions import ConfigAsked, Questions
+from headgate.plane.inspector import ConfigQuery, Inspector
+from headgate.plane.live_state import LiveState
+from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
@@ -57,10 +57,10 @@ class World:
         store = MemoryStore()
         feed = Feed(store)
         credentials = Credentials(Signs(Time()), Time().schedule())
-        loop = Loop(Latest(None), fleet, Known([GATEWAY]), Settings(), credentials)
+        loop = Loop(Latest(None), fleet, HostProxies([GATEWAY]), Settings(), credentials)
         feed.snapshot.set(Snapshot())
         loop.compiled.set(result)
-        self.questions = Questions(Machine(store, feed, loop, fleet), Host(), clock=lambda: NOW)
+        self.inspector = Inspector(LiveState(store, feed, loop, fleet), Host(), clock=lambda: NOW)
 
     def outdate(self, node_id: str) -> Client:
         """Give a proxy other shares than it holds."""
@@ -69,7 +69,7 @@ class World:
         return client
 
     def statuses(self) -> Mapping[str, ProxyStatus]:
-        return {proxy.node: proxy.status for proxy in self.questions.proxies()}
+        return {proxy.node: proxy.status for proxy in self.inspector.proxies()}
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_proxy_that_has_not_answered_lags(world: World) -> None:
     world.outdate("gateway").proxy.answers.send("1", NOW - 7)
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
-    assert f"gateway lags: {status.message}" in world.questions.status().status.problems
+    assert f"gateway lags: {status.message}" in world.inspector.status().status.problems
 
 
 def test_a_proxy_that_refuses_is_shown_with_its_words_and_the_object_to_blame(world: World) -> None:
@@ -101,22 +101,22 @@ def test_a_proxy_that_refuses_is_shown_with_its_words_and_the_object_to_blame(wo
 def test_a_proxy_that_is_away_goes_on_with_what_it_had(world: World) -> None:
     world.clients["gateway"].leave()
     assert world.statuses()["gateway"].state == "Disconnected"
-    assert not world.questions.status().status.healthy
+    assert not world.inspector.status().status.healthy
 
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_proxy_has_the_wanted_versions_of_all_types_when_it_is_in_sync(world: World, *, holds: bool) -> None:
     if not holds:
         world.outdate("sidecar/default/server")
-    proxy = world.questions.proxy(SERVER)
+    proxy = world.inspector.proxy(SERVER)
     assert proxy
     assert all(one.version == one.held_version for one in proxy.status.types) is holds
-    assert world.questions.proxy(ObjectName(namespace="default", name="other")) is None
+    assert world.inspector.proxy(ObjectName(namespace="default", name="other")) is None
 
 
 async def test_a_configuration_has_the_state_and_the_object_of_each_resource(world: World) -> None:
     world.outdate("sidecar/default/server")
-    found = await world.questions.config(ConfigAsked(SERVER, "endpoints", content=True))
+    found = await world.inspector.config(ConfigQuery(SERVER, "endpoints", content=True))
     assert found
     states = {resource.name: resource.state for resource in found.resources}
     assert states.pop(SHARES) == "Pending"
@@ -124,4 +124,4 @@ async def test_a_configuration_has_the_state_and_the_object_of_each_resource(wor
     shares = next(resource for resource in found.resources if resource.name == SHARES)
     assert shares.object == "TrafficSplit default/web"
     assert shares.content
-    assert await world.questions.config(ConfigAsked(ObjectName(namespace="default", name="other"))) is None
+    assert await world.inspector.config(ConfigQuery(ObjectName(namespace="default", name="other"))) is None

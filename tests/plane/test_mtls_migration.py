@@ -8,8 +8,8 @@ from tests.xds.client import Client
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.latest import until
 from headgate.model.routing import Stage, Workload
-from headgate.plane import staging as staging_module
-from headgate.plane.staging import Staging
+from headgate.plane import mtls_migration as staging_module
+from headgate.plane.mtls_migration import MtlsMigration
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
 
@@ -45,31 +45,31 @@ def lag(proxy: Proxy) -> None:
     proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
 
 
-def step(staging: Staging, target: Stage) -> Stage:
+def step(migration: MtlsMigration, target: Stage) -> Stage:
     """Build once: the stage that it is built with is what proxies are given."""
-    stage = staging.next().get("default/web", target)
-    staging.note([workload(stage, target)])
+    stage = migration.next().get("default/web", target)
+    migration.note([workload(stage, target)])
     return stage
 
 
 def test_a_new_workload_begins_where_it_is_wanted(fleet):
-    staging = Staging(fleet)
-    assert step(staging, Stage.STRICT) is Stage.STRICT
-    assert not staging.is_due
+    migration = MtlsMigration(fleet)
+    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert not migration.is_due
 
 
 def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
-    taken = [step(staging, Stage.STRICT) for _ in range(4)]
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
+    taken = [step(migration, Stage.STRICT) for _ in range(4)]
     assert taken == [Stage.READY, Stage.PERMISSIVE, Stage.STRICT, Stage.STRICT]
-    assert not staging.is_due
+    assert not migration.is_due
 
 
 def test_and_back(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.STRICT, Stage.PLAIN)])
-    assert [step(staging, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.STRICT, Stage.PLAIN)])
+    assert [step(migration, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
 
 
 @pytest.mark.parametrize(
@@ -79,70 +79,70 @@ async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monk
     """A proxy acknowledges before its workers follow, and connections of before may wait in the server's queue."""
     first = Stage.READY if last is Stage.STRICT else Stage.PERMISSIVE
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
-    staging = Staging(fleet)
-    staging.note([workload(first, last)])
-    assert [step(staging, last) for _ in range(3)] == [before] * 3
+    migration = MtlsMigration(fleet)
+    migration.note([workload(first, last)])
+    assert [step(migration, last) for _ in range(3)] == [before] * 3
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 0.01)
-    staging = Staging(fleet)
-    staging.note([workload(first, last)])
-    staging.note([workload(before, last)])
+    migration = MtlsMigration(fleet)
+    migration.note([workload(first, last)])
+    migration.note([workload(before, last)])
     async with asyncio.timeout(5):
-        await until(lambda: staging.is_due, fleet.news)
-    assert step(staging, last) is last
+        await until(lambda: migration.is_due, fleet.news)
+    assert step(migration, last) is last
 
 
 def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkeypatch):
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PERMISSIVE)])
-    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
-    assert step(staging, Stage.STRICT) is Stage.STRICT
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PERMISSIVE)])
+    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    assert step(migration, Stage.STRICT) is Stage.STRICT
 
 
 def test_a_step_that_refuses_nothing_waits_for_no_connection(fleet, monkeypatch):
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PLAIN, Stage.PERMISSIVE)])
-    assert [step(staging, Stage.PERMISSIVE) for _ in range(2)] == [Stage.READY, Stage.PERMISSIVE]
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PLAIN, Stage.PERMISSIVE)])
+    assert [step(migration, Stage.PERMISSIVE) for _ in range(2)] == [Stage.READY, Stage.PERMISSIVE]
 
 
 def test_what_could_not_be_built_is_no_step(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
-    assert staging.next() == staging.next() == {"default/web": Stage.READY}
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
+    assert migration.next() == migration.next() == {"default/web": Stage.READY}
 
 
 def test_no_step_while_a_proxy_lags(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
     lag(fleet.proxies["gateway"])
-    assert staging.waiting() == ("gateway",)
-    assert not staging.is_due
-    assert step(staging, Stage.STRICT) is Stage.PERMISSIVE
+    assert migration.waiting() == ("gateway",)
+    assert not migration.is_due
+    assert step(migration, Stage.STRICT) is Stage.PERMISSIVE
     fleet.proxies["gateway"].config.set({})
-    assert step(staging, Stage.STRICT) is Stage.STRICT
+    assert step(migration, Stage.STRICT) is Stage.STRICT
 
 
 def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
     fleet.proxies["sidecar/default/web"].session = None
-    assert staging.waiting() == ("sidecar/default/web",)
-    assert step(staging, Stage.STRICT) is Stage.PERMISSIVE
+    assert migration.waiting() == ("sidecar/default/web",)
+    assert step(migration, Stage.STRICT) is Stage.PERMISSIVE
 
 
 def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
     fleet.expect("sidecar/default/new")
-    assert step(staging, Stage.STRICT) is Stage.STRICT
+    assert step(migration, Stage.STRICT) is Stage.STRICT
 
 
 def test_a_workload_that_comes_back_begins_anew(fleet):
-    staging = Staging(fleet)
-    staging.note([workload(Stage.PLAIN)])
-    staging.note([])
-    assert step(staging, Stage.STRICT) is Stage.STRICT
+    migration = MtlsMigration(fleet)
+    migration.note([workload(Stage.PLAIN)])
+    migration.note([])
+    assert step(migration, Stage.STRICT) is Stage.STRICT
 
 
 # --- after a restart
@@ -150,7 +150,7 @@ def test_a_workload_that_comes_back_begins_anew(fleet):
 
 def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
     """It asks for one type after the other; the last one to come back decides when the next step is due."""
-    staging, proxy = Staging(fleet), fleet.proxies["sidecar/default/web"]
+    migration, proxy = MtlsMigration(fleet), fleet.proxies["sidecar/default/web"]
     config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
     session = Session()
     session.offer(config)
@@ -159,20 +159,20 @@ def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
     brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
     for kind, digest in brought.items():
         session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
-        assert staging.waiting() == ("sidecar/default/web",)
+        assert migration.waiting() == ("sidecar/default/web",)
     while responses := session.advance():
-        assert staging.waiting() == ("sidecar/default/web",)
+        assert migration.waiting() == ("sidecar/default/web",)
         for response in responses:
             session.receive(Request(response.type_url, nonce=response.nonce))
-    assert staging.waiting() == ()
+    assert migration.waiting() == ()
 
 
 def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
     """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
-    before = Staging(fleet, tmp_path / "stages.json")
+    before = MtlsMigration(fleet, tmp_path / "stages.json")
     before.note([workload(Stage.STRICT)])
     fleet = Fleet()
-    after = Staging(fleet, tmp_path / "stages.json")
+    after = MtlsMigration(fleet, tmp_path / "stages.json")
     assert not after.is_due
     assert step(after, Stage.PLAIN) is Stage.STRICT
     assert step(after, Stage.PLAIN) is Stage.STRICT
@@ -182,11 +182,11 @@ def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet,
 
 
 def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
-    before = Staging(fleet, tmp_path / "stages.json")
+    before = MtlsMigration(fleet, tmp_path / "stages.json")
     before.note([workload(Stage.PLAIN)])
     before.forget()
     before.note([workload(Stage.STRICT)])
-    after = Staging(Fleet(), tmp_path / "stages.json")
+    after = MtlsMigration(Fleet(), tmp_path / "stages.json")
     assert step(after, Stage.STRICT) is Stage.STRICT
 
 
@@ -194,13 +194,13 @@ def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
 def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, caplog, content):
     file = tmp_path / "stages.json"
     file.write_bytes(content)
-    staging = Staging(fleet, file)
+    migration = MtlsMigration(fleet, file)
     assert str(file) in caplog.text
-    assert step(staging, Stage.STRICT) is Stage.STRICT
+    assert step(migration, Stage.STRICT) is Stage.STRICT
 
 
 def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
-    staging = Staging(fleet, tmp_path / "gone" / "stages.json")
-    staging.note([workload(Stage.PLAIN, Stage.STRICT)])
-    assert step(staging, Stage.STRICT) is Stage.READY
+    migration = MtlsMigration(fleet, tmp_path / "gone" / "stages.json")
+    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
+    assert step(migration, Stage.STRICT) is Stage.READY
     assert "can't be kept" in caplog.text

@@ -27,7 +27,7 @@ FILE = "stages.json"
 log = logging.getLogger(__name__)
 
 
-class Staging:
+class MtlsMigration:
     """Which stage each workload is in. A workload that was not there before begins where it is wanted."""
 
     def __init__(self, fleet: Fleet, file: Path | None = None) -> None:

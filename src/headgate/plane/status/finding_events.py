@@ -36,7 +36,7 @@ class _Told(NamedTuple):
     generation: int
 
 
-class Announcements:
+class FindingEvents:
     """Remembers what was said about each object, and writes Events about what differs."""
 
     def __init__(self, store: Reader, events: Events, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -12,8 +12,8 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.status.agenda import Agenda, Look, Reported
-from headgate.plane.status.receipts import MOST, Receipts, Standings
+from headgate.plane.status.receipts import MOST, AckStates, Receipts
+from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -33,8 +33,8 @@ class World:
     """An agenda, and the proxies of a mesh that is built by hand."""
 
     def __init__(self) -> None:
-        self.fleet, self.agenda = Fleet(), Agenda([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
-        self._standings, self._memo = Standings(), Memo()
+        self.fleet, self.agenda = Fleet(), StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
+        self._standings, self._memo = AckStates(), Memo()
         self.build()
         self.clients = {node_id: Client(proxy) for node_id, proxy in self.fleet.proxies.items()}
         for client in self.clients.values():
@@ -48,15 +48,15 @@ class World:
         tls = obj("TLSConfig", "strict", spec={"selector": {"matchLabels": {"app": "client"}}})
         client = pod("client", "10.1.0.9", account="client", labels={"app": "client"})
         found = compiled(*named, split("web", v1), split("other", 50), tls, client, *more)
-        self.reported = Reported(found)
+        self.reported = ReportIndex(found)
         self._memo.turn()
         for node in (GATEWAY, *map(sidecar, found.mesh.workloads)):
             config = encode(project(found.mesh, node, CREDENTIAL), self._memo)
             self.fleet.expect(node.id).config.set(config)
 
-    def look(self, *findings: Finding) -> Look:
+    def look(self, *findings: Finding) -> Observation:
         receipts = Receipts(self.fleet.connected(), self._standings)
-        return Look(self.reported, receipts, {item.about: (item,) for item in findings})
+        return Observation(self.reported, receipts, {item.about: (item,) for item in findings})
 
     def judged(self, *findings: Finding) -> list[Key]:
         """Take a look; return what is judged, in order."""
@@ -89,7 +89,7 @@ def test_a_finding_that_is_there_before_the_first_look_is_about_its_object_too()
     """R75: a headgate that starts with a key it can't use says so on the pods."""
     world, client = World(), Key("", "Pod", "default", "client")
     finding = Finding(client, Reason.IDENTITY_UNAVAILABLE, "", "the key can't be read")
-    agenda = Agenda([(SPLIT, "TrafficSplit")])
+    agenda = StatusQueue([(SPLIT, "TrafficSplit")])
     agenda.take(world.look(finding))
     found = [item[0] for item in iter(agenda.next, None)]
     assert client in found

@@ -15,13 +15,13 @@ from msgspec import structs
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
 from headgate.envoy.names import GatewayRef, Place
 from headgate.envoy.view import SIDECAR
-from headgate.plane.status.conditions import Said
+from headgate.plane.status.conditions import ObjectReport
 from headgate.plane.status.mesh import decides
 from headgate.plane.status.receipts import Receipts, place_of
 from headgate.resources.meta import Key
 
 
-def said_of(compiled: Compiled) -> Mapping[Key, Said]:
+def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
     """Return what a build says, by object; what has nothing but a generation is left out."""
     report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
@@ -37,7 +37,7 @@ def said_of(compiled: Compiled) -> Mapping[Key, Said]:
     selected = {item.about: item for item in report.selected}
     underway = {item.name for item in compiled.mesh.workloads if item.stage is not item.target}
     return {
-        key: Said(
+        key: ObjectReport(
             generation=report.seen.get(key, 0),
             findings=tuple(findings.get(key, ())),
             outcomes=tuple(outcomes.get(key, ())),
@@ -50,12 +50,12 @@ def said_of(compiled: Compiled) -> Mapping[Key, Said]:
     }
 
 
-class Reported:
+class ReportIndex:
     """One build by object."""
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self._said = said_of(compiled)
+        self._said = reports_by_object(compiled)
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
         """Yield the objects of some kinds, as (group, kind), and all that there is something to say about."""
@@ -64,9 +64,9 @@ class Reported:
             (*(key for key in self.compiled.report.seen if (key.group, key.kind) in wanted), *self._said)
         )
 
-    def said(self, key: Key) -> Said:
+    def said(self, key: Key) -> ObjectReport:
         """Return what the build says about an object."""
-        return self._said.get(key) or Said(generation=self.compiled.report.seen.get(key, 0))
+        return self._said.get(key) or ObjectReport(generation=self.compiled.report.seen.get(key, 0))
 
     @cached_property
     def underway(self) -> Sequence[Key]:
@@ -83,7 +83,7 @@ class Reported:
         return found
 
 
-def _places(said: Said) -> Iterator[Place]:
+def _places(said: ObjectReport) -> Iterator[Place]:
     """Yield the ports that an object decides for."""
     yield from (outcome.ref for outcome in said.outcomes)
     for parent in said.parents:
@@ -95,20 +95,20 @@ def _places(said: Said) -> Iterator[Place]:
         yield from (GatewayRef(f"{about.namespace}/{about.name}", port) for port in said.gateway.ports)
 
 
-class Look(NamedTuple):
+class Observation(NamedTuple):
     """All that statuses are made of, at one moment.
 
     `findings` are those that do not come from the build, `unnamed` the workloads whose certificate does not carry all names
     yet that it is to carry, `awaited` the proxies that workloads' next stages wait for.
     """
 
-    reported: Reported
+    reported: ReportIndex
     receipts: Receipts
     findings: Mapping[Key, tuple[Finding, ...]] = {}
     unnamed: frozenset[str] = frozenset()
     awaited: Sequence[str] = ()
 
-    def said(self, key: Key) -> Said:
+    def said(self, key: Key) -> ObjectReport:
         """Return all that there is to say about an object."""
         said = self.reported.said(key)
         if more := self.findings.get(key):
@@ -120,19 +120,19 @@ class Look(NamedTuple):
         return said
 
 
-class Agenda:
+class StatusQueue:
     """What is to be judged, touched objects first. `take` each look, then judge what `next` returns."""
 
     def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
         """`kinds` always have a status, `faulty` only when there is something to say: the first look is about all."""
         self._kinds = frozenset(kinds)
         self._first = self._kinds.union(faulty)
-        self._look: Look | None = None
+        self._look: Observation | None = None
         self._touched: dict[Key, None] = {}
         self._round: dict[Key, None] = {}
         self._census: object = None
 
-    def take(self, look: Look) -> None:
+    def take(self, look: Observation) -> None:
         """Note which objects differ from the look before; what was touched last is judged first."""
         before, self._look = self._look, look
         if before is None:
@@ -172,7 +172,7 @@ class Agenda:
         self._round.pop(key, None)
         return key, in_round
 
-    def _differing(self, before: Look, look: Look) -> Iterator[Key]:
+    def _differing(self, before: Observation, look: Observation) -> Iterator[Key]:
         if look.reported is not before.reported:
             for key in dict.fromkeys((*look.reported.keys(self._kinds), *before.reported.keys(self._kinds))):
                 if look.reported.said(key) != before.reported.said(key):

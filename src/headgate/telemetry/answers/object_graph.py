@@ -26,7 +26,7 @@ class Backend(Value, frozen=True, kw_only=True, gc=False):
     weight: int
 
 
-class Thing(Value, frozen=True, kw_only=True, gc=False):
+class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
     """What answers need of an object.
 
     - `owner` is its controller, `template_hash` as in `resources.pod_owners`.
@@ -50,23 +50,23 @@ class Thing(Value, frozen=True, kw_only=True, gc=False):
     backends: tuple[Backend, ...] = ()
 
 
-class World:
+class ObjectGraph:
     """The objects of one moment. Of kinds that were not given, it knows the objects that pods name as owners."""
 
-    def __init__(self, things: Iterable[Thing], *, gateway: str = "") -> None:
+    def __init__(self, things: Iterable[ObjectInfo], *, gateway: str = "") -> None:
         """`gateway` is the identity of the node's gateway."""
         self._things = {thing.ref: thing for thing in things}
         self._gateway = gateway
         self._homes: dict[tuple[Ref, str], tuple[Ref, ...]] = {}
-        self._sorted: dict[str, Sequence[Thing]] = {}
+        self._sorted: dict[str, Sequence[ObjectInfo]] = {}
         self._mesh: dict[str, Mapping[Ref, MetricsMesh]] = {}
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
-    def find(self, ref: Ref) -> Thing | None:
+    def find(self, ref: Ref) -> ObjectInfo | None:
         """Return an object; one that only pods name has no labels. None if it does not exist."""
         return self._things.get(ref) or self._named_by_pods.get(ref)
 
-    def of(self, kind: str, namespace: str = "") -> Sequence[Thing]:
+    def of(self, kind: str, namespace: str = "") -> Sequence[ObjectInfo]:
         """Return the objects of a kind, in all namespaces or in one, sorted by namespace and name."""
         if kind not in self._sorted:
             known = {**self._named_by_pods, **self._things} if kind != POD else self._things
@@ -74,11 +74,11 @@ class World:
         found = self._sorted[kind]
         return [one for one in found if one.ref.namespace == namespace] if namespace else found
 
-    def homes(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
+    def resources_of(self, pod: Ref, kind: str) -> tuple[Ref, ...]:
         """Return the resources of a kind that a pod belongs to: Services may be several."""
         key = pod, kind
         if key not in self._homes:
-            self._homes[key] = tuple(dict.fromkeys(self._find_homes(pod, kind)))
+            self._homes[key] = tuple(dict.fromkeys(self._find_resources(pod, kind)))
         return self._homes[key]
 
     def services_behind(self, flow: Flow) -> tuple[Ref, ...]:
@@ -110,13 +110,13 @@ class World:
         thing = self._pods.get(pod)
         return thing is not None and all(service in self._leading_to(thing, port) for port in ports)
 
-    def _leading_to(self, pod: Thing, port: int) -> tuple[Ref, ...]:
+    def _leading_to(self, pod: ObjectInfo, port: int) -> tuple[Ref, ...]:
         """Return the Services that select a pod and lead to its port; all of the pod's when the port is not known."""
         key = pod.ref, port
         if key not in self._leading:
-            homes = self.homes(pod.ref, SERVICE)
+            resources_of = self.resources_of(pod.ref, SERVICE)
             self._leading[key] = tuple(
-                ref for ref in homes if not port or _leads_to(self._things[ref].targets, pod, port)
+                ref for ref in resources_of if not port or _leads_to(self._things[ref].targets, pod, port)
             )
         return self._leading[key]
 
@@ -126,7 +126,7 @@ class World:
             pods: Counter[Ref] = Counter()
             meshed: Counter[Ref] = Counter()
             for thing in (one for one in self.of(POD) if not one.ended):
-                for home in self.homes(thing.ref, ref.kind):
+                for home in self.resources_of(thing.ref, ref.kind):
                     pods[home] += 1
                     meshed[home] += bool(thing.identity)
             self._mesh[ref.kind] = {home: MetricsMesh(pods=count, meshed=meshed[home]) for home, count in pods.items()}
@@ -145,12 +145,12 @@ class World:
         return frozenset(str(ref) for ref, thing in self._things.items() if thing.selector)
 
     @cached_property
-    def _pods(self) -> Mapping[str, Thing]:
+    def _pods(self) -> Mapping[str, ObjectInfo]:
         """Pods as flows name them, `namespace/name`."""
         return {str(ref): thing for ref, thing in self._things.items() if ref.kind == POD}
 
-    def _find_homes(self, pod: Ref, kind: str) -> Iterator[Ref]:
-        thing = self._things.get(pod) or Thing(ref=pod)
+    def _find_resources(self, pod: Ref, kind: str) -> Iterator[Ref]:
+        thing = self._things.get(pod) or ObjectInfo(ref=pod)
         if kind == POD:
             yield pod
         elif kind == NAMESPACE:
@@ -163,32 +163,32 @@ class World:
         else:
             yield from (owner for owner in owners(pod, self._things.get) if owner.kind == kind)
 
-    def _services_of(self, pod: Thing) -> Iterator[Ref]:
+    def _services_of(self, pod: ObjectInfo) -> Iterator[Ref]:
         for label in pod.labels.items():
             for service in self._selecting.get((pod.ref.namespace, *label), ()):
                 if service.selector.items() <= pod.labels.items():
                     yield service.ref
 
     @cached_property
-    def _selecting(self) -> Mapping[tuple[str, str, str], list[Thing]]:
+    def _selecting(self) -> Mapping[tuple[str, str, str], list[ObjectInfo]]:
         """Services by namespace and the first label of their selectors."""
-        found: dict[tuple[str, str, str], list[Thing]] = defaultdict(list)
+        found: dict[tuple[str, str, str], list[ObjectInfo]] = defaultdict(list)
         for thing in self._things.values():
             if thing.selector:
                 found[thing.ref.namespace, *min(thing.selector.items())].append(thing)
         return found
 
     @cached_property
-    def _named_by_pods(self) -> Mapping[Ref, Thing]:
+    def _named_by_pods(self) -> Mapping[Ref, ObjectInfo]:
         """Owners and nodes that pods name, whether or not they were given as objects."""
-        found: dict[Ref, Thing] = {}
+        found: dict[Ref, ObjectInfo] = {}
         for thing in self._things.values():
             if thing.ref.kind == POD:
                 for ref in (
                     *owners(thing.ref, self._things.get),
                     *((Ref(NODE, "", thing.node),) if thing.node else ()),
                 ):
-                    found.setdefault(ref, Thing(ref=ref))
+                    found.setdefault(ref, ObjectInfo(ref=ref))
         return found
 
 
@@ -196,9 +196,9 @@ def _service(name: str) -> Ref | None:
     return Ref(SERVICE, *name.split("/", 1)) if name else None
 
 
-def _leads_to(targets: frozenset[int | str], pod: Thing, port: int) -> bool:
+def _leads_to(targets: frozenset[int | str], pod: ObjectInfo, port: int) -> bool:
     return any((pod.ports.get(target) if isinstance(target, str) else target) == port for target in targets)
 
 
-def _place(thing: Thing) -> tuple[str, str]:
+def _place(thing: ObjectInfo) -> tuple[str, str]:
     return thing.ref.namespace, thing.ref.name

@@ -8,7 +8,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.kinds import SPLIT
 from headgate.objects.events import EventRecorder
-from headgate.plane.status.announcements import LONGEST_START_S, SOON_S, Announcements
+from headgate.plane.status.finding_events import LONGEST_START_S, SOON_S, FindingEvents
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
@@ -17,12 +17,12 @@ EMPTY = Finding(about=ABOUT, reason=Reason.NO_READY_ENDPOINTS, field="spec.backe
 
 
 class Setting:
-    """Announcements over a store, at a time that a test sets."""
+    """FindingEvents over a store, at a time that a test sets."""
 
     def __init__(self) -> None:
         self.time = 0.0
         self.store = MemoryStore()
-        self.announcements = Announcements(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
+        self.announcements = FindingEvents(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
 
     async def held(self, *backends: str) -> bool:
         return EMPTY in await self.announcements.held(ABOUT, split(*backends), [EMPTY])

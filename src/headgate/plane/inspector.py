@@ -37,10 +37,10 @@ from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
-from headgate.plane.machine import Machine
+from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import Observed, mesh_state
 from headgate.plane.status.findings import PROXY, Origin, origins
-from headgate.plane.tap.taps import TapAsked
+from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
 from headgate.resources.inspect import (
     Certificate,
@@ -69,7 +69,7 @@ _NAME_BYTES = 4
 PATIENCE_S = 5.0  # for a build that is under way
 
 
-class ConfigAsked(NamedTuple):
+class ConfigQuery(NamedTuple):
     """Which resources of which proxy: of one type or all, of one name or all, with their content or without."""
 
     proxy: ObjectName
@@ -88,24 +88,24 @@ class Host(Protocol):
         """Return how many pods it runs; none when it runs no pods itself."""
 
 
-class Questions:
+class Inspector:
     """Answers about one machine's plane."""
 
-    def __init__(self, machine: Machine, host: Host, *, clock: Callable[[], float] = time.time) -> None:
-        self.machine = machine
+    def __init__(self, live_state: LiveState, host: Host, *, clock: Callable[[], float] = time.time) -> None:
+        self.live_state = live_state
         self._host = host
         self._clock = clock
         self._started = clock()
 
-    async def tap(self, asked: TapAsked) -> AsyncGenerator[TapEvent | TapNotice] | None:
+    async def tap(self, asked: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
         """Return live requests of a resource; none when it does not exist."""
-        return await self.machine.taps.tap(asked)
+        return await self.live_state.taps.tap(asked)
 
     def proxies(self) -> Sequence[inspect.Proxy]:
         """Return every proxy that the mesh has, by namespace and name; without versions, which cost a look at each resource."""
-        loop, now, processes = self.machine.loop, self._clock(), self._host.processes()
+        loop, now, processes = self.live_state.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
-        snapshot = self.machine.feed.snapshot.get()
+        snapshot = self.live_state.feed.snapshot.get()
         pods = snapshot.pods if snapshot else {}
         found = [
             inspect.Proxy(
@@ -115,10 +115,10 @@ class Questions:
                 status=structs.replace(
                     proxy_status(proxy, origin, now),
                     process=processes.get(proxy.id),
-                    certificate=_certificate(loop.proven(proxy.id), faults.get(proxy.id, "")),
+                    certificate=_certificate(loop.credential_of(proxy.id), faults.get(proxy.id, "")),
                 ),
             )
-            for proxy in self.machine.fleet.proxies.values()
+            for proxy in self.live_state.fleet.proxies.values()
         ]
         return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
@@ -127,13 +127,13 @@ class Questions:
         found = next((item for item in self.proxies() if item.metadata == place), None)
         if found is None:
             return None
-        held = self.machine.fleet.proxies[found.node]
+        held = self.live_state.fleet.proxies[found.node]
         types = tuple(with_version(held, one) for one in found.status.types)
         return structs.replace(found, status=structs.replace(found.status, types=types))
 
-    async def config(self, asked: ConfigAsked) -> inspect.ProxyConfig | None:
+    async def config(self, asked: ConfigQuery) -> inspect.ProxyConfig | None:
         """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
-        proxies = self.machine.fleet.proxies.values()
+        proxies = self.live_state.fleet.proxies.values()
         proxy = next((item for item in proxies if object_name(item.id) == asked.proxy), None)
         if proxy is None:
             return None
@@ -146,7 +146,7 @@ class Questions:
     async def explain(self, sent: Asked) -> Explanation:
         """Say where a request would go by all objects that are stored now. Raises BadRequest, NotFound, HeadgateError."""
         compiled = await self._compiled()
-        snapshot = self.machine.feed.snapshot.get()
+        snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
             raise AssertionError("what is compiled is not of the snapshot right after the wait for it")
         return explain_request(compiled, snapshot, sent)
@@ -154,20 +154,20 @@ class Questions:
     async def findings(self) -> inspect.FindingList:
         """Return what there is to say about the objects that are stored now, and about proxies. Raises HeadgateError."""
         compiled = await self._compiled()
-        found = tuple(finding_of(item) for item in dict.fromkeys(self.machine.findings()))
+        found = tuple(finding_of(item) for item in dict.fromkeys(self.live_state.findings()))
         return inspect.FindingList(objects=len(compiled.report.seen), items=found)
 
     def status(self) -> inspect.MeshStatus:
         """Return how the mesh is."""
-        machine, loop = self.machine, self.machine.loop
-        compiled, snapshot = loop.compiled.get(), machine.feed.snapshot.get()
+        live_state, loop = self.live_state, self.live_state.loop
+        compiled, snapshot = loop.compiled.get(), live_state.feed.snapshot.get()
         revisions = inspect.Revisions(
             stored=snapshot.revision if snapshot else 0,
             compiled=compiled.revision if compiled else 0,
-            current=machine.is_current,
+            current=live_state.is_current,
             failures=loop.failures,
         )
-        world = Observed(revisions, tuple(self.proxies()), machine.findings(), self._host.pods())
+        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), self._host.pods())
         return inspect.MeshStatus(
             metadata=ObjectName(name=inspect.MESH), status=mesh_state(world, started=self._started, now=self._clock())
         )
@@ -175,19 +175,19 @@ class Questions:
     async def _compiled(self) -> Compiled:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await self.machine.compiled()
+                return await self.live_state.wait_compiled()
         except TimeoutError as error:
             raise HeadgateError(
                 f"the objects are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
             ) from error
 
     def _origin(self) -> Origin:
-        compiled = self.machine.loop.compiled.get()
+        compiled = self.live_state.loop.compiled.get()
         return origins(compiled) if compiled else (lambda _node_id, _type_url, name: Key("", PROXY, "", name))
 
 
 def config_of(
-    proxy: fleet.Proxy, origin: Origin, asked: ConfigAsked
+    proxy: fleet.Proxy, origin: Origin, asked: ConfigQuery
 ) -> Iterator[tuple[inspect.ConfigResource, Encoded]]:
     """Yield the resources that a proxy subscribes to, by type and name; all that it is to hold while it is away.
 
