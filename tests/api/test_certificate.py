@@ -1,4 +1,4 @@
-"""The certificate of the loopback server: OpenSSL accepts it, strictly, and only its owner can read the key."""
+"""The self-signed certificate of the embedded API."""
 
 import asyncio
 import ssl
@@ -7,7 +7,7 @@ from pathlib import Path
 from headgate.api.certificate import certificate_in, self_signed
 
 
-async def test_openssl_trusts_it_for_loopback_names(tmp_path: Path) -> None:
+async def test_openssl_verifies_the_certificate_for_loopback_names(tmp_path: Path) -> None:
     certificate = certificate_in(tmp_path)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate.path, certificate.key_path)
@@ -28,12 +28,12 @@ async def test_openssl_trusts_it_for_loopback_names(tmp_path: Path) -> None:
             writer.close()
 
 
-def test_it_is_kept_and_private(tmp_path: Path) -> None:
+def test_the_certificate_is_reused_and_its_key_is_private(tmp_path: Path) -> None:
     first = certificate_in(tmp_path)
     assert certificate_in(tmp_path) == first
     assert first.key_path.stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == ["api.crt", "api.key"]
 
 
-def test_each_one_has_its_own_key() -> None:
+def test_each_certificate_has_a_key_of_its_own() -> None:
     assert len({self_signed()[1] for _ in range(3)}) == 3

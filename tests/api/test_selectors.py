@@ -1,4 +1,4 @@
-"""Selectors as kubectl sends them."""
+"""Label and field selectors, as kubectl sends them."""
 
 from typing import Any
 
@@ -29,7 +29,9 @@ def labelled(**labels: str) -> dict[str, Any]:
         ("example.com/a-b_c=x.y", {"example.com/a-b_c": "x.y"}, {}),
     ],
 )
-def test_labels(selector: str, matching: dict[str, str], other: dict[str, str]) -> None:
+def test_a_label_selector_matches_by_kubernetes_rules(
+    selector: str, matching: dict[str, str], other: dict[str, str]
+) -> None:
     selects = label_selector(selector)
     assert selects(labelled(**matching))
     assert not selects(labelled(**other))
@@ -37,13 +39,13 @@ def test_labels(selector: str, matching: dict[str, str], other: dict[str, str]) 
 
 
 @pytest.mark.parametrize("selector", ["=1", "a in 1", "a=b=c", "a,,b", "a in (1", ","])
-def test_labels_that_make_no_sense(selector: str) -> None:
+def test_a_malformed_label_selector_is_a_bad_request(selector: str) -> None:
     with pytest.raises(ApiError) as caught:
         label_selector(selector)
     assert caught.value.code == 400
 
 
-def test_fields() -> None:
+def test_a_field_selector_compares_fields() -> None:
     pod = {"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Running"}}
     assert field_selector("metadata.name=p,status.phase!=Failed", "Pod")(pod)
     assert not field_selector("metadata.name==p,status.phase=Failed", "Pod")(pod)
@@ -53,7 +55,7 @@ def test_fields() -> None:
 
 
 @pytest.mark.parametrize("selector", ["status.phase=x", "metadata.name", "=x", "metadata.name=a,"])
-def test_fields_without_support_are_refused(selector: str) -> None:
+def test_an_unsupported_or_malformed_field_selector_is_a_bad_request(selector: str) -> None:
     with pytest.raises(ApiError) as caught:
         field_selector(selector, "Service")
     assert caught.value.code == 400

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.api.front_authority import Authority
+from tests.api.request_header_ca import Authority
 from tests.ports import free_port
 
 from headgate.api.certificate import self_signed

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
-from tests.api.inspect.inspected import Answers
+from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.cluster.conftest import ADMIN, NO_PEER, Cluster
 
-from headgate.api.aggregated import api_services, create_metrics_app, serve_metrics
+from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
-from headgate.api.front import Permissions, front_proxy
+from headgate.api.delegated_auth import DelegatedAuthorizer, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
@@ -112,16 +112,16 @@ def reader(cluster: Cluster) -> None:
 async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     root = cluster.root
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
-    front = Latest(await front_proxy(cluster.api()))
-    app = create_metrics_app(
+    front = Latest(await read_request_header_config(cluster.api()))
+    app = create_aggregated_app(
         MetricsApi(await stored(), Numbers(FLOWS)),
         front,
-        Permissions(cluster.api()),
-        InspectApi(Answers(), asyncio.Event()),
+        DelegatedAuthorizer(cluster.api()),
+        InspectApi(FakeMesh(), asyncio.Event()),
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        serving = asyncio.create_task(serve_metrics(app, listener, own, front))
+        serving = asyncio.create_task(serve_aggregated(app, listener, own, front))
         found = Metrics(cluster, port)
         _publish(cluster, own.pem, port)
         try:
@@ -220,4 +220,4 @@ async def test_nobody_gets_past_the_api_server(metrics: Metrics) -> None:
 
 async def test_headgate_without_permission_says_which_one_it_needs(cluster: Cluster) -> None:
     with pytest.raises(ProxyError, match="extension-apiserver-authentication-reader"):
-        await front_proxy(cluster.api(NO_PEER))
+        await read_request_header_config(cluster.api(NO_PEER))

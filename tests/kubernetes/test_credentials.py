@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from tests.api.front_authority import Authority
+from tests.api.request_header_ca import Authority
 
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.kubernetes.credentials import InCluster, Kubeconfig

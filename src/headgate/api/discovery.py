@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import headgate
-from headgate.api import media
+from headgate.api import responses
 from headgate.api.inspect import query as inspect_query
 from headgate.api.metrics.groups import (
     EDGES,
@@ -18,7 +18,7 @@ from headgate.api.metrics.groups import (
     distinct_kind,
     is_cluster_scoped,
 )
-from headgate.api.reviews import REVIEWS
+from headgate.api.self_subject_reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.metrics import TRAFFIC_METRICS
 from headgate.resources.registry import GROUPS, Served, api_version
@@ -58,16 +58,18 @@ def root() -> dict[str, Any]:
 
 def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] = ()) -> Response:
     """Answer /api or /apis, of some groups or of all: a plain list, or all resources at once. Raises ApiError 406."""
-    form = media.wanted_form(request.headers.get("accept", ""), (_AGGREGATED,))
+    form = responses.negotiate(request.headers.get("accept", ""), (_AGGREGATED,))
     if form.shape:
-        response = media.answer(_aggregated(form.version, [""] if core else only or _named()))
+        response = responses.json_response(_aggregated(form.version, [""] if core else only or _named()))
         shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients tell the forms apart by this
-        response.headers["content-type"] = f"{media.JSON};{shape}"
+        response.headers["content-type"] = f"{responses.JSON};{shape}"
         return response
     if core:
-        return media.answer({"kind": "APIVersions", "versions": list(GROUPS[""]), "serverAddressByClientCIDRs": []})
+        return responses.json_response(
+            {"kind": "APIVersions", "versions": list(GROUPS[""]), "serverAddressByClientCIDRs": []}
+        )
     listed = [_group(group) for group in only or _named()]
-    return media.answer({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
+    return responses.json_response({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
 
 
 def group(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from headgate.api.listening import Server, serve_on_loopback
+from headgate.api.http_server import Server, serve_on_loopback
 from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"

@@ -56,7 +56,7 @@ def label_selector(text: str) -> Predicate:
     return lambda obj: all(holds(one, obj["metadata"].get("labels") or {}) for one in wanted)
 
 
-def written_selector(text: str) -> dict[str, Any]:
+def label_selector_object(text: str) -> dict[str, Any]:
     """Return a label selector as an object has it (LabelSelector). Raises ApiError 400."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []

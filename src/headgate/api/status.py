@@ -88,7 +88,7 @@ def invalid(served: Served, name: str, causes: Sequence[Cause]) -> ApiError:
     )
 
 
-def conflicting(error: ApplyConflicts) -> ApiError:
+def apply_conflict(error: ApplyConflicts) -> ApiError:
     """Answer for an apply that would change fields of other managers: 409 with each field and its manager."""
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {conflict.owner_name}", "field": conflict.field}

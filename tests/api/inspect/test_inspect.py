@@ -1,9 +1,9 @@
-"""The inspect API as HTTP: found by discovery, read-only, and honest about what it has not (D29)."""
+"""The inspect API over HTTP: reading, tables, discovery and errors (D29)."""
 
 import json
 
 import pytest
-from tests.api.inspect.inspected import Answers
+from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.embedded_api import TOKEN, Client
 
 from headgate.standalone.apiserver.app import Computed, create_app
@@ -15,9 +15,9 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 
 
 @pytest.fixture
-def asker() -> Client:
+def inspect_client() -> Client:
     store = MemoryStore()
-    return Client(create_app(store, token=TOKEN, computed=Computed(inspector=Answers())), store)
+    return Client(create_app(store, token=TOKEN, computed=Computed(inspector=FakeMesh())), store)
 
 
 async def names(client: Client, path: str) -> list[str]:
@@ -26,10 +26,10 @@ async def names(client: Client, path: str) -> list[str]:
     return [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer.body["items"]]
 
 
-async def test_proxies_are_listed_by_namespace_and_read_by_name(asker: Client) -> None:
-    assert await names(asker, "proxies") == ["a/one", "b/one", "b/two"]
-    assert await names(asker, "namespaces/b/proxies") == ["b/one", "b/two"]
-    one = await asker.call("GET", f"{GROUP}/namespaces/b/proxies/two")
+async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: Client) -> None:
+    assert await names(inspect_client, "proxies") == ["a/one", "b/one", "b/two"]
+    assert await names(inspect_client, "namespaces/b/proxies") == ["b/one", "b/two"]
+    one = await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies/two")
     assert (one.body["kind"], one.body["apiVersion"]) == ("Proxy", "inspect.headgate.dev/v1")
     assert one.body["status"]["types"][0] == {
         "type": "clusters",
@@ -41,8 +41,8 @@ async def test_proxies_are_listed_by_namespace_and_read_by_name(asker: Client) -
     }
 
 
-async def test_kubectl_gets_a_table(asker: Client) -> None:
-    found = (await asker.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
+async def test_kubectl_gets_a_table(inspect_client: Client) -> None:
+    found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
     assert found["kind"] == "Table"
     titles = [column["name"] for column in found["columnDefinitions"]]
     rows = [dict(zip(titles, row["cells"], strict=True)) for row in found["rows"]]
@@ -54,26 +54,26 @@ async def test_kubectl_gets_a_table(asker: Client) -> None:
 
 
 async def cells(client: Client, path: str) -> dict[str, str]:
-    """Return the first row of a table, by titles."""
+    """Return the first row of a table as a mapping from column to cell."""
     found = (await client.call("GET", f"{GROUP}/{path}", accept=TABLE)).body
     return dict(zip((column["name"] for column in found["columnDefinitions"]), found["rows"][0]["cells"], strict=True))
 
 
-async def test_findings_and_the_meshs_status_have_tables_and_fields(asker: Client) -> None:
-    row = await cells(asker, "findings")
+async def test_findings_and_the_mesh_status_are_served_as_tables_and_objects(inspect_client: Client) -> None:
+    row = await cells(inspect_client, "findings")
     assert (row["Severity"], row["Object"], row["Message"]) == ("error", "Service/web", "spec: is wrong")
-    found = (await asker.call("GET", f"{GROUP}/namespaces/b/findings")).body
+    found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/findings")).body
     assert (found["kind"], found["objects"], found["items"][0]["object"]["name"]) == ("FindingList", 3, "web")
-    assert (await asker.call("GET", f"{GROUP}/namespaces/a/findings")).body["items"] == []
-    row = await cells(asker, "meshstatuses")
+    assert (await inspect_client.call("GET", f"{GROUP}/namespaces/a/findings")).body["items"] == []
+    row = await cells(inspect_client, "meshstatuses")
     assert (row["Name"], row["Healthy"], row["Proxies"], row["Errors"]) == ("mesh", "no", "2/3", "1")
-    mesh = (await asker.call("GET", f"{GROUP}/meshstatuses/mesh")).body
+    mesh = (await inspect_client.call("GET", f"{GROUP}/meshstatuses/mesh")).body
     assert mesh["status"]["revisions"] == {"stored": 3, "compiled": 2, "current": True, "failures": 0}
 
 
-async def test_an_explanation_takes_the_request_from_the_query(asker: Client) -> None:
+async def test_an_explanation_reads_the_request_from_query_parameters(inspect_client: Client) -> None:
     query = "url=http%3A%2F%2Fweb%2F&method=POST&header=a%3A%20b&header=c%3Ad&from=pod%2Fx&via=gateway%2Fg"
-    answer = await asker.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
+    answer = await inspect_client.call("GET", f"{GROUP}/namespaces/b/explanations?{query}")
     assert answer.code == 404
     assert answer.body["message"] == "b POST http://web/ pod/x gateway/g (('a', 'b'), ('c', 'd'))"
 
@@ -102,23 +102,25 @@ async def test_an_explanation_takes_the_request_from_the_query(asker: Client) ->
         ("PATCH", "namespaces/b/proxies/two", 405),
     ],
 )
-async def test_what_it_does_not_answer(asker: Client, method: str, path: str, code: int) -> None:
-    answer = await asker.call(method, f"{GROUP}/{path}")
+async def test_an_invalid_request_gets_a_status_with_its_code(
+    inspect_client: Client, method: str, path: str, code: int
+) -> None:
+    answer = await inspect_client.call(method, f"{GROUP}/{path}")
     assert (answer.code, answer.body["kind"]) == (code, "Status")
 
 
-async def test_discovery_has_the_group_in_both_forms_with_verbs_to_read_only(asker: Client) -> None:
-    groups = (await asker.call("GET", "/apis")).body["groups"]
+async def test_plain_and_aggregated_discovery_list_the_group_with_read_verbs_only(inspect_client: Client) -> None:
+    groups = (await inspect_client.call("GET", "/apis")).body["groups"]
     assert "inspect.headgate.dev" in {group["name"] for group in groups}
-    plain = (await asker.call("GET", GROUP)).body["resources"]
+    plain = (await inspect_client.call("GET", GROUP)).body["resources"]
     assert {row["name"] for row in plain} >= {"proxies"}
     assert {verb for row in plain for verb in row["verbs"]} <= {"get", "list"}
-    aggregated = (await asker.call("GET", "/apis", accept=DISCOVERY)).body["items"]
+    aggregated = (await inspect_client.call("GET", "/apis", accept=DISCOVERY)).body["items"]
     found = next(item for item in aggregated if item["metadata"]["name"] == "inspect.headgate.dev")
     assert {row["resource"] for row in found["versions"][0]["resources"]} >= {"proxies"}
 
 
-async def test_without_a_mesh_behind_it_the_api_says_so(client: Client) -> None:
+async def test_without_a_running_mesh_the_api_answers_501(client: Client) -> None:
     answer = await client.call("GET", f"{GROUP}/proxies")
     assert (answer.code, answer.body["reason"]) == (501, "NotImplemented")
     assert "headgate up" in json.dumps(answer.body)

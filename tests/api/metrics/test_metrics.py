@@ -8,7 +8,7 @@ from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, fl
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
-from headgate.api.aggregated import api_services
+from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.groups import quantity
 from headgate.api.metrics.query import window
 from headgate.quantity import parse_quantity

@@ -12,10 +12,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.api import media
+from headgate.api import responses
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
-from headgate.api.inspect.query import TAP, TAP_VALUES, Asked
+from headgate.api.inspect.query import TAP, TAP_VALUES, InspectPath
 from headgate.api.status import ApiError, not_found
 from headgate.compiler.requests import Asked as Sent
 from headgate.compiler.requests import BadRequest
@@ -44,79 +44,81 @@ class InspectApi:
         self._inspector = inspector
         self._closing = closing
 
-    async def answer(self, request: Request, asked: Asked) -> Response:
+    async def answer(self, request: Request, path: InspectPath) -> Response:
         """Answer one request. Raises ApiError."""
         query = request.query_params
         if request.method != "GET":
             raise ApiError(405, f"{request.method} is not possible on {GROUP}: it can be read with get and list only")
-        if media.flag(query, "watch"):
+        if responses.query_flag(query, "watch"):
             raise ApiError(405, f"{GROUP} answers about one moment and can't be watched: get it again")
         if given := next((name for name in _SELECTORS if query.get(name)), ""):
-            raise ApiError(400, f"{asked.resource.plural} can't be selected by {given}; leave it out")
-        form = media.wanted_form(request.headers.get("accept", ""), _SHAPES)
+            raise ApiError(400, f"{path.resource.plural} can't be selected by {given}; leave it out")
+        form = responses.negotiate(request.headers.get("accept", ""), _SHAPES)
         if self._inspector is None:
             raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
-        if asked.subresource in (TAP, TAP_VALUES):
-            return await inspect_tap.answer(self._inspector, asked, query, self._closing)
-        found = await _found(self._inspector, asked, query)
-        columns = inspect_tables.columns(asked.resource) if form.shape and not asked.subresource else None
+        if path.subresource in (TAP, TAP_VALUES):
+            return await inspect_tap.answer(self._inspector, path, query, self._closing)
+        found = await _result(self._inspector, path, query)
+        columns = inspect_tables.columns(path.resource) if form.shape and not path.subresource else None
         if columns is None:
-            return media.answer(found.whole)
-        return media.answer(inspect_tables.table(columns, found.items, media.table_version(form)))
+            return responses.json_response(found.whole)
+        return responses.json_response(inspect_tables.table(columns, found.items, responses.table_version(form)))
 
 
-class _Found(NamedTuple):
+class _Result(NamedTuple):
     """An answer: whole, and its items one by one for a table."""
 
     whole: msgspec.Struct | Mapping[str, Any]
     items: Sequence[Any] = ()
 
 
-async def _found(inspector: Inspector, asked: Asked, query: QueryParams) -> _Found:
+async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -> _Result:
     """Answer a question. Raises ApiError."""
-    match asked.resource.plural, asked.subresource:
+    match path.resource.plural, path.subresource:
         case "proxies", "config":
-            return _Found(await _config(inspector, asked, query))
+            return _Result(await _config(inspector, path, query))
         case "proxies", _:
-            return _proxies(inspector, asked)
+            return _proxies(inspector, path)
         case "explanations", _:
-            return _Found(await _explanation(inspector, asked, query))
+            return _Result(await _explanation(inspector, path, query))
         case "findings", _:
-            return await _findings(inspector, asked)
+            return await _findings(inspector, path)
         case _:
-            return _status(inspector, asked)
+            return _status(inspector, path)
 
 
-def _proxies(inspector: Inspector, asked: Asked) -> _Found:
-    if asked.name:
-        named = inspector.proxy(ObjectName(namespace=asked.namespace, name=asked.name))
+def _proxies(inspector: Inspector, path: InspectPath) -> _Result:
+    if path.name:
+        named = inspector.proxy(ObjectName(namespace=path.namespace, name=path.name))
         if named is None:
-            raise not_found(asked.resource.plural, GROUP, asked.name)
-        return _Found(named, [named])
-    found = [item for item in inspector.proxies() if asked.namespace in ("", item.metadata.namespace)]
-    return _Found(_list(asked, found), found)
+            raise not_found(path.resource.plural, GROUP, path.name)
+        return _Result(named, [named])
+    found = [item for item in inspector.proxies() if path.namespace in ("", item.metadata.namespace)]
+    return _Result(_list(path, found), found)
 
 
-async def _config(inspector: Inspector, asked: Asked, query: QueryParams) -> ProxyConfig:
+async def _config(inspector: Inspector, path: InspectPath, query: QueryParams) -> ProxyConfig:
     """Read `type`, `name` and `content`. Raises ApiError 400, 404."""
     type = query.get("type", "")
     if type not in ("", *TYPES):
         raise ApiError(400, f"type must be one of {', '.join(TYPES)}, not {type!r}; leave it out for all")
-    proxy = ObjectName(namespace=asked.namespace, name=asked.name)
-    found = await inspector.config(ConfigQuery(proxy, type, query.get("name", ""), media.flag(query, "content")))
+    proxy = ObjectName(namespace=path.namespace, name=path.name)
+    found = await inspector.config(
+        ConfigQuery(proxy, type, query.get("name", ""), responses.query_flag(query, "content"))
+    )
     if found is None:
-        raise not_found(asked.resource.plural, GROUP, asked.name)
+        raise not_found(path.resource.plural, GROUP, path.name)
     return found
 
 
-async def _explanation(inspector: Inspector, asked: Asked, query: QueryParams) -> Mapping[str, Any]:
+async def _explanation(inspector: Inspector, path: InspectPath, query: QueryParams) -> Mapping[str, Any]:
     """Read `url`, `method`, `header` (as often as needed, `name: value`), `from` and `via`. Raises ApiError."""
     url = query.get("url", "")
-    if not url or not asked.namespace:
+    if not url or not path.namespace:
         raise ApiError(400, "name the request: namespaces/NAMESPACE/explanations?url=http://website:8080/")
     headers = tuple(_header(text) for text in query.getlist("header"))
     method, caller, via = query.get("method") or "GET", query.get("from", ""), query.get("via", "")
-    sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=asked.namespace)
+    sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=path.namespace)
     try:
         found = await inspector.explain(sent)
     except BadRequest as error:
@@ -125,7 +127,7 @@ async def _explanation(inspector: Inspector, asked: Asked, query: QueryParams) -
         raise ApiError(404, str(error)) from error
     except HeadgateError as error:
         raise ApiError(503, str(error)) from error
-    return {"kind": asked.resource.kind, "apiVersion": API_VERSION, **msgspec.to_builtins(found)}
+    return {"kind": path.resource.kind, "apiVersion": API_VERSION, **msgspec.to_builtins(found)}
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -135,21 +137,21 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-async def _findings(inspector: Inspector, asked: Asked) -> _Found:
+async def _findings(inspector: Inspector, path: InspectPath) -> _Result:
     try:
         every = await inspector.findings()
     except HeadgateError as error:
         raise ApiError(503, str(error)) from error
-    items = tuple(item for item in every.items if asked.namespace in ("", item.metadata.namespace))
-    return _Found(msgspec.structs.replace(every, items=items), items)
+    items = tuple(item for item in every.items if path.namespace in ("", item.metadata.namespace))
+    return _Result(msgspec.structs.replace(every, items=items), items)
 
 
-def _status(inspector: Inspector, asked: Asked) -> _Found:
-    if asked.name not in ("", MESH):
-        raise not_found(asked.resource.plural, GROUP, asked.name)
+def _status(inspector: Inspector, path: InspectPath) -> _Result:
+    if path.name not in ("", MESH):
+        raise not_found(path.resource.plural, GROUP, path.name)
     found = inspector.status()
-    return _Found(found if asked.name else _list(asked, [found]), [found])
+    return _Result(found if path.name else _list(path, [found]), [found])
 
 
-def _list(asked: Asked, items: Sequence[msgspec.Struct]) -> Mapping[str, Any]:
-    return {"kind": f"{asked.resource.kind}List", "apiVersion": API_VERSION, "metadata": {}, "items": items}
+def _list(path: InspectPath, items: Sequence[msgspec.Struct]) -> Mapping[str, Any]:
+    return {"kind": f"{path.resource.kind}List", "apiVersion": API_VERSION, "metadata": {}, "items": items}

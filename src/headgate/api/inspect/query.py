@@ -1,9 +1,9 @@
-"""The resources of the inspect API, and what a path of it asks for (D29)."""
+"""The resources of the inspect API, and the parser of its paths (D29)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from headgate.api.attributes import Attributes
+from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.status import no_such_path
 from headgate.kinds import TAPPED
 from headgate.resources.inspect import GROUP, VERSION
@@ -11,9 +11,10 @@ from headgate.resources.meta import Value
 
 
 class Resource(Value, frozen=True, kw_only=True):
-    """A resource that can be read, and never written. `verbs` are those that RBAC knows: get, list, or both.
+    """A read-only resource. `verbs` are the RBAC verbs that it supports: get, list, or both.
 
-    `subresources` are kinds by name, which are read with get; a resource without verbs has nothing else.
+    `subresources` maps the name of each subresource to its kind; their verb is get. A resource without verbs has only
+    subresources.
     """
 
     plural: str
@@ -42,8 +43,8 @@ RESOURCES: Mapping[str, Resource] = {
 }
 
 
-class Asked(NamedTuple):
-    """What a request asks for: an object, or all of a namespace or of the mesh, and perhaps a subresource."""
+class InspectPath(NamedTuple):
+    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` is empty without one."""
 
     resource: Resource
     namespace: str = ""
@@ -52,13 +53,13 @@ class Asked(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """The verb that RBAC knows it by."""
+        """The RBAC verb."""
         return "get" if self.name else "list"
 
     @property
-    def attributes(self) -> Attributes:
-        """What RBAC knows it by."""
-        return Attributes(
+    def attributes(self) -> ResourceAttributes:
+        """The attributes for RBAC."""
+        return ResourceAttributes(
             group=GROUP,
             version=VERSION,
             resource=self.resource.plural,
@@ -69,8 +70,8 @@ class Asked(NamedTuple):
         )
 
 
-def asked_of(parts: Sequence[str]) -> Asked:
-    """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
+def parse_path(parts: Sequence[str]) -> InspectPath:
+    """Parse the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
     inside = len(parts) > 2 and parts[0] == "namespaces" and parts[2] not in _TAPS
     namespace, rest = (parts[1], parts[2:]) if inside else ("", parts)
     match rest:
@@ -78,14 +79,14 @@ def asked_of(parts: Sequence[str]) -> Asked:
             name, subresource = (*tail, "", "")[:2]
         case _:
             raise no_such_path()
-    asked = Asked(resource, namespace, name, subresource)
-    if not _exists(asked):
+    path = InspectPath(resource, namespace, name, subresource)
+    if not _exists(path):
         raise no_such_path()
-    return asked
+    return path
 
 
-def _exists(asked: Asked) -> bool:
-    resource = asked.resource
-    if asked.subresource not in resource.subresources if asked.subresource else asked.verb not in resource.verbs:
+def _exists(path: InspectPath) -> bool:
+    resource = path.resource
+    if path.subresource not in resource.subresources if path.subresource else path.verb not in resource.verbs:
         return False
-    return resource.namespaced == bool(asked.namespace) or (resource.namespaced and not asked.name)
+    return resource.namespaced == bool(path.namespace) or (resource.namespaced and not path.name)

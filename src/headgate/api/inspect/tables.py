@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headgate.api import media
+from headgate.api import responses
 from headgate.api.inspect.query import Resource
 from headgate.figures import NONE, age
 from headgate.resources.inspect import Finding, Proxy
@@ -21,15 +21,15 @@ def columns(resource: Resource) -> Columns | None:
 
 def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
     """Return a Table with a line for each object."""
-    titles = [media.column("Name", "Name.", format="name"), *(media.column(*column[:2]) for column in columns)]
+    titles = [responses.column("Name", "Name.", format="name"), *(responses.column(*column[:2]) for column in columns)]
     rows = [
         {
             "cells": [item.metadata.name, *(content(item) for _, _, content in columns)],
-            "object": media.partial(item.metadata, api),
+            "object": responses.partial_metadata(item.metadata, api),
         }
         for item in items
     ]
-    return media.table(titles, rows, api)
+    return responses.table(titles, rows, api)
 
 
 def _since(moment: str) -> str:

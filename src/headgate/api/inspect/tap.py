@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 
-from headgate.api.inspect.query import TAP_VALUES, Asked
-from headgate.api.listening import Stream
+from headgate.api.http_server import StreamResponse
+from headgate.api.inspect.query import TAP_VALUES, InspectPath
 from headgate.api.status import ApiError
 from headgate.plane.inspector import Inspector
 from headgate.plane.tap.taps import TapQuery
@@ -22,19 +22,21 @@ BREATH_S = 10.0
 """After so long without an event an empty line shows that the stream lives; it also notices that its reader left."""
 
 
-async def answer(inspector: Inspector, asked: Asked, query: Mapping[str, str], closing: asyncio.Event) -> Stream:
+async def answer(
+    inspector: Inspector, path: InspectPath, query: Mapping[str, str], closing: asyncio.Event
+) -> StreamResponse:
     """Begin a stream. Raises ApiError 400, 404."""
     wanted = TapQuery(
-        kind=asked.resource.kind,
-        namespace=asked.namespace,
-        name=asked.name,
-        values=asked.subresource == TAP_VALUES,
+        kind=path.resource.kind,
+        namespace=path.namespace,
+        name=path.name,
+        values=path.subresource == TAP_VALUES,
         limit=_limit(query.get("limit", "")),
     )
     events = await inspector.tap(wanted)
     if events is None:
-        raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (asked.namespace, asked.name)))} not found")
-    return Stream(_lines(events), closing, media_type="application/json;stream=tap")
+        raise ApiError(404, f"{wanted.kind} {'/'.join(filter(None, (path.namespace, path.name)))} not found")
+    return StreamResponse(_lines(events), closing, media_type="application/json;stream=tap")
 
 
 async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncGenerator[bytes]:

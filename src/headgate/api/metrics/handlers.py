@@ -1,6 +1,6 @@
 """The metrics API (R80 to R102): TrafficMetrics of resources and of their edges, from the counts of proxies.
 
-It is read-only. The embedded API serves it on one machine, and an APIService (`api.aggregated`) in a cluster.
+It is read-only. The embedded API serves it on one machine, and an APIService (`api.aggregated_server`) in a cluster.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.api import media
+from headgate.api import responses
 from headgate.api.metrics.groups import SPLITS, self_link, written
-from headgate.api.metrics.query import Question, grouping, window
+from headgate.api.metrics.query import MetricsPath, grouping, window
 from headgate.api.metrics.tables import table
-from headgate.api.selectors import field_selector, label_selector, written_selector
+from headgate.api.selectors import field_selector, label_selector, label_selector_object
 from headgate.api.status import ApiError, not_found
 from headgate.errors import StoreError, TelemetryError
 from headgate.objects.ports import Reader
@@ -36,10 +36,10 @@ _BREATH = 500  # rows that are added up before other tasks get their turn
 _WINDOWS = 4  # windows whose indexes are cached
 
 
-class _Found(Value, frozen=True, kw_only=True):
+class _Result(Value, frozen=True, kw_only=True):
     """The rows that answer a question, by a Reading. Unless `many`, it is one row that is no list."""
 
-    question: Question
+    path: MetricsPath
     rows: Sequence[Row]
     reading: Reading
     many: bool
@@ -55,33 +55,33 @@ class MetricsApi:
         self._traffic: dict[float, Traffic] = {}
         self._answers: dict[str, tuple[Traffic, object, Answers]] = {}
 
-    async def answer(self, request: Request, asked: Question) -> Response:
+    async def answer(self, request: Request, path: MetricsPath) -> Response:
         """Answer one request. Raises ApiError."""
         query = request.query_params
         if request.method != "GET":
             raise ApiError(405, f"{request.method} is not possible on metrics: they can be read with get and list only")
-        if media.flag(query, "watch"):
+        if responses.query_flag(query, "watch"):
             raise ApiError(405, "metrics are counted for each request and can't be watched: get them again")
-        form = media.wanted_form(request.headers.get("accept", ""), media.SHAPES)
-        found = await self._found(query, asked)
+        form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
+        found = await self._result(query, path)
         body = _shaped(found, query, form) if form.shape else _plain(found)
-        return media.answer(body, warnings=found.reading.cut)
+        return responses.json_response(body, warnings=found.reading.cut)
 
-    async def _found(self, query: Mapping[str, str], asked: Question) -> _Found:
+    async def _result(self, query: Mapping[str, str], path: MetricsPath) -> _Result:
         seconds = window(query)
         reading = await self._read(seconds)
-        answers = await self._answers_on(self._indexed(seconds, reading), asked.ref.kind)
-        alone = bool(asked.ref.name) and not asked.edges and asked.plural != SPLITS
-        rows = await _all(_rows(answers, asked, _selection(query), grouping(query)))
-        if not rows and asked.ref.name and not asked.edges:
-            raise not_found(asked.plural, asked.group.name, asked.ref.name)
+        answers = await self._answers_on(self._indexed(seconds, reading), path.ref.kind)
+        alone = bool(path.ref.name) and not path.edges and path.plural != SPLITS
+        rows = await _all(_rows(answers, path, _selection(query), grouping(query)))
+        if not rows and path.ref.name and not path.edges:
+            raise not_found(path.plural, path.group.name, path.ref.name)
         labels = query.get("labelSelector")
-        return _Found(
-            question=asked,
+        return _Result(
+            path=path,
             rows=rows,
             reading=reading,
             many=not alone,
-            selector=written_selector(labels) if labels and not alone else {},
+            selector=label_selector_object(labels) if labels and not alone else {},
         )
 
     async def _read(self, seconds: float) -> Reading:
@@ -112,17 +112,17 @@ class MetricsApi:
         return before[2]
 
 
-def _rows(answers: Answers, asked: Question, selects: Selects, grouping: Grouping) -> Iterable[Row]:
+def _rows(answers: Answers, path: MetricsPath, selects: Selects, grouping: Grouping) -> Iterable[Row]:
     """Return the rows that answer a question. Raises ApiError 404."""
-    ref = asked.ref
-    if asked.plural == SPLITS:
+    ref = path.ref
+    if path.plural == SPLITS:
         return answers.splits(ref.namespace, lambda thing: ref.name in ("", thing.ref.name) and selects(thing))
     if not ref.name:
         return answers.all(ref.kind, ref.namespace, selects)
     row = answers.one(ref)
     if row is None:
-        raise not_found(asked.plural, asked.group.name, asked.ref.name)
-    return answers.edges(ref, grouping, selects) if asked.edges else [row]
+        raise not_found(path.plural, path.group.name, path.ref.name)
+    return answers.edges(ref, grouping, selects) if path.edges else [row]
 
 
 async def _all(rows: Iterable[Row]) -> Sequence[Row]:
@@ -147,8 +147,8 @@ def _selection(query: Mapping[str, str]) -> Selects:
     return selects if tests else everything
 
 
-def _plain(found: _Found) -> TrafficMetrics | TrafficMetricsList:
-    group, plural, ref, edges = found.question
+def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
+    group, plural, ref, edges = found.path
     items = written(group, plural, found.rows, found.reading)
     if not found.many:
         return items[0]
@@ -162,12 +162,12 @@ def _plain(found: _Found) -> TrafficMetrics | TrafficMetricsList:
     )
 
 
-def _shaped(found: _Found, query: Mapping[str, str], form: media.Form) -> dict[str, Any]:
+def _shaped(found: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
     """Return a Table, or the metadata alone. Raises ApiError 406, 400."""
-    api = media.table_version(form)
-    items = written(found.question.group, found.question.plural, found.rows, found.reading)
+    api = responses.table_version(form)
+    items = written(found.path.group, found.path.plural, found.rows, found.reading)
     if form.shape == "Table":
-        return table(found.rows, items, found.reading.window, include=media.included(query), api=api)
+        return table(found.rows, items, found.reading.window, include=responses.included_object(query), api=api)
     if not found.many:
-        return media.partial(items[0].metadata, api)
-    return media.partial_list([item.metadata for item in items], api)
+        return responses.partial_metadata(items[0].metadata, api)
+    return responses.partial_metadata_list([item.metadata for item in items], api)

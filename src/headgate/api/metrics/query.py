@@ -1,23 +1,23 @@
-"""Reads requests to the metrics API: path, window and selectors."""
+"""Parses the path and the query parameters of requests to the metrics API."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from headgate.api.attributes import Attributes
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
+from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.status import ApiError, no_such_path
 from headgate.durations import seconds
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Grouping
 
 DEFAULT_WINDOW_S = 30.0
-_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # no window is exact to less than a second
+_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # windows are exact to about a second
 
 
-class Question(NamedTuple):
-    """What a request asks for: a resource, all of a kind if `ref` has no name, or the edges of the resource."""
+class MetricsPath(NamedTuple):
+    """A parsed path: one resource, all resources of a kind when `ref` has no name, or the edges of one resource."""
 
     group: MetricsGroup
     plural: str
@@ -25,9 +25,9 @@ class Question(NamedTuple):
     edges: bool = False
 
     @property
-    def attributes(self) -> Attributes:
-        """The attributes for RBAC (R99, R100). A Namespace is in itself, as everywhere in Kubernetes."""
-        return Attributes(
+    def attributes(self) -> ResourceAttributes:
+        """The attributes for RBAC (R99, R100). As in Kubernetes, a Namespace counts as in the namespace of its name."""
+        return ResourceAttributes(
             group=self.group.name,
             version=self.group.version,
             resource=self.plural,
@@ -38,10 +38,10 @@ class Question(NamedTuple):
         )
 
 
-def question(group: MetricsGroup, parts: Sequence[str]) -> Question:
-    """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/edges]]`. Raises ApiError 404.
+def parse_path(group: MetricsGroup, parts: Sequence[str]) -> MetricsPath:
+    """Parse the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/edges]]`. Raises ApiError 404.
 
-    There is no path of a single edge (R92).
+    A single edge has no path (R92).
     """
     inside = len(parts) > 2 and parts[0] == "namespaces" and parts[2] != EDGES
     namespace, (plural, *rest) = (parts[1], parts[2:]) if inside else ("", parts)
@@ -53,12 +53,12 @@ def question(group: MetricsGroup, parts: Sequence[str]) -> Question:
     kind = group.kinds.get(plural)
     if kind is None:
         served = ", ".join(sorted(group.kinds))
-        raise ApiError(404, f"{group.api_version} has no metrics of {plural!r}; it has those of {served}")
-    return Question(group, plural, Ref(kind, namespace, rest[0] if rest else ""), edges=len(rest) == 2)
+        raise ApiError(404, f"{group.api_version} has no metrics of {plural!r}; it serves {served}")
+    return MetricsPath(group, plural, Ref(kind, namespace, rest[0] if rest else ""), edges=len(rest) == 2)
 
 
 def window(query: Mapping[str, str]) -> float:
-    """Return the wanted window in seconds, one at least: `?t=1m30s`; 30 when it is absent or none (R85)."""
+    """Return the window of `?t=1m30s` in seconds, from 1 to a day; 30 when it is absent or no duration (R85)."""
     try:
         length = seconds(query.get("t", ""))
     except ValueError:
@@ -67,12 +67,12 @@ def window(query: Mapping[str, str]) -> float:
 
 
 def grouping(query: Mapping[str, str]) -> Grouping:
-    """Read `?by=namespace` and `?by=kind`: edges whose other end has only that (R88). Raises ApiError 400."""
+    """Return by what `?by=namespace` or `?by=kind` groups the peers of edges (R88). Raises ApiError 400."""
     by = query.get("by", "")
     try:
         found: Grouping = msgspec.convert(by, Grouping)
     except msgspec.ValidationError:
         raise ApiError(
-            400, f"edges are grouped by=namespace or by=kind, not by={by}; leave it out for each edge"
+            400, f'by: Unsupported value: "{by}": supported values: "namespace", "kind"; omit it to get every edge'
         ) from None
     return found

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headgate.api import media
-from headgate.api.media import column
+from headgate.api import responses
+from headgate.api.responses import column
 from headgate.figures import NONE, latency, percent, rate
 from headgate.resources.metrics import TrafficMetrics
 from headgate.telemetry.answers.answers import SHARES, Row
@@ -20,13 +20,13 @@ def table(
         {"cells": _cells(row, window, edges=edges, backends=backends), **_object(one, include, api)}
         for row, one in zip(rows, written, strict=True)
     ]
-    return media.table(list(_columns(edges=edges, backends=backends)), lines, api)
+    return responses.table(list(_columns(edges=edges, backends=backends)), lines, api)
 
 
 def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
     if include == "None":
         return {}
-    return {"object": one if include == "Object" else media.partial(one.metadata, api)}
+    return {"object": one if include == "Object" else responses.partial_metadata(one.metadata, api)}
 
 
 def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:

@@ -18,14 +18,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.api import discovery, media, reviews
+from headgate.api import discovery, responses, self_subject_reviews
 from headgate.api.certificate import Certificate
+from headgate.api.http_server import Server, serve_on_loopback
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
-from headgate.api.listening import Server, serve_on_loopback
+from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.api.metrics.query import question
 from headgate.api.status import ApiError, no_such_path
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
@@ -121,7 +121,7 @@ class _Gate:
         if error is None:
             await self._app(scope, receive, send)
             return
-        response = media.answer(error.status(), code=error.code)
+        response = responses.json_response(error.status(), code=error.code)
         if error.code == 401:
             response.headers["www-authenticate"] = "Bearer"
         await response(scope, receive, send)
@@ -156,7 +156,7 @@ class _Api:
 
     async def answer(self, request: Request) -> Response:
         """Answer any request."""
-        return await media.guarded(request, self._answer)
+        return await responses.with_status_errors(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")
@@ -177,13 +177,13 @@ class _Api:
         if group in GROUPS:
             return await self._resources.answer(request, requests.place(group, version, rest))
         if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
-            return media.answer(discovery.custom_resources())
-        if tuple(parts[1:]) in reviews.REVIEWS:
+            return responses.json_response(discovery.custom_resources())
+        if tuple(parts[1:]) in self_subject_reviews.REVIEWS:
             return await _review(request, rest[0])
         if found := METRICS_GROUPS.get((group, version)):
-            return await self._metrics.answer(request, question(found, rest))
+            return await self._metrics.answer(request, metrics_query.parse_path(found, rest))
         if (group, version) == inspect_query.INSPECT:
-            return await self._inspect.answer(request, inspect_query.asked_of(rest))
+            return await self._inspect.answer(request, inspect_query.parse_path(rest))
         raise no_such_path()
 
 
@@ -204,7 +204,7 @@ async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], 
             reasons["store"] = str(error)
     failed = any(reasons.values())
     lines = [f"[-]{check} failed: {reason}" if reason else f"[+]{check} ok" for check, reason in reasons.items()]
-    verbose = "verbose" in query and (query["verbose"] == "" or media.flag(query, "verbose"))
+    verbose = "verbose" in query and (query["verbose"] == "" or responses.query_flag(query, "verbose"))
     text = "\n".join([*lines, f"{'/'.join(parts)} check {'failed' if failed else 'passed'}", ""])
     return PlainTextResponse(text if failed or verbose else "ok", status_code=500 if failed else 200)
 
@@ -212,7 +212,9 @@ async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], 
 async def _review(request: Request, resource: str) -> Response:
     if request.method != "POST":
         raise ApiError(405, f"{resource} can only be created")
-    return media.answer(reviews.answered(resource, await requests.read_object(request)), code=201)
+    return responses.json_response(
+        self_subject_reviews.review_response(resource, await requests.read_object(request)), code=201
+    )
 
 
 def _described(request: Request, parts: list[str]) -> Response:
@@ -223,7 +225,7 @@ def _described(request: Request, parts: list[str]) -> Response:
         case ["api" | "apis"]:
             return discovery.answer_groups(request, core=parts == ["api"])
         case _:
-            return media.answer(_described_json(parts))
+            return responses.json_response(_described_json(parts))
 
 
 def _described_json(parts: list[str]) -> dict[str, Any]:
@@ -249,10 +251,10 @@ def _openapi(request: Request, document: list[str]) -> Response:
         case ["v2"] if _OPENAPI_PROTOBUF in request.headers.get("accept", ""):
             return Response(openapi.v2_protobuf(), media_type=f"{_OPENAPI_PROTOBUF}.v1+protobuf")
         case ["v2"]:
-            return Response(openapi.v2_json(), media_type=media.JSON)
+            return Response(openapi.v2_json(), media_type=responses.JSON)
         case ["v3"]:
-            return media.answer(openapi.v3_index())
+            return responses.json_response(openapi.v3_index())
         case ["v3", *rest]:
-            return Response(openapi.v3_json("/".join(rest)), media_type=media.JSON)
+            return Response(openapi.v3_json("/".join(rest)), media_type=responses.JSON)
         case _:
             raise no_such_path()

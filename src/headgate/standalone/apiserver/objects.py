@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from headgate.api.status import ApiError, conflicting, from_error, invalid
+from headgate.api.status import ApiError, apply_conflict, from_error, invalid
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
 from headgate.merge.applying import ApplyConflicts, tracked_apply
 from headgate.merge.managers import Manager, Write, tracked_update, versions_of
@@ -186,7 +186,7 @@ def _explained(target: Target) -> Iterator[None]:
     try:
         yield
     except ApplyConflicts as error:
-        raise conflicting(error) from error
+        raise apply_conflict(error) from error
     except MergeError as error:
         raise invalid(target.served, target.name, [Cause("", str(error))]) from error
     except (StoreError, DecodeError) as error:

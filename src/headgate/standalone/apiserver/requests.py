@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.requests import Request
 
-from headgate.api import media
-from headgate.api.media import JSON, flag
+from headgate.api import responses
+from headgate.api.responses import JSON, query_flag
 from headgate.api.selectors import Predicate, everything, field_selector, label_selector
 from headgate.api.status import ApiError, no_such_path
 from headgate.manifests import documents
@@ -67,7 +67,9 @@ def write_options(request: Request) -> WriteOptions:
     if len(given) > _LONGEST_MANAGER or not given.isprintable():
         raise ApiError(400, f"fieldManager must be at most {_LONGEST_MANAGER} characters that can be printed")
     program = request.headers.get("user-agent", "").partition("/")[0].strip()[:_LONGEST_MANAGER]
-    return WriteOptions(dry_run(query.get("dryRun")), validation, given or program or "unknown", flag(query, "force"))
+    return WriteOptions(
+        dry_run(query.get("dryRun")), validation, given or program or "unknown", query_flag(query, "force")
+    )
 
 
 def dry_run(value: object) -> bool:
@@ -115,8 +117,8 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
             raise ApiError(400, f"{name} is not supported for logs here; leave it out")
     return LogOptions(
         container=_container(query.get("container", ""), pod),
-        follow=flag(query, "follow"),
-        previous=flag(query, "previous"),
+        follow=query_flag(query, "follow"),
+        previous=query_flag(query, "previous"),
         tail_lines=number(query, "tailLines"),
     )
 
@@ -231,7 +233,7 @@ class Shape(Value, frozen=True, kw_only=True):
         """Return one object."""
         if self.shape == "Table":
             return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
-        return media.partial(obj["metadata"], self.version) if self.shape else obj
+        return responses.partial_metadata(obj["metadata"], self.version) if self.shape else obj
 
     def many(self, items: Sequence[Object], metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a list."""
@@ -240,7 +242,7 @@ class Shape(Value, frozen=True, kw_only=True):
             return table(self.served.kind, items, metadata=metadata, include=self.include, api=self.version)
         if not self.shape:
             return {"kind": f"{kind}List", "apiVersion": self.served.api_version, "metadata": metadata, "items": items}
-        return media.partial_list([obj["metadata"] for obj in items], self.version, metadata)
+        return responses.partial_metadata_list([obj["metadata"] for obj in items], self.version, metadata)
 
     def events(self) -> Callable[[Object], Mapping[str, Any]]:
         """Return what writes the objects of a watch: of tables, only the first one describes the columns."""
@@ -261,8 +263,8 @@ class Shape(Value, frozen=True, kw_only=True):
 
 def shape_of(request: Request, served: Served) -> Shape:
     """Read the form that a request wants. Raises ApiError 406, 400."""
-    form = media.wanted_form(request.headers.get("accept", ""), media.SHAPES)
+    form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
     if not form.shape:
         return Shape(served=served)
-    include = media.included(request.query_params)
-    return Shape(served=served, shape=form.shape, version=media.table_version(form), include=include)
+    include = responses.included_object(request.query_params)
+    return Shape(served=served, shape=form.shape, version=responses.table_version(form), include=include)

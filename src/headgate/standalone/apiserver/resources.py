@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.api import media
-from headgate.api.listening import Stream
+from headgate.api import responses
+from headgate.api.http_server import StreamResponse
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import Cause, DecodeError, StoreError
@@ -81,16 +81,16 @@ class ResourceApi:
         return await verb(request, target, subresource)
 
     async def _get(self, request: Request, target: Target, subresource: Subresource) -> Response:
-        if media.flag(request.query_params, "watch") and subresource != "scale":
+        if responses.query_flag(request.query_params, "watch") and subresource != "scale":
             return await self._list(request, target, subresource)
         return self._answer(request, target, await self._objects.get(target), subresource)
 
     async def _list(self, request: Request, target: Target, _: str) -> Response:
         shape = shape_of(request, target.served)
-        if media.flag(request.query_params, "watch"):
+        if responses.query_flag(request.query_params, "watch"):
             return self._watch(request, target, shape)
         items, metadata = await self._page(request, target)
-        return media.answer(shape.many([as_served(obj, target.served) for obj in items], metadata))
+        return responses.json_response(shape.many([as_served(obj, target.served) for obj in items], metadata))
 
     async def _page(self, request: Request, target: Target) -> tuple[Sequence[Object], dict[str, Any]]:
         """Return the objects to show and the list's metadata; a later page bears the revision of the first one."""
@@ -124,12 +124,12 @@ class ResourceApi:
             since=None if initial == "true" else since,
             selects=selection(query, target),
             name=target.name or selected_name(query.get("fieldSelector", "")),
-            bookmarks=media.flag(query, "allowWatchBookmarks"),
-            initial_end=initial == "true" and media.flag(query, "allowWatchBookmarks"),
+            bookmarks=responses.query_flag(query, "allowWatchBookmarks"),
+            initial_end=initial == "true" and responses.query_flag(query, "allowWatchBookmarks"),
             seconds=min(number(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
         )
         lines = watch(self._objects.store, target, options, shape.events())
-        return Stream(lines, self._closing, media_type=media.JSON)
+        return StreamResponse(lines, self._closing, media_type=responses.JSON)
 
     async def _create(self, request: Request, target: Target, subresource: Subresource) -> Response:
         options = write_options(request)
@@ -163,7 +163,7 @@ class ResourceApi:
         options = await _delete_options(request)
         current = await self._objects.get(target)
         waits = await self._objects.delete(target, options, dry_run=dry_run(options.get("dryRun")))
-        return media.answer(waits or _deleted(target.served, current["metadata"]))
+        return responses.json_response(waits or _deleted(target.served, current["metadata"]))
 
     async def _delete_many(self, request: Request, target: Target, _subresource: str) -> Response:
         if "deletecollection" not in target.served.verbs or (target.served.kind.namespaced and not target.namespace):
@@ -177,7 +177,7 @@ class ResourceApi:
             except ApiError as error:
                 if error.code != 404:  # gone already, with its owner
                     raise
-        return media.answer(_deleted(target.served, {}))
+        return responses.json_response(_deleted(target.served, {}))
 
     async def _evict(self, request: Request, target: Target, _: str) -> Response:
         """Delete a pod as `kubectl drain` asks for it; there are no disruption budgets that could forbid it."""
@@ -187,7 +187,7 @@ class ResourceApi:
         options = eviction.get("deleteOptions") or {}
         tried = any(map(dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
         await self._objects.delete(target, options, dry_run=tried)
-        return media.answer({**_deleted(target.served, {}), "code": 201}, code=201)
+        return responses.json_response({**_deleted(target.served, {}), "code": 201}, code=201)
 
     async def _log(self, request: Request, target: Target, _: str) -> Response:
         options = log_options(request.query_params, await self._objects.get(target))
@@ -197,7 +197,7 @@ class ResourceApi:
             pieces = self._logs(target.key, options)
         except StoreError as error:
             raise from_error(error, target.served, target.name) from error
-        return Stream(pieces, self._closing, media_type="text/plain")
+        return StreamResponse(pieces, self._closing, media_type="text/plain")
 
     def _written(self, request: Request, target: Target, written: Written, subresource: Subresource) -> Response:
         code = 201 if written.created else 200
@@ -205,7 +205,7 @@ class ResourceApi:
 
     def _answer(self, request: Request, target: Target, obj: Object, subresource: str, **options: Any) -> Response:
         shown = scale_of(obj) if subresource == "scale" else shape_of(request, target.served).one(obj)
-        return media.answer(shown, **options)
+        return responses.json_response(shown, **options)
 
 
 def _absent(served: Served, subresource: str) -> ApiError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.api import media
+from headgate.api import responses
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
@@ -28,10 +28,12 @@ def table(
     """Return the Table of objects of one kind. `include` says what each row carries: Metadata, Object or None."""
     columns = columns_of(kind)
     titles = [
-        media.column(one.name, one.description or one.name, type=one.type, format=one.format, priority=int(one.wide))
+        responses.column(
+            one.name, one.description or one.name, type=one.type, format=one.format, priority=int(one.wide)
+        )
         for one in columns
     ]
-    return media.table(titles, [_row(obj, columns, include, api) for obj in objects], api, metadata)
+    return responses.table(titles, [_row(obj, columns, include, api) for obj in objects], api, metadata)
 
 
 def columns_of(kind: Kind) -> Sequence[Column]:
@@ -42,7 +44,7 @@ def columns_of(kind: Kind) -> Sequence[Column]:
 def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict[str, Any]:
     row: dict[str, Any] = {"cells": [_cell(column, obj) for column in columns]}
     if include != "None":
-        row["object"] = obj if include == "Object" else media.partial(obj["metadata"], api)
+        row["object"] = obj if include == "Object" else responses.partial_metadata(obj["metadata"], api)
     return row
 
 

@@ -18,7 +18,7 @@ _INCLUDES = ("Metadata", "Object", "None")
 _TABLE_VERSIONS = ("v1", "v1beta1")
 
 
-class Form(NamedTuple):
+class Representation(NamedTuple):
     """How an answer is written: `shape` is "" (the object itself), "Table", "PartialObjectMetadata(List)" or other."""
 
     shape: str = ""
@@ -26,25 +26,27 @@ class Form(NamedTuple):
     version: str = ""
 
 
-def wanted_form(accept: str, known: Sequence[str]) -> Form:
+def negotiate(accept: str, known: Sequence[str]) -> Representation:
     """Return the first form in an Accept header that is among `known` shapes. Raises ApiError 406."""
     for part in accept.split(",") if accept.strip() else (JSON,):
         media, _, rest = part.strip().partition(";")
         given = dict(parameter.strip().partition("=")[::2] for parameter in rest.split(";") if parameter.strip())
-        form = Form(given.get("as", ""), given.get("g", ""), given.get("v", ""))
+        form = Representation(given.get("as", ""), given.get("g", ""), given.get("v", ""))
         if media.strip().lower() in (JSON, "*/*", "application/*") and form.shape in ("", *known):
-            return form if form.shape else Form()
+            return form if form.shape else Representation()
     raise ApiError(406, "only application/json is answered; the Accept header allows none of it")
 
 
-def table_version(form: Form) -> str:
+def table_version(form: Representation) -> str:
     """Return the version of `meta.k8s.io` to answer in. Raises ApiError 406."""
     if form.group not in ("", "meta.k8s.io") or (form.version or "v1") not in _TABLE_VERSIONS:
         raise ApiError(406, f"{form.shape} exists as meta.k8s.io/v1 and v1beta1, not as {form.group}/{form.version}")
     return form.version or "v1"
 
 
-def answer(value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnings: Sequence[str] = ()) -> Response:
+def json_response(
+    value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnings: Sequence[str] = ()
+) -> Response:
     """Write an object, with a `Warning: 299` header for each warning."""
     response = Response(msgspec.json.encode(value), status_code=code, media_type=JSON)
     for warning in warnings:
@@ -53,7 +55,7 @@ def answer(value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnin
     return response
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def query_flag(query: Mapping[str, str], name: str) -> bool:
     """Read a boolean as the API does: absent, empty, 0 and false are no."""
     return query.get(name, "").lower() not in ("", "0", "false")
 
@@ -74,20 +76,20 @@ def table(
     return found | {"columnDefinitions": columns, "rows": rows}
 
 
-def partial(metadata: object, version: str) -> dict[str, object]:
+def partial_metadata(metadata: object, version: str) -> dict[str, object]:
     """Return an object's metadata alone (PartialObjectMetadata)."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
-def partial_list(
+def partial_metadata_list(
     several: Sequence[object], version: str, metadata: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
     """Return the metadata of several objects."""
-    items = [partial(one, version) for one in several]
-    return {**partial(metadata or {}, version), "kind": "PartialObjectMetadataList", "items": items}
+    items = [partial_metadata(one, version) for one in several]
+    return {**partial_metadata(metadata or {}, version), "kind": "PartialObjectMetadataList", "items": items}
 
 
-def included(query: Mapping[str, str]) -> str:
+def included_object(query: Mapping[str, str]) -> str:
     """Return what each row of a Table carries: Metadata, Object or None. Raises ApiError 400."""
     include = query.get("includeObject") or "Metadata"
     if include not in _INCLUDES:
@@ -95,12 +97,12 @@ def included(query: Mapping[str, str]) -> str:
     return include
 
 
-async def guarded(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
+async def with_status_errors(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
     """Answer a request; every error becomes a Status."""
     try:
         return await respond(request)
     except ApiError as error:
-        return answer(error.status(), code=error.code)
+        return json_response(error.status(), code=error.code)
     except Exception:  # noqa: BLE001  a bug ends this answer, not the server
         _log.exception("no answer to %s %s", request.method, request.url.path)
-        return answer(_BUG.status(), code=_BUG.code)
+        return json_response(_BUG.status(), code=_BUG.code)

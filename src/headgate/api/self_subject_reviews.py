@@ -21,6 +21,6 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def answered(resource: str, review: Mapping[str, Any]) -> dict[str, Any]:
+def review_response(resource: str, review: Mapping[str, Any]) -> dict[str, Any]:
     """Return the review with its answer."""
     return {**review, "status": _ANSWERS[resource]}

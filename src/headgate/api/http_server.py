@@ -57,7 +57,7 @@ async def serve_on_loopback(
         await serving
 
 
-class Stream(Response):
+class StreamResponse(Response):
     """A response without an end. It ends when its source does, when the client disconnects, or when the server closes.
 
     However it ends, the source is closed before the request is over: what it holds open costs nothing after that.

@@ -1,4 +1,4 @@
-"""The metrics API behind an API server: who is believed, who may see what, and that every doubt is a refusal (R99 to R101)."""
+"""The aggregated API server: authentication by request headers, authorization by SubjectAccessReviews (R99 to R101)."""
 
 import asyncio
 import contextlib
@@ -12,56 +12,61 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.api.inspect.inspected import Answers
+from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.embedded_api import Client
 
-from headgate.api.aggregated import create_metrics_app, keep_front_proxy, serve_metrics
+from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.certificate import Certificate
-from headgate.api.front import FrontProxy, Permissions, front_proxy, user_of
+from headgate.api.delegated_auth import (
+    DelegatedAuthorizer,
+    RequestHeaderConfig,
+    authenticate,
+    read_request_header_config,
+)
 from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.status import ApiError
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 
-from .front_authority import Authority
+from .request_header_ca import Authority
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
 PODS = f"{BASE}/namespaces/default/pods"
-FRONT = FrontProxy(authority="", names=("front-proxy",))
+CONFIG = RequestHeaderConfig(authority="", names=("config-proxy",))
 JANE = {"x_remote_user": "jane", "x_remote_group": "devs"}
 
 
-class Rbac:
-    """An API server that allows what a rule says, and keeps what it was asked."""
+class FakeReviewer:
+    """An API server that answers SubjectAccessReviews by a rule and records them."""
 
     def __init__(self, rule: Callable[[dict[str, Any]], bool] = lambda _: True) -> None:
         self.rule = rule
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self.fails = False
 
     async def create(self, path: str, body: Any) -> dict[str, Any]:
         assert path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         if self.fails:
-            raise ProxyError("the API server can't be asked: it is gone")
-        self.asked.append(body["spec"])
+            raise ProxyError("the API server does not answer")
+        self.requests.append(body["spec"])
         return {"status": {"allowed": self.rule(body["spec"])}}
 
     async def read(self, path: str) -> dict[str, Any]:
         raise NotImplementedError
 
 
-class Behind(Client):
-    """Calls the server as a proxy with a client certificate of this common name; None has none."""
+class AggregationClient(Client):
+    """Calls the server with a client certificate of the common name `client_name`; None sends no certificate."""
 
-    certified: str | None = "front-proxy"
+    client_name: str | None = "config-proxy"
 
     async def stream(self, method: str, url: str, body: Any = None, **headers: str) -> AsyncIterator[Any]:
         inner = self.app
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            tls = {} if self.certified is None else {"client_cert_name": self.certified}
+            tls = {} if self.client_name is None else {"client_cert_name": self.client_name}
             await inner({**scope, "extensions": {"tls": tls}}, receive, send)
 
         self.app = app  # type: ignore[assignment]
@@ -73,26 +78,31 @@ class Behind(Client):
 
 
 @pytest.fixture
-def rbac() -> Rbac:
-    return Rbac()
+def reviewer() -> FakeReviewer:
+    return FakeReviewer()
 
 
 @pytest.fixture
-async def client(rbac: Rbac) -> Behind:
+async def client(reviewer: FakeReviewer) -> AggregationClient:
     store = await stored()
     metrics = MetricsApi(store, Numbers(FLOWS))
-    return Behind(
-        create_metrics_app(
-            metrics, Latest(FRONT), Permissions(rbac, clock=lambda: 0.0), InspectApi(Answers(), asyncio.Event())
+    return AggregationClient(
+        create_aggregated_app(
+            metrics,
+            Latest(CONFIG),
+            DelegatedAuthorizer(reviewer, clock=lambda: 0.0),
+            InspectApi(FakeMesh(), asyncio.Event()),
         ),
         store,
     )
 
 
-async def test_who_is_passed_on_and_allowed_gets_an_answer(client: Behind, rbac: Rbac) -> None:
+async def test_an_authenticated_and_authorized_user_gets_an_answer(
+    client: AggregationClient, reviewer: FakeReviewer
+) -> None:
     answer = await client.call("GET", f"{PODS}/web-5d-c4c4c", **JANE)
     assert (answer.code, answer.body["kind"]) == (200, "TrafficMetrics")
-    assert rbac.asked == [
+    assert reviewer.requests == [
         {
             "user": "jane",
             "groups": ("devs",),
@@ -109,19 +119,21 @@ async def test_who_is_passed_on_and_allowed_gets_an_answer(client: Behind, rbac:
     ]
 
 
-@pytest.mark.parametrize("certified", [None, "", "somebody-else"])
-async def test_headers_alone_prove_nothing(client: Behind, rbac: Rbac, certified: str | None) -> None:
-    """Anybody who reaches the server can write X-Remote-User: only a certificate of the right name makes it true."""
-    client.certified = certified
+@pytest.mark.parametrize("client_name", [None, "", "another-client"])
+async def test_user_headers_without_the_right_client_certificate_are_unauthorized(
+    client: AggregationClient, reviewer: FakeReviewer, client_name: str | None
+) -> None:
+    """Any client can write X-Remote-User, so it counts only with the front proxy's certificate."""
+    client.client_name = client_name
     answer = await client.call("GET", PODS, x_remote_user="system:admin", x_remote_group="system:masters")
     assert (answer.code, answer.body["reason"]) == (401, "Unauthorized")
-    assert rbac.asked == []
+    assert reviewer.requests == []
 
 
-async def test_a_request_of_nobody_is_refused(client: Behind) -> None:
+async def test_a_request_without_a_user_is_unauthorized(client: AggregationClient) -> None:
     assert (await client.call("GET", PODS)).code == 401
     assert (await client.call("GET", PODS, x_remote_user="")).code == 401
-    client.certified = None
+    client.client_name = None
     assert (await client.call("GET", "/readyz")).code == 200
 
 
@@ -149,16 +161,18 @@ async def test_a_request_of_nobody_is_refused(client: Behind) -> None:
         ("nodes/node-1", {"resource": "nodes", "verb": "get", "name": "node-1"}),
     ],
 )
-async def test_what_is_asked_of_rbac(client: Behind, rbac: Rbac, path: str, attributes: dict[str, str]) -> None:
+async def test_a_review_carries_the_attributes_of_the_path(
+    client: AggregationClient, reviewer: FakeReviewer, path: str, attributes: dict[str, str]
+) -> None:
     assert (await client.call("GET", f"{BASE}/{path}", **JANE)).code == 200
-    (spec,) = rbac.asked
+    (spec,) = reviewer.requests
     assert spec["resourceAttributes"] == {"group": "traffic.metrics.k8s.io", "version": "v1beta1", **attributes}
 
 
-async def test_edges_of_pods_and_nothing_else(client: Behind, rbac: Rbac) -> None:
+async def test_a_role_for_pod_edges_allows_no_other_resource(client: AggregationClient, reviewer: FakeReviewer) -> None:
     """R100."""
     allowed = ("pods", "edges")
-    rbac.rule = lambda spec: (
+    reviewer.rule = lambda spec: (
         (spec["resourceAttributes"]["resource"], spec["resourceAttributes"].get("subresource")) == allowed
     )
     assert (await client.call("GET", f"{PODS}/web-5d-c4c4c/edges", **JANE)).code == 200
@@ -172,13 +186,15 @@ async def test_edges_of_pods_and_nothing_else(client: Behind, rbac: Rbac) -> Non
     )
 
 
-async def test_who_may_not_look_does_not_learn_what_exists(client: Behind, rbac: Rbac) -> None:
-    rbac.rule = lambda _: False
+async def test_a_forbidden_user_gets_403_for_existing_and_missing_objects(
+    client: AggregationClient, reviewer: FakeReviewer
+) -> None:
+    reviewer.rule = lambda _: False
     codes = {(await client.call("GET", f"{PODS}/{name}", **JANE)).code for name in ("web-5d-c4c4c", "none")}
     assert codes == {403}
 
 
-async def test_discovery_is_asked_for_by_its_path(client: Behind, rbac: Rbac) -> None:
+async def test_discovery_is_authorized_by_its_path(client: AggregationClient, reviewer: FakeReviewer) -> None:
     assert (await client.call("GET", "/apis", **JANE)).body["kind"] == "APIGroupList"
     assert (await client.call("GET", BASE, **JANE)).body["kind"] == "APIResourceList"
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -189,15 +205,15 @@ async def test_discovery_is_asked_for_by_its_path(client: Behind, rbac: Rbac) ->
         "mesh.metrics.k8s.io",
         "metrics.smi-spec.io",
     }
-    assert [spec["nonResourceAttributes"]["path"] for spec in rbac.asked] == ["/apis", BASE]
+    assert [spec["nonResourceAttributes"]["path"] for spec in reviewer.requests] == ["/apis", BASE]
     for path in ("/apis/apps/v1", "/apis/apps", "/api/v1", "/api/v1/pods", "/apis/apps/v1/deployments", "/openapi/v2"):
         assert (await client.call("GET", path, **JANE)).code == 404
-    rbac.rule = lambda _: False
+    reviewer.rule = lambda _: False
     assert (await client.call("GET", "/apis/mesh.metrics.k8s.io", **JANE)).code == 403
 
 
-async def test_when_rbac_can_t_be_asked_nobody_gets_an_answer(client: Behind, rbac: Rbac) -> None:
-    rbac.fails = True
+async def test_a_failed_review_answers_503(client: AggregationClient, reviewer: FakeReviewer) -> None:
+    reviewer.fails = True
     answer = await client.call("GET", PODS, **JANE)
     assert (answer.code, answer.body["reason"]) == (503, "ServiceUnavailable")
 
@@ -205,35 +221,35 @@ async def test_when_rbac_can_t_be_asked_nobody_gets_an_answer(client: Behind, rb
 @pytest.mark.parametrize(
     "answer", [{}, {"status": {}}, {"status": {"allowed": True, "denied": True}}, {"status": {"allowed": "yes"}}]
 )
-async def test_an_answer_that_is_no_yes_is_a_no(answer: dict[str, Any]) -> None:
-    class Odd(Rbac):
+async def test_a_review_that_does_not_clearly_allow_denies(answer: dict[str, Any]) -> None:
+    class Odd(FakeReviewer):
         async def create(self, path: str, body: Any) -> dict[str, Any]:
             return {**await super().create(path, body), "status": {}, **answer}
 
-    permissions = Permissions(Odd())
+    authorizer = DelegatedAuthorizer(Odd())
     with pytest.raises(ApiError) as refused:
-        await permissions.check_path(user_of(FRONT, "front-proxy", [("x-remote-user", "jane")]), "/apis")
+        await authorizer.authorize_path(authenticate(CONFIG, "config-proxy", [("x-remote-user", "jane")]), "/apis")
     assert refused.value.code in {403, 503}
 
 
-async def test_a_permission_is_remembered_for_ten_seconds_and_a_refusal_not_at_all(rbac: Rbac) -> None:
+async def test_permissions_are_cached_for_ten_seconds_and_denials_are_not_cached(reviewer: FakeReviewer) -> None:
     now = 0.0
-    permissions = Permissions(rbac, clock=lambda: now)
-    jane, john = (user_of(FRONT, "front-proxy", [("x-remote-user", name)]) for name in ("jane", "john"))
+    authorizer = DelegatedAuthorizer(reviewer, clock=lambda: now)
+    jane, john = (authenticate(CONFIG, "config-proxy", [("x-remote-user", name)]) for name in ("jane", "john"))
     for _ in range(3):
-        await permissions.check_path(jane, "/apis")
-    assert len(rbac.asked) == 1
-    await permissions.check_path(john, "/apis")
-    await permissions.check_path(jane, "/apis/x")
-    assert len(rbac.asked) == 3
-    now, rbac.rule = 10.0, lambda _: False
+        await authorizer.authorize_path(jane, "/apis")
+    assert len(reviewer.requests) == 1
+    await authorizer.authorize_path(john, "/apis")
+    await authorizer.authorize_path(jane, "/apis/x")
+    assert len(reviewer.requests) == 3
+    now, reviewer.rule = 10.0, lambda _: False
     for _ in range(2):
         with pytest.raises(ApiError):
-            await permissions.check_path(jane, "/apis")
-    assert len(rbac.asked) == 5
+            await authorizer.authorize_path(jane, "/apis")
+    assert len(reviewer.requests) == 5
 
 
-def test_who_asks_is_read_as_the_api_server_writes_it() -> None:
+def test_user_groups_and_extra_are_read_from_the_request_headers() -> None:
     headers = [
         ("x-remote-user", ""),
         ("x-remote-user", "jane"),
@@ -243,24 +259,24 @@ def test_who_asks_is_read_as_the_api_server_writes_it() -> None:
         ("x-remote-extra-acme.com%2fproject", "two"),
         ("authorization", "Bearer x"),
     ]
-    user = user_of(FRONT, "front-proxy", headers)
+    user = authenticate(CONFIG, "config-proxy", headers)
     assert (user.name, user.groups) == ("jane", ("devs", "system:authenticated"))
     assert user.extra == (("acme.com/project", ("one", "two")),)
-    anybody = structs.replace(FRONT, names=())
-    assert user_of(anybody, "whoever", headers).name == "jane"
+    any_name = structs.replace(CONFIG, names=())
+    assert authenticate(any_name, "any-client", headers).name == "jane"
     with pytest.raises(ApiError):
-        user_of(anybody, None, headers)
+        authenticate(any_name, None, headers)
 
 
-class Config:
+class FakeConfigMapApi:
     """An API server with one ConfigMap."""
 
     def __init__(self, data: dict[str, str]) -> None:
         self.data = data
-        self.asked = 0
+        self.requests = 0
 
     async def read(self, path: str) -> dict[str, Any]:
-        self.asked += 1
+        self.requests += 1
         assert path == "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
         return {"kind": "ConfigMap", "data": self.data}
 
@@ -268,7 +284,7 @@ class Config:
         raise NotImplementedError
 
 
-async def test_the_configmap_of_the_cluster_says_whom_to_believe() -> None:
+async def test_the_configmap_of_the_cluster_is_parsed() -> None:
     data = {
         "client-ca-file": "another",
         "requestheader-client-ca-file": "PEM",
@@ -277,9 +293,9 @@ async def test_the_configmap_of_the_cluster_says_whom_to_believe() -> None:
         "requestheader-group-headers": '["X-Remote-Group"]',
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
     }
-    found = await front_proxy(Config(data))
-    assert found == FrontProxy(authority="PEM", names=("a", "b"), user_headers=("x-remote-user", "x-user"))
-    assert (await front_proxy(Config({"requestheader-client-ca-file": "PEM"}))).names == ()
+    found = await read_request_header_config(FakeConfigMapApi(data))
+    assert found == RequestHeaderConfig(authority="PEM", names=("a", "b"), user_headers=("x-remote-user", "x-user"))
+    assert (await read_request_header_config(FakeConfigMapApi({"requestheader-client-ca-file": "PEM"}))).names == ()
 
 
 @pytest.mark.parametrize(
@@ -287,33 +303,35 @@ async def test_the_configmap_of_the_cluster_says_whom_to_believe() -> None:
     [
         ({}, "--requestheader-client-ca-file"),
         ({"client-ca-file": "PEM"}, "--requestheader-client-ca-file"),
-        ({"requestheader-client-ca-file": "PEM", "requestheader-allowed-names": "a"}, "can't be understood"),
+        ({"requestheader-client-ca-file": "PEM", "requestheader-allowed-names": "a"}, "can't parse the ConfigMap"),
     ],
 )
-async def test_without_a_ca_in_the_configmap_nobody_is_believed(data: dict[str, str], said: str) -> None:
-    """Never the CA of ordinary client certificates, whose holders may not speak for others."""
+async def test_a_configmap_without_a_valid_ca_is_an_error(data: dict[str, str], said: str) -> None:
+    """The CA of ordinary client certificates is not used: their holders must not impersonate users."""
     with pytest.raises(ProxyError, match=said):
-        await front_proxy(Config(data))
+        await read_request_header_config(FakeConfigMapApi(data))
 
 
-async def test_a_change_of_the_configmap_is_noticed_and_a_failure_forgets_nothing() -> None:
-    config = Config({"requestheader-client-ca-file": "old"})
-    front = Latest(await front_proxy(config))
-    config.data = {}
-    following = asyncio.create_task(keep_front_proxy(config, front, every=0))
-    while config.asked < 3:
+async def test_a_refresh_adopts_a_new_configmap_and_a_failed_one_keeps_the_old() -> None:
+    api = FakeConfigMapApi({"requestheader-client-ca-file": "old"})
+    config = Latest(await read_request_header_config(api))
+    api.data = {}
+    refreshing = asyncio.create_task(refresh_request_header_config(api, config, every=0))
+    while api.requests < 3:
         await asyncio.sleep(0)
-    assert front.get().authority == "old"
-    config.data = {"requestheader-client-ca-file": "new"}
-    await until(lambda: front.get().authority == "new", front)
-    following.cancel()
+    assert config.get().authority == "old"
+    api.data = {"requestheader-client-ca-file": "new"}
+    await until(lambda: config.get().authority == "new", config)
+    refreshing.cancel()
 
 
 @contextlib.asynccontextmanager
-async def serving(rbac: Rbac, certificate: Certificate, front: Latest[FrontProxy]) -> AsyncIterator[int]:
-    app = create_metrics_app(MetricsApi(await stored(), Numbers(FLOWS)), front, Permissions(rbac))
+async def serving(
+    reviewer: FakeReviewer, certificate: Certificate, config: Latest[RequestHeaderConfig]
+) -> AsyncIterator[int]:
+    app = create_aggregated_app(MetricsApi(await stored(), Numbers(FLOWS)), config, DelegatedAuthorizer(reviewer))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(serve_metrics(app, listener, certificate, front))
+        task = asyncio.create_task(serve_aggregated(app, listener, certificate, config))
         try:
             yield listener.getsockname()[1]
         finally:
@@ -322,8 +340,8 @@ async def serving(rbac: Rbac, certificate: Certificate, front: Latest[FrontProxy
                 await task
 
 
-async def asked(port: int, certificate: Certificate, client: tuple[Path, Path] | None, path: str = PODS) -> int:
-    """Ask over TLS with a client certificate, or without one; return the status, 0 when TLS itself refuses."""
+async def status_of(port: int, certificate: Certificate, client: tuple[Path, Path] | None, path: str = PODS) -> int:
+    """Send a request over TLS, with or without a client certificate; return the status, 0 when the handshake fails."""
 
     def ask() -> int:
         trust = ssl.create_default_context(cadata=certificate.pem.decode())
@@ -344,31 +362,33 @@ async def asked(port: int, certificate: Certificate, client: tuple[Path, Path] |
     return await asyncio.to_thread(ask)
 
 
-async def test_only_certificates_of_the_request_header_ca_speak_for_others(
-    rbac: Rbac, certificate: Certificate, tmp_path: Path
+async def test_only_the_front_proxys_certificate_of_the_request_header_ca_is_accepted(
+    reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
 ) -> None:
-    """Over real TLS: of the right CA and name, of the right CA and another name, of another CA, and none."""
+    """Over real TLS: the right CA and name, the right CA with another name, another CA, and no certificate."""
     authority, stranger = Authority(), Authority()
-    front = Latest(structs.replace(FRONT, authority=authority.pem.decode()))
-    async with serving(rbac, certificate, front) as port:
-        assert await asked(port, certificate, authority.write(tmp_path, "front-proxy")) == 200
-        assert await asked(port, certificate, authority.write(tmp_path, "somebody")) == 401
-        assert await asked(port, certificate, stranger.write(tmp_path, "front-proxy")) == 0
-        assert await asked(port, certificate, None) == 401
+    config = Latest(structs.replace(CONFIG, authority=authority.pem.decode()))
+    async with serving(reviewer, certificate, config) as port:
+        assert await status_of(port, certificate, authority.write(tmp_path, "config-proxy")) == 200
+        assert await status_of(port, certificate, authority.write(tmp_path, "another-client")) == 401
+        assert await status_of(port, certificate, stranger.write(tmp_path, "config-proxy")) == 0
+        assert await status_of(port, certificate, None) == 401
 
 
-async def test_a_new_ca_holds_without_a_restart(rbac: Rbac, certificate: Certificate, tmp_path: Path) -> None:
+async def test_a_new_ca_replaces_the_old_one_without_a_restart(
+    reviewer: FakeReviewer, certificate: Certificate, tmp_path: Path
+) -> None:
     old, new = Authority(), Authority()
-    certificates = [old.write(tmp_path, "front-proxy")]
-    front = Latest(structs.replace(FRONT, authority=old.pem.decode()))
-    async with serving(rbac, certificate, front) as port:
-        assert await asked(port, certificate, certificates[0]) == 200
-        again = new.write(tmp_path, "front-proxy")
-        front.set(structs.replace(front.get(), authority=new.pem.decode()))
-        while await asked(port, certificate, again) != 200:
-            await asyncio.sleep(0)  # a connection of the change itself may still meet the old server
-        old.write(tmp_path, "front-proxy")
-        assert await asked(port, certificate, certificates[0]) == 0
+    certificates = [old.write(tmp_path, "config-proxy")]
+    config = Latest(structs.replace(CONFIG, authority=old.pem.decode()))
+    async with serving(reviewer, certificate, config) as port:
+        assert await status_of(port, certificate, certificates[0]) == 200
+        again = new.write(tmp_path, "config-proxy")
+        config.set(structs.replace(config.get(), authority=new.pem.decode()))
+        while await status_of(port, certificate, again) != 200:
+            await asyncio.sleep(0)  # a connection opened during the change may reach the old server
+        old.write(tmp_path, "config-proxy")
+        assert await status_of(port, certificate, certificates[0]) == 0
 
 
 @pytest.mark.parametrize(
@@ -384,25 +404,25 @@ async def test_a_new_ca_holds_without_a_restart(rbac: Rbac, certificate: Certifi
         ("meshstatuses/mesh", {"resource": "meshstatuses", "verb": "get", "name": "mesh"}),
     ],
 )
-async def test_the_inspect_api_asks_rbac_by_resource(
-    client: Behind, rbac: Rbac, path: str, attributes: dict[str, str]
+async def test_the_inspect_api_is_authorized_by_resource(
+    client: AggregationClient, reviewer: FakeReviewer, path: str, attributes: dict[str, str]
 ) -> None:
-    """D29: who may see the state of proxies need not be allowed to see their configuration."""
+    """D29. A Role can allow the state of proxies without their configuration."""
     assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1/{path}", **JANE)).code == 200
     group = {"group": "inspect.headgate.dev", "version": "v1"}
-    assert [asked["resourceAttributes"] for asked in rbac.asked] == [group | attributes]
+    assert [spec["resourceAttributes"] for spec in reviewer.requests] == [group | attributes]
 
 
-async def test_the_inspect_api_lets_nobody_in_directly_and_nobody_do_what_rbac_forbids(
-    client: Behind, rbac: Rbac
+async def test_the_inspect_api_denies_forbidden_users_and_direct_requests(
+    client: AggregationClient, reviewer: FakeReviewer
 ) -> None:
     path = "/apis/inspect.headgate.dev/v1/namespaces/b/proxies/two/config"
-    rbac.rule = lambda _spec: False
+    reviewer.rule = lambda _spec: False
     answer = await client.call("GET", path, **JANE)
     assert answer.code == 403
     assert (
         'proxies.inspect.headgate.dev "two" is forbidden: User "jane" cannot get resource "proxies/config"'
         in (answer.body["message"])
     )
-    client.certified = None
+    client.client_name = None
     assert (await client.call("GET", path, **JANE)).code == 401

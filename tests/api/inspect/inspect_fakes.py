@@ -1,4 +1,4 @@
-"""A mesh that the tests of the inspect API ask: three proxies, one finding, one problem."""
+"""A fake mesh for tests of the inspect API, with three proxies, one finding and one problem."""
 
 from typing import Any
 
@@ -34,14 +34,14 @@ def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
     )
 
 
-class Answers:
-    """A mesh with three proxies."""
+class FakeMesh:
+    """A fake of `plane.questions.Questions`."""
 
     def proxies(self) -> Any:
         return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]
 
-    def proxy(self, place: ObjectName) -> Any:
-        return next((item for item in self.proxies() if item.metadata == place), None)
+    def proxy(self, name: ObjectName) -> Any:
+        return next((item for item in self.proxies() if item.metadata == name), None)
 
     async def config(self, asked: ConfigQuery) -> Any:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]

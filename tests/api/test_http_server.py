@@ -1,4 +1,4 @@
-"""Responses without an end: however one ends, its source is closed at once."""
+"""Streamed responses: their source is closed as soon as the response ends, for any reason."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 import pytest
 from starlette.types import Message
 
-from headgate.api.listening import Stream
+from headgate.api.http_server import StreamResponse
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 class Client:
-    """The client's side of a stream. It reads some pieces, then none; `leave` closes its connection."""
+    """A client that reads `reads` pieces of a stream and then stalls; `leave` closes its connection."""
 
     def __init__(self, reads: int) -> None:
         self.body: list[bytes] = []
@@ -57,34 +57,34 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
-        """Serve the client while the context lasts; wait until it reads no more, and at the end until it is served."""
-        stream = Stream(self.source(), self.closing, "text/plain")
+        """Serve the client until it stalls, run the body, then wait until the response has ended."""
+        stream = StreamResponse(self.source(), self.closing, "text/plain")
         serving = asyncio.ensure_future(stream({"type": "http"}, self.receive, self.send))
         await self.stopped.wait()
         yield
         await serving
 
 
-async def test_a_client_that_leaves_while_it_is_written_to_ends_the_stream() -> None:
+async def test_a_client_that_disconnects_during_a_write_ends_the_stream() -> None:
     client = Client(reads=2)
     async with client.reading():
         client.leave()
     assert (client.body, client.is_closed) == ([b"piece"] * 2, True)
 
 
-async def test_a_server_that_closes_ends_the_stream() -> None:
+async def test_a_closing_server_ends_the_stream() -> None:
     client = Client(reads=1)
     async with client.reading():
         client.closing.set()
     assert (client.is_ended, client.is_closed) == (True, True)
 
 
-async def test_a_failure_of_the_source_is_raised() -> None:
+async def test_an_exception_of_the_source_is_raised() -> None:
     async def source() -> AsyncGenerator[bytes]:
         yield b"piece"
         raise LookupError("the source failed")
 
     client = Client(reads=2)
     with pytest.raises(LookupError):
-        await Stream(source(), client.closing, "text/plain")({"type": "http"}, client.receive, client.send)
+        await StreamResponse(source(), client.closing, "text/plain")({"type": "http"}, client.receive, client.send)
     assert not client.is_ended

@@ -1,4 +1,4 @@
-"""Certificates for tests of the server behind an APIService: of the API server in front, and its own."""
+"""A request-header CA for tests: it issues the API server's client certificate and our server certificate."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ class Authority:
         self.pem = self._certificate.public_bytes(PEM)
 
     def write(self, directory: Path, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Write a certificate and its key, of a client or, with hosts, of a server; return where they are."""
+        """Write a client certificate, or with `hosts` a server certificate; return the paths of it and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = _builder(_name(name), self._name, key.public_key())

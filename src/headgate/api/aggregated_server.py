@@ -1,0 +1,222 @@
+"""An aggregated API server with the metrics API and the inspect API.
+
+A cluster's API server proxies requests to it, because APIServices name it (R81, R99, D29).
+"""
+
+import asyncio
+import base64
+import logging
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from headgate.api import discovery, responses
+from headgate.api.certificate import Certificate
+from headgate.api.delegated_auth import (
+    DelegatedAuthorizer,
+    KubernetesApi,
+    RequestHeaderConfig,
+    authenticate,
+    read_request_header_config,
+)
+from headgate.api.http_server import Server
+from headgate.api.inspect import query as inspect_query
+from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics import query as metrics_query
+from headgate.api.metrics.groups import METRICS_GROUPS
+from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.status import ApiError, no_such_path
+from headgate.errors import ProxyError
+from headgate.latest import Latest
+from headgate.resources import inspect as inspection
+from headgate.resources.meta import Object
+
+_log = logging.getLogger(__name__)
+_OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_GROUPS = tuple(name for name, _ in METRICS_GROUPS)
+# Below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
+_GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
+_TLS = "tls"
+_CLIENT_NAME = "client_cert_name"
+_REFRESH_SECONDS = 60.0
+
+
+def create_aggregated_app(
+    metrics: MetricsApi,
+    config: Latest[RequestHeaderConfig],
+    authorizer: DelegatedAuthorizer,
+    inspect: InspectApi | None = None,
+) -> Starlette:
+    """Return the application that serves the APIs to a cluster's API server."""
+    server = _AggregatedApi(metrics, config, authorizer, inspect)
+    return Starlette(routes=[Route("/{path:path}", server.answer, methods=list(_METHODS))])
+
+
+class _AggregatedApi:
+    """Authenticates and authorizes requests, and passes them to the metrics or the inspect API."""
+
+    def __init__(
+        self,
+        metrics: MetricsApi,
+        config: Latest[RequestHeaderConfig],
+        authorizer: DelegatedAuthorizer,
+        inspect: InspectApi | None,
+    ) -> None:
+        self._metrics = metrics
+        self._inspect = inspect
+        self._groups = (inspection.GROUP, *_GROUPS) if inspect else _GROUPS
+        self._config = config
+        self._authorizer = authorizer
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request; an error becomes a Status."""
+        return await responses.with_status_errors(request, self._answer)
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.scope["path"]
+        if path in _OPEN_PATHS:
+            return PlainTextResponse("ok")
+        user = authenticate(self._config.get(), _client_name(request), _headers(request))
+        parts = path.strip("/").split("/")
+        group_version = (parts[1], parts[2]) if len(parts) > 3 and parts[0] == "apis" else ("", "")
+        if group := METRICS_GROUPS.get(group_version):
+            metrics_path = metrics_query.parse_path(group, parts[3:])
+            await self._authorizer.authorize(user, metrics_path.attributes)
+            return await self._metrics.answer(request, metrics_path)
+        if self._inspect and group_version == inspect_query.INSPECT:
+            inspect_path = inspect_query.parse_path(parts[3:])
+            await self._authorizer.authorize(user, inspect_path.attributes)
+            return await self._inspect.answer(request, inspect_path)
+        await self._authorizer.authorize_path(user, path)
+        if request.method not in ("GET", "HEAD"):
+            raise ApiError(405, f"{request.method} is not supported on {path}; use GET")
+        return _discovery(request, parts, self._groups)
+
+
+def _discovery(request: Request, parts: Sequence[str], groups: Sequence[str]) -> Response:
+    """Answer a discovery request about the groups of this server. Raises ApiError 404."""
+    match parts:
+        case ["apis"]:
+            return discovery.answer_groups(request, only=groups)
+        case ["apis", group] if group in groups:
+            return responses.json_response(discovery.group(group))
+        case ["apis", group, version] if group in groups:
+            return responses.json_response(discovery.resource_list(group, version))
+        case _:
+            raise no_such_path()
+
+
+def _client_name(request: Request) -> str | None:
+    """Return the common name of the verified client certificate, None without a certificate."""
+    tls = request.scope.get("extensions", {}).get(_TLS, {})
+    name = tls.get(_CLIENT_NAME)
+    return name if isinstance(name, str) else None
+
+
+def _headers(request: Request) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1").lower(), _text(value)) for name, value in request.headers.raw]
+
+
+def _text(value: bytes) -> str:
+    """Decode a header as UTF-8, in which the API server writes the names of users. Raises ApiError 401."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(401, "Unauthorized: a request header is not UTF-8") from error
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP that passes the common name of the client certificate to the application (ASGI's TLS extension)."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if (name := common_name(self.transport.get_extra_info("peercert"))) is not None:
+            self.scope["extensions"] = {_TLS: {_CLIENT_NAME: name}}
+
+
+def common_name(certificate: Any) -> str | None:
+    """Return the common name of a verified certificate as `ssl` describes it; None without a certificate."""
+    if not certificate:
+        return None
+    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return names[-1] if names else ""
+
+
+async def serve_aggregated(
+    app: Starlette, listener: socket.socket, certificate: Certificate, config: Latest[RequestHeaderConfig]
+) -> None:
+    """Serve on a bound socket until canceled. After a change of the request-header CA, new connections need the new one."""
+    while True:
+        authority = config.get().authority
+        context = _tls_context(certificate, authority)
+        server = Server(app, http=_Protocol, ssl_context_factory=lambda *_, context=context: context)
+        serving = asyncio.ensure_future(server.serve(sockets=[listener.dup()]))
+        changed = asyncio.ensure_future(_authority_changed(config, authority))
+        try:
+            await asyncio.wait({serving, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+                return
+        finally:
+            changed.cancel()
+            server.should_exit = True
+            await serving
+
+
+async def _authority_changed(config: Latest[RequestHeaderConfig], authority: str) -> None:
+    async for value in config.changes():
+        if value.authority != authority:
+            return
+
+
+async def refresh_request_header_config(
+    api: KubernetesApi, config: Latest[RequestHeaderConfig], *, every: float = _REFRESH_SECONDS
+) -> None:
+    """Read the request-header configuration again each `every` seconds; keep the last one while that fails."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            config.set(await read_request_header_config(api))
+        except ProxyError as error:
+            _log.warning("can't refresh the request-header configuration; the last one stays in use: %s", error)
+
+
+def _tls_context(certificate: Certificate, authority: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate.path, certificate.key_path)
+    context.verify_mode = ssl.CERT_OPTIONAL  # the kubelet's probes send no certificate
+    context.load_verify_locations(cadata=authority)
+    return context
+
+
+def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:
+    """Return the APIServices that register `service` (`namespace/name`), one for each group (R80 to R82).
+
+    `authority` is the PEM of the CA that signed the Service's certificate.
+    """
+    namespace, name = service.split("/")
+    return tuple(
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": f"{version}.{group}"},
+            "spec": {
+                "group": group,
+                "version": version,
+                "service": {"namespace": namespace, "name": name, "port": port},
+                "caBundle": base64.b64encode(authority).decode(),
+                "groupPriorityMinimum": _GROUP_PRIORITY,
+                "versionPriority": _VERSION_PRIORITY,
+            },
+        }
+        for group, version in (inspect_query.INSPECT, *METRICS_GROUPS)
+    )
