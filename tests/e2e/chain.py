@@ -5,7 +5,7 @@ import os
 import re
 from urllib.parse import urlsplit
 
-from told import serve
+from path_server import serve
 
 PATH = re.compile(rb"GET /(\d+) ")
 CALLS = os.environ["CALLS"].split()

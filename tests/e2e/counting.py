@@ -64,25 +64,25 @@ class Reports:
 
     def __init__(self) -> None:
         self.all: list[Report] = []
-        self.deaf = False
-        self.refused = 0
-        self._news = threading.Condition()
+        self.rejecting = False
+        self.rejected = 0
+        self._report_added = threading.Condition()
 
-    async def take(self, data: bytes, _prove: Prove) -> bytes:
+    async def receive(self, data: bytes, _prove: Prove) -> bytes:
         """Take a report as the server hands it on."""
-        if self.deaf:
-            self.refused += 1
+        if self.rejecting:
+            self.rejected += 1
             raise ConnectionError("nobody listens")
-        with self._news:
+        with self._report_added:
             self.all.append(read(pb.ExportMetricsServiceRequest.FromString(data)))
-            self._news.notify_all()
+            self._report_added.notify_all()
         return b""
 
     def next(self, wanted: Callable[[Report], bool] = lambda _: True) -> Report:
         """Wait for a report that comes from now on."""
-        with self._news:
+        with self._report_added:
             mark = len(self.all)
-            assert self._news.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no such report"
+            assert self._report_added.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no such report"
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
@@ -99,7 +99,7 @@ class Reports:
         """Return the sum of the last values."""
         return self.counts(name, **having).total()
 
-    def settle(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
+    def wait_for(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
         """Wait until these are the counts; they must be so in the two reports after it, too: nothing counts twice."""
         until(lambda: self.counts(name, *by, **having) == wanted or self._differs(name, wanted, *by, **having), name)
         for _ in range(2):
@@ -110,13 +110,13 @@ class Reports:
         raise AssertionError(f"{name}: {dict(self.counts(name, *by, **having))}, not {dict(wanted)}")
 
 
-class Reporting(Rig):
+class ReportingRig(Rig):
     """A Rig whose proxy reports all the time; a sweep of unused series is every `sweep_s` seconds."""
 
     def __init__(self, root: Path, *, sweep_s: float = 3600, flags: EnvoyFlags | None = None) -> None:
         super().__init__(root)
         self.reports = Reports()
-        self._server = XdsServer(self._fleet, beside={METHOD: self.reports.take})
+        self._server = XdsServer(self._fleet, beside={METHOD: self.reports.receive})
         started = json.loads(self.envoy._bootstrap)
         started["stats_flush_interval"] = f"{FLUSH_S}s"
         started["stats_eviction_interval"] = f"{sweep_s}s"
@@ -152,5 +152,5 @@ def _changed(key: str, encoded: Encoded, name: str) -> Encoded:
     return encode_resource(key, listener, encoded.needs)
 
 
-class ReportingSidecar(Reporting, Sidecar):
+class ReportingSidecar(ReportingRig, Sidecar):
     """A Sidecar that reports."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from told import serve
+from path_server import serve
 
 PATH = re.compile(rb"[A-Z]+ /(\d+)/(\d+) ")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.manifests import deployment, service
-from tests.e2e.wire import Answer, Client, Load, Network, Request, Where, ask_unix
+from tests.e2e.wire import Address, Answer, Client, Load, Network, Request, ask_unix
 from tests.e2e.world import KUBECTL, World, until
 
 PORTS = {"http": 8080, "raw": 9000}
@@ -54,7 +54,7 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
     return json.dumps(made)
 
 
-def wait(world: World, what: str) -> str:
+def headgate_wait(world: World, what: str) -> str:
     """`headgate wait`, which must succeed; return what it said."""
     done = world.headgate("wait", what)
     assert done.returncode == 0, done.stderr
@@ -75,7 +75,7 @@ def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
             process.wait()
 
 
-def envoy(world: World, found: Any) -> int:
+def sidecar_pid(world: World, found: Any) -> int:
     """Return the process of a pod's sidecar."""
     metadata = found["metadata"]
     return world.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
@@ -92,54 +92,54 @@ def pod(world: World, app: str) -> Any:
     return found
 
 
-def place(found: Any, port: int = PORTS["http"]) -> Where:
+def pod_address(found: Any, port: int = PORTS["http"]) -> Address:
     """Return where a pod can be called."""
-    return Where(found["status"]["podIP"], port)
+    return Address(found["status"]["podIP"], port)
 
 
-def through(caller: Any, service: str = SERVER, target: str = "/") -> Request:
+def request_through_sidecar(caller: Any, service: str = SERVER, target: str = "/") -> Request:
     """Describe a request of a pod's process to a Service: through the pod's own sidecar."""
     host = f"{service}.default:{PORTS['http']}"
-    return Request(place(caller, SIDECAR_PORT), f"http://{host}{target}", host)
+    return Request(pod_address(caller, SIDECAR_PORT), f"http://{host}{target}", host)
 
 
-def callers(world: World) -> Sequence[Request]:
+def caller_requests(world: World) -> Sequence[Request]:
     """Requests to the server from everybody who calls: the gateway in both ways, and a pod with a sidecar, twice each."""
     ways = [
         world.request(SERVER, PORTS["http"]),
         world.request(SERVER, PORTS["http"], via="proxy"),
-        through(pod(world, CALLER)),
+        request_through_sidecar(pod(world, CALLER)),
     ]
     return [*ways, *ways]
 
 
-class Dials(Load):
+class ConnectionLoad(Load):
     """Connections one after the other, each for one request that its proxies do not look at."""
 
-    def __init__(self, network: Network, ways: Sequence[tuple[Where, str]]) -> None:
+    def __init__(self, network: Network, ways: Sequence[tuple[Address, str]]) -> None:
         """Each way is where to connect, and whom to ask there for a tunnel by CONNECT; empty for nobody."""
         super().__init__(network, ())
         self._work = [network.begin(self._dial(*way)) for way in ways]
 
-    async def _dial(self, where: Where, tunnel: str) -> None:
+    async def _dial(self, address: Address, tunnel: str) -> None:
         while not self._stopping:
-            client = Dialled(where, tunnel)
+            client = TunnelClient(address, tunnel)
             try:
-                self.counts[(await client.ask()).who] += 1
+                self.counts[(await client.ask()).answered_by] += 1
             finally:
                 client.close()
             await asyncio.sleep(PAUSE_S)
 
 
-class Dialled(Client):
+class TunnelClient(Client):
     """A connection to a server, perhaps through a tunnel, that is kept until somebody ends it."""
 
-    def __init__(self, where: Where, tunnel: str = "", request: Request | None = None) -> None:
-        super().__init__(request or Request(where, host=SERVER))
-        self._where, self._tunnel = where, tunnel
+    def __init__(self, address: Address, tunnel: str = "", request: Request | None = None) -> None:
+        super().__init__(request or Request(address, host=SERVER))
+        self._address, self._tunnel = address, tunnel
         self.opened = 0
 
-    async def ended(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Wait until the other side ends the connection."""
         assert self._reader
         with contextlib.suppress(ConnectionError):
@@ -148,7 +148,7 @@ class Dialled(Client):
 
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._where)
+            self._reader, self._writer = await asyncio.open_connection(*self._address)
             self.opened += 1
             if self._tunnel:
                 self._writer.write(f"CONNECT {self._tunnel} HTTP/1.1\r\nhost: {self._tunnel}\r\n\r\n".encode())
@@ -164,38 +164,38 @@ async def close(*clients: Client) -> None:
         client.close()
 
 
-def raw_ways(world: World) -> Sequence[tuple[Where, str]]:
+def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
     """Ways to the server's raw port: through the gateway, and from a pod through its own sidecar."""
     port = PORTS["raw"]
     return [
         (world.address(SERVER, port), ""),
-        (place(pod(world, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
+        (pod_address(pod(world, CALLER), SIDECAR_PORT), f"{SERVER}.default:{port}"),
     ]
 
 
-def more(load: Load, count: int = 100) -> None:
+def wait_for_requests(load: Load, count: int = 100) -> None:
     """Wait until some more requests are answered, on whatever is in force now."""
     seen = load.sent
     until(lambda: load.sent > seen + count)
 
 
-def plaintext(where: Where) -> bytes:
+def plaintext_answer(address: Address) -> bytes:
     """Send a request in plaintext, past every proxy of the caller's; return the first line of the answer, if there is one."""
     request = b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n"
     try:
-        with socket.create_connection(where, timeout=20) as plain:
+        with socket.create_connection(address, timeout=20) as plain:
             plain.sendall(request)
             return plain.makefile("rb").readline().strip()
     except ConnectionError:
         return b""
 
 
-def counted(path: Path) -> int:
+def counted_requests(path: Path) -> int:
     """Return how many requests the pods of an application have had, by the dots they wrote."""
     return path.stat().st_size if path.exists() else 0
 
 
-def admins(world: World) -> Sequence[str]:
+def admin_sockets(world: World) -> Sequence[str]:
     """Return the admin sockets of all proxies: the gateway's and each sidecar's."""
     directory = Path(world.instance["admin"]).parent
     return [str(path) for path in directory.glob("*.sock") if path.name == "admin.sock" or path.name.startswith("pod-")]
@@ -206,36 +206,38 @@ def ask_admin(world: World, socket_path: str, target: str) -> str:
     return world.network.run(ask_unix(socket_path, target)).decode()
 
 
-def admin_of(world: World, found: Any) -> str:
+def sidecar_admin_socket(world: World, found: Any) -> str:
     """Return the admin socket of a pod's sidecar."""
     marker = f"sidecar/{found['metadata']['namespace']}/{found['metadata']['name']}"
     (own,) = [
-        path for path in admins(world) if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == marker
+        path
+        for path in admin_sockets(world)
+        if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == marker
     ]
     return own
 
 
-def stat(world: World, found: Any, name: str) -> int:
+def sidecar_counter(world: World, found: Any, name: str) -> int:
     """Return the sum of the counters of a pod's sidecar whose names end with `name`."""
-    text = ask_admin(world, admin_of(world, found), f"/stats?filter={name.replace('.', '[.]')}$")
+    text = ask_admin(world, sidecar_admin_socket(world, found), f"/stats?filter={name.replace('.', '[.]')}$")
     return sum(int(line.rpartition(": ")[2]) for line in text.splitlines() if line)
 
 
 @contextlib.contextmanager
-def load_without_a_loss(world: World, root: Path) -> Iterator[Load]:
+def load_without_loss(world: World, root: Path) -> Iterator[Load]:
     """Let everybody call while the body runs; nothing may fail, and the server has counted what was answered.
 
     Some keep their connections, others connect anew each time.
     """
-    before = counted(root / SERVER)
-    dials = Dials(world.network, raw_ways(world))
+    before = counted_requests(root / SERVER)
+    dials = ConnectionLoad(world.network, raw_port_targets(world))
     try:
-        with world.load(*callers(world)) as load:
-            more(load)
+        with world.load(*caller_requests(world)) as load:
+            wait_for_requests(load)
             yield load
-            more(load)
+            wait_for_requests(load)
     finally:
         dials.stop()
     assert set(load.counts) == {SERVER}, load.counts
     assert set(dials.counts) == {SERVER}, dials.counts
-    assert counted(root / SERVER) - before >= load.sent + dials.sent
+    assert counted_requests(root / SERVER) - before >= load.sent + dials.sent

@@ -18,11 +18,11 @@ from tests.e2e.wire import (
     H2_LARGE_WINDOW,
     H2_PREFACE,
     H2_SETTINGS,
+    Address,
     Answer,
     Client,
     Network,
     Request,
-    Where,
     _h2_answer,
     listens,
 )
@@ -82,8 +82,8 @@ class Authority:
 class Caller(Client):
     """One connection to the sidecar, kept open, with TLS when it is given."""
 
-    def __init__(self, network: Network, where: Where, tls: ssl.SSLContext | None = None, name: str = "") -> None:
-        super().__init__(Request(where, "/", "web.example"))
+    def __init__(self, network: Network, address: Address, tls: ssl.SSLContext | None = None, name: str = "") -> None:
+        super().__init__(Request(address, "/", "web.example"))
         self._network = network
         self._tls = tls
         self._name = name if tls else None
@@ -91,7 +91,7 @@ class Caller(Client):
     def get(self, target: str = "/", method: str = "GET", **headers: str) -> Answer:
         """Send one request; an error is an answer too."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        text = Request(self._request.where, target, "web.example", named).encoded()
+        text = Request(self._request.address, target, "web.example", named).encoded()
         self._encoded = text.replace(b"GET", method.encode(), 1)
         return self._network.run(self._first())
 
@@ -104,7 +104,7 @@ class Caller(Client):
             self.close()
             return Answer(0, type(error).__name__, {})
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """End the connection without a word."""
         if self._writer:
             self._writer.transport.abort()
@@ -112,7 +112,7 @@ class Caller(Client):
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect."""
-        return await asyncio.open_connection(*self._request.where, ssl=self._tls, server_hostname=self._name)
+        return await asyncio.open_connection(*self._request.address, ssl=self._tls, server_hostname=self._name)
 
 
 class Sidecar(Rig):
@@ -143,9 +143,9 @@ class Sidecar(Rig):
         more = {"capture": "explicit", **more}
         workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
         found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
-        self.hold(*found, *secrets.parts(credential or self.credential))
+        self.push_parts(*found, *secrets.parts(credential or self.credential))
 
-    def hold(self, *parts: Part) -> None:
+    def push_parts(self, *parts: Part) -> None:
         """Give the proxy these resources, and wait until it holds them."""
         config = {kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)}
         for part in parts:
@@ -158,7 +158,7 @@ class Sidecar(Rig):
         self.network.run(give())
         until(self.settled, "the sidecar holds the configuration")
 
-    def tls(
+    def client_tls(
         self, identity: str | Credential | None, alpn: Iterable[str] = (), newest: ssl.TLSVersion | None = None
     ) -> ssl.SSLContext:
         """Return a client's side of TLS, with a certificate for an identity or with the one that is given."""
@@ -180,27 +180,27 @@ class Sidecar(Rig):
         self, port: InboundPort, identity: str | ssl.SSLContext | None = None, protocol: Protocol | None = None
     ) -> Caller:
         """Return a caller: by mutual TLS with an identity, in plaintext without one. It means the Service of `protocol`."""
-        tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.tls(identity)
+        tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.client_tls(identity)
         name = (protocol or port.spoken[0].protocol).value
-        where = Where(ADDRESS, port.port)
-        caller = Caller(self.network, where, tls, server_name(PortRef(f"default/{name}", port.port), DOMAIN))
+        address = Address(ADDRESS, port.port)
+        caller = Caller(self.network, address, tls, server_name(PortRef(f"default/{name}", port.port), DOMAIN))
         self.callers.append(caller)
         return caller
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """End the connections of all callers."""
         callers, self.callers = self.callers, []
 
         async def all_of_them() -> None:
             for caller in callers:
-                caller.hang_up()
+                caller.abort()
             await asyncio.sleep(0)  # transports are closed by a callback
 
         self.network.run(all_of_them())
 
     def wait_for(self, port: InboundPort) -> None:
         """Wait until the sidecar listens; what it takes does not matter."""
-        until(lambda: listens(Where(ADDRESS, port.port)), "the sidecar listens")
+        until(lambda: listens(Address(ADDRESS, port.port)), "the sidecar listens")
 
 
 async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:

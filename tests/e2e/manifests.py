@@ -40,8 +40,8 @@ def endpoints(name: str, ports: Mapping[str, Sequence[Backend]], *, ready: bool 
             f"{name}-{port}-{index}",
             metadata={"labels": {"kubernetes.io/service-name": name}},
             addressType="IPv4",
-            ports=[{"name": port, "port": backend.where.port, "protocol": "TCP"}],
-            endpoints=[{"addresses": [backend.where.host], "conditions": {"ready": ready}}],
+            ports=[{"name": port, "port": backend.address.port, "protocol": "TCP"}],
+            endpoints=[{"addresses": [backend.address.host], "conditions": {"ready": ready}}],
         )
         for port, backends in ports.items()
         for index, backend in enumerate(backends)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.e2e.inbound_rig import Authority, account
 from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.wire import DEADLINE_S, H2_PREFACE, Answer, Client, Network, Request, Where
+from tests.e2e.wire import DEADLINE_S, H2_PREFACE, Address, Answer, Client, Network, Request
 from tests.e2e.world import until
 
 from headgate.envoy.encode import encode
@@ -39,7 +39,7 @@ _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _HANDSHAKE = 0x16  # the first byte of TLS
 
 
-class Met(NamedTuple):
+class TlsConnection(NamedTuple):
     """A connection by TLS, as the server saw it."""
 
     peer: str
@@ -57,10 +57,10 @@ class Server:
         self.authority = rig.authority
         self.address = address
         self.plaintext = b""  # what came without TLS
-        self.within = b""  # what came within it
-        self.met: list[Met] = []
+        self.decrypted = b""  # what came within it
+        self.tls_connections: list[TlsConnection] = []
         self.requests = 0
-        self.secured = 0  # requests within TLS
+        self.tls_requests = 0  # requests within TLS
         self.opened: set[asyncio.Transport] = set()
         self._files = rig.files
         self.identity = identity
@@ -68,7 +68,7 @@ class Server:
         self._server = rig.network.run(self._listen())
         self.port = int(self._server.sockets[0].getsockname()[1])
 
-    def become(self, identity: str) -> None:
+    def change_identity(self, identity: str) -> None:
         """Show a certificate for an identity from now on, and close what is open."""
         self.identity, self.tls = identity, self._context(identity)
         self.network.loop.call_soon_threadsafe(lambda: [item.close() for item in tuple(self.opened)])
@@ -145,10 +145,10 @@ class _Served(asyncio.Protocol):
             self._met = True
             names = dict(session.getpeercert()["subjectAltName"])
             said = getattr(session, "headgate_name", "")
-            found = Met(names["URI"], said, session.selected_alpn_protocol() or "", session.version() or "")
-            self._server.met.append(found)
+            found = TlsConnection(names["URI"], said, session.selected_alpn_protocol() or "", session.version() or "")
+            self._server.tls_connections.append(found)
         while data := session.read(2**16):
-            self._server.within += data
+            self._server.decrypted += data
             self._take(data)
 
     def _take(self, data: bytes) -> None:
@@ -166,7 +166,7 @@ class _Served(asyncio.Protocol):
 
     def _count(self) -> None:
         self._server.requests += 1
-        self._server.secured += self._session is not None
+        self._server.tls_requests += self._session is not None
 
     def _send(self, data: bytes) -> None:
         if self._session is None:
@@ -193,7 +193,7 @@ class Outbound(Rig):
             role="sidecar",
             workload="default/client",
             proxy_address=ADDRESS,
-            proxy_port=self.where.port,
+            proxy_port=self.address.port,
         )
 
     def server(self, name: str, identity: str = "", **more: str) -> Server:
@@ -228,7 +228,7 @@ class Outbound(Rig):
             workloads=(Workload(name="default/client", address="127.9.9.9", identity=CLIENT, capture="explicit"),),
         )
 
-    def offer(self, mesh: Mesh, node: Node | None = None) -> None:
+    def push(self, mesh: Mesh, node: Node | None = None) -> None:
         """Give the proxy a whole mesh, and wait until it holds that."""
 
         async def give() -> None:
@@ -237,16 +237,16 @@ class Outbound(Rig):
 
         self.network.run(give())
         until(self.settled, "the proxy holds the configuration")
-        self.reached()
+        self.wait_until_listening()
 
-    def reached(self) -> None:
+    def wait_until_listening(self) -> None:
         """Wait until the proxy listens."""
         until(lambda: self.get("nobody").status, "the proxy listens")
 
     def request(self, service: str = "web", **headers: str) -> Request:
         """Return a request to a Service by the HTTP proxy."""
         host = f"{service}.default:{PORT}"
-        return Request(self.where, f"http://{host}/", host, headers)
+        return Request(self.address, f"http://{host}/", host, headers)
 
     def get(self, service: str = "web") -> Answer:
         """Send one request over a new connection."""
@@ -264,7 +264,7 @@ class Outbound(Rig):
         """Open a tunnel through the HTTP proxy and say something; return the answer, or the proxy's status."""
 
         async def go() -> bytes:
-            reader, writer = await asyncio.open_connection(*self.where)
+            reader, writer = await asyncio.open_connection(*self.address)
             host = f"{service}.default:{PORT}"
             writer.write(f"CONNECT {host} HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
             try:
@@ -298,12 +298,12 @@ class Redirected(Outbound):
         _enter_new_network()
         await super()._start()
 
-    def reached(self) -> None:
+    def wait_until_listening(self) -> None:
         """Nothing listens for clients that don't come by the redirection."""
 
-    def say(self, where: Where, said: bytes = b"hello\n", *, mark: int = MARK) -> bytes:
+    def say(self, address: Address, said: bytes = b"hello\n", *, mark: int = MARK) -> bytes:
         """Connect, say something and return the answer: nothing when the connection is closed, or refused."""
-        talk = Talk(self.network, where, mark)
+        talk = OpenConnection(self.network, address, mark)
         try:
             return talk.say(said)
         except ConnectionError:
@@ -312,12 +312,12 @@ class Redirected(Outbound):
             talk.close()
 
 
-class Talk:
+class OpenConnection:
     """One connection, kept open."""
 
-    def __init__(self, network: Network, where: Where, mark: int = MARK) -> None:
+    def __init__(self, network: Network, address: Address, mark: int = MARK) -> None:
         self._network = network
-        self._where = where
+        self._address = address
         self._mark = mark
         self._sock: socket.socket | None = None
 
@@ -332,7 +332,7 @@ class Talk:
                 self._sock = socket.socket()
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, self._mark)
-                await loop.sock_connect(self._sock, self._where)
+                await loop.sock_connect(self._sock, self._address)
             await loop.sock_sendall(self._sock, said)
             return await loop.sock_recv(self._sock, 4096)
 
@@ -356,7 +356,7 @@ def _enter_new_network() -> None:
         subprocess.run(command, check=True, capture_output=True)
 
 
-def may_not_redirect() -> str:
+def redirection_skip_reason() -> str:
     """Say why connections can't be redirected here; empty when they can."""
     if os.geteuid():
         return "a network namespace needs root"

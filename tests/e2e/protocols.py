@@ -13,19 +13,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.e2e.manifests import endpoints, service
-from tests.e2e.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Network, Where
+from tests.e2e.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address, Network
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 UPGRADE = "GET /chat HTTP/1.1\r\nhost: any\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
 
 
-class Reachable(Protocol):
+class HasAddress(Protocol):
     """Anything with an address."""
 
-    where: Where
+    address: Address
 
 
-def declared(name: str, *backends: Reachable, app: str = "", port_name: str = "main", port: int = 9000) -> str:
+def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name: str = "main", port: int = 9000) -> str:
     """A Service of one port with an appProtocol, whose endpoints are in the test's process."""
     written = json.loads(service(name, {port_name: port}))
     if app:
@@ -33,7 +33,7 @@ def declared(name: str, *backends: Reachable, app: str = "", port_name: str = "m
     return json.dumps(written) + "\n---\n" + endpoints(name, {port_name: backends})
 
 
-class Listening:
+class TcpServer:
     """A server in the test's own process; each connection is counted and given to `serve`."""
 
     def __init__(self, network: Network, serve: Callable[[Stream], Awaitable[None]], tls: ssl.SSLContext | None = None):
@@ -41,7 +41,7 @@ class Listening:
         self._serve = serve
         self._network = network
         self._server = network.run(self._listen(tls))
-        self.where = Where(*self._server.sockets[0].getsockname())
+        self.address = Address(*self._server.sockets[0].getsockname())
 
     async def _listen(self, tls: ssl.SSLContext | None) -> asyncio.Server:
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
@@ -62,7 +62,7 @@ class Listening:
         self._network.loop.call_soon_threadsafe(self._server.close)
 
 
-def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> Listening:
+def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> TcpServer:
     """A server that speaks first, as MySQL does, and then sends back what it gets."""
 
     async def serve(stream: Stream) -> None:
@@ -71,10 +71,10 @@ def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> 
         while data := await reader.read(4096):
             writer.write(data)
 
-    return Listening(network, serve, tls)
+    return TcpServer(network, serve, tls)
 
 
-def http2(network: Network, name: str) -> Listening:
+def http2(network: Network, name: str) -> TcpServer:
     """A server that speaks HTTP/2 without TLS and nothing else; it answers its name."""
 
     async def serve(stream: Stream) -> None:
@@ -94,10 +94,10 @@ def http2(network: Network, name: str) -> Listening:
                 writer.write(len(block).to_bytes(3, "big") + b"\x01\x04" + head[5:] + block)
                 writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
 
-    return Listening(network, serve)
+    return TcpServer(network, serve)
 
 
-def websocket(network: Network, name: str) -> Listening:
+def websocket(network: Network, name: str) -> TcpServer:
     """A server that agrees to every upgrade, says its name, and then sends back what it gets."""
 
     async def serve(stream: Stream) -> None:
@@ -108,45 +108,45 @@ def websocket(network: Network, name: str) -> Listening:
         while data := await reader.read(4096):
             writer.write(data)
 
-    return Listening(network, serve)
+    return TcpServer(network, serve)
 
 
-class Heard(NamedTuple):
+class Exchange(NamedTuple):
     """What a client got first, and what came back of what it sent."""
 
     first: str
     back: str
 
 
-async def talk(where: Where, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Heard:
+async def talk(address: Address, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Exchange:
     """Connect, listen without a word, then send something. `tunnel` goes through a proxy's CONNECT."""
     async with asyncio.timeout(DEADLINE_S / 4):
-        reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname="db" if tls else None)
+        reader, writer = await asyncio.open_connection(*address, ssl=tls, server_hostname="db" if tls else None)
         try:
             if tunnel:
                 writer.write(f"CONNECT {tunnel} HTTP/1.1\r\nhost: {tunnel}\r\n\r\n".encode())
                 head = await reader.readuntil(b"\r\n\r\n")
                 if b" 200 " not in head:
-                    return Heard(head.split()[1].decode(), "")
+                    return Exchange(head.split()[1].decode(), "")
             try:
                 first = (await reader.readline()).decode().strip()
             except ConnectionError:
                 first = ""
             writer.write(send.encode())
             back = await reader.readexactly(len(send)) if first and send else b""
-            return Heard(first, back.decode())
+            return Exchange(first, back.decode())
         finally:
             writer.close()
 
 
-async def connect_often(where: Where, count: int, *, tunnel: str = "") -> Counter[str]:
+async def connect_often(address: Address, count: int, *, tunnel: str = "") -> Counter[str]:
     """Open connections one after the other; return who greeted how often."""
-    return Counter([(await talk(where, tunnel=tunnel)).first for _ in range(count)])
+    return Counter([(await talk(address, tunnel=tunnel)).first for _ in range(count)])
 
 
-async def upgrade(where: Where, send: str) -> Sequence[str]:
+async def upgrade(address: Address, send: str) -> Sequence[str]:
     """Upgrade a connection; return the status, what the server said first, and what came back of what was sent."""
-    reader, writer = await asyncio.open_connection(*where)
+    reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(UPGRADE.encode())
         head = await reader.readuntil(b"\r\n\r\n")

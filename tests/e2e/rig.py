@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.e2e.wire import DEADLINE_S, Answer, Client, Load, Network, Request, Where
+from tests.e2e.wire import DEADLINE_S, Address, Answer, Client, Load, Network, Request
 from tests.e2e.world import until
 from tests.ports import free_port
 
@@ -56,11 +56,11 @@ class Echo:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _listen(self) -> asyncio.Server:
-        server = await asyncio.get_running_loop().create_server(lambda: _Asked(self), ADDRESS, 0)
+        server = await asyncio.get_running_loop().create_server(lambda: _EchoConnection(self), ADDRESS, 0)
         self.network.opened.add(server)
         return server
 
-    def take(self) -> list[Seen]:
+    def take_requests(self) -> list[Seen]:
         """Return the requests since the last call."""
         found, self.seen = self.seen, []
         return found
@@ -70,7 +70,7 @@ class Echo:
         self.network.loop.call_soon_threadsafe(self._server.close)
 
 
-class _Asked(asyncio.Protocol):
+class _EchoConnection(asyncio.Protocol):
     def __init__(self, echo: Echo) -> None:
         self._echo = echo
         self._read = b""
@@ -108,7 +108,7 @@ class Rig:
         """`root` is an empty directory with a short path."""
         self.node = NODE
         self.network = Network()
-        self.where = self.free()
+        self.address = self.free()
         self.echoes: dict[str, Echo] = {}
         self._fleet = Fleet()
         self._proxy = self._fleet.expect(NODE.id)
@@ -133,10 +133,10 @@ class Rig:
         await self.envoy.start()
         await self.envoy.ready()
 
-    def free(self) -> Where:
+    def free(self) -> Address:
         """Return an address that nobody listens on."""
 
-        return Where(ADDRESS, free_port(ADDRESS))
+        return Address(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
         """Return the backend of that name, as new: it answers 200, and what it saw is forgotten."""
@@ -144,17 +144,17 @@ class Rig:
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo
 
-    def echo_all(self, name: str) -> list[Seen]:
+    def take_requests(self, name: str) -> list[Seen]:
         """Return what the backend of that name saw since the last time."""
-        return self.echoes[name].take()
+        return self.echoes[name].take_requests()
 
-    def echo_path(self, name: str) -> str:
+    def last_path(self, name: str) -> str:
         """Return the path of the last request to a backend."""
-        return self.echo_all(name)[-1].path
+        return self.take_requests(name)[-1].path
 
-    def echo_seen(self, name: str, path: str | None = None) -> Mapping[str, str]:
+    def last_headers(self, name: str, path: str | None = None) -> Mapping[str, str]:
         """Return the headers of the last request to a backend, which must have had that path."""
-        last = self.echo_all(name)[-1]
+        last = self.take_requests(name)[-1]
         assert path in {None, last.path}, last.path
         return last.headers
 
@@ -175,7 +175,7 @@ class Rig:
 
         `more` are other fields of the mesh, which is returned.
         """
-        ref = PortRef("default/web", self.where.port)
+        ref = PortRef("default/web", self.address.port)
         known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (places or {}).items()}
         mesh = Mesh(
             domain="cluster.local",
@@ -187,10 +187,10 @@ class Rig:
             ),
             **more,
         )
-        self.offer(mesh)
+        self.push(mesh)
         return mesh
 
-    def offer(self, mesh: Mesh, node: Node = NODE) -> None:
+    def push(self, mesh: Mesh, node: Node = NODE) -> None:
         """Give the proxy a whole mesh, and wait until it holds that."""
 
         async def give() -> None:
@@ -210,17 +210,23 @@ class Rig:
         return self._proxy.settled()
 
     def ask(
-        self, target: str = "/", *, host: str = "web.example", where: Where | None = None, tls: str = "", **headers: str
+        self,
+        target: str = "/",
+        *,
+        host: str = "web.example",
+        address: Address | None = None,
+        tls: str = "",
+        **headers: str,
     ) -> Answer:
         """Send one request over a new connection, with TLS where the name is given that `tls` asks for."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
-        client = Client(Request(where or self.where, target, host, names))
+        client = Client(Request(address or self.address, target, host, names))
 
         async def once() -> Answer:
             try:
                 if tls:
                     client._reader, client._writer = await asyncio.open_connection(
-                        *(where or self.where), ssl=_trusting(), server_hostname=tls
+                        *(address or self.address), ssl=_trusting(), server_hostname=tls
                     )
                 return await client.ask()
             except OSError as error:
@@ -230,17 +236,17 @@ class Rig:
 
         return self.network.run(once())
 
-    def reach(self, target: str = "/", **more: Any) -> Answer:
+    def ask_when_listening(self, target: str = "/", **more: Any) -> Answer:
         """Ask until the listener is there."""
         return until(lambda: answer if (answer := self.ask(target, **more)).status else None, "the listener")
 
     def load(self, count: int, connections: int = 8, path: str = "/") -> Counter[str]:
         """Send some requests over a few connections; return who answered how often."""
-        requests = [Request(self.where, path, "web.example")] * connections
+        requests = [Request(self.address, path, "web.example")] * connections
         return Load(self.network, requests, most=count).wait()
 
-    def shown(
-        self, where: Where, name: str, *, alpn: Iterable[str] = (), newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+    def handshake(
+        self, address: Address, name: str, *, alpn: Iterable[str] = (), newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
     ) -> tuple[str, str, str]:
         """Shake hands for a name; return the certificate (PEM), the ALPN protocol and the TLS version."""
 
@@ -250,7 +256,7 @@ class Rig:
             if alpn:
                 trust.set_alpn_protocols(list(alpn))
             async with asyncio.timeout(DEADLINE_S):
-                _, writer = await asyncio.open_connection(*where, ssl=trust, server_hostname=name)
+                _, writer = await asyncio.open_connection(*address, ssl=trust, server_hostname=name)
             session = writer.get_extra_info("ssl_object")
             found = session.getpeercert(binary_form=True), session.selected_alpn_protocol(), session.version()
             writer.close()

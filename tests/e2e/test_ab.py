@@ -246,12 +246,12 @@ def test_matches_and_stickiness_together(world: World, website: str) -> None:
     for _ in range(TIMES):
         first = world.ask(request)
         cookie = first.headers["set-cookie"].partition(";")[0]
-        seen.add(first.who)
+        seen.add(first.answered_by)
         again = request._replace(headers={"x-insider": "yes", "cookie": f"a=b; {cookie}"})
-        assert {world.ask(again).who for _ in range(3)} == {first.who}
+        assert {world.ask(again).answered_by for _ in range(3)} == {first.answered_by}
     assert seen == {"v1", "v2"}
     outsider = world.ask(world.request("website", 8080, namespace=website))
-    assert outsider.who == "root"
+    assert outsider.answered_by == "root"
     assert "set-cookie" not in outsider.headers
 
 
@@ -261,7 +261,7 @@ def test_the_example_does_what_its_files_say(new_world: Any) -> None:
 
     def versions(count: int, headers: Mapping[str, str]) -> set[str]:
         request = world.request("website", 8080, via="proxy", headers=headers)
-        return {world.ask(request).who.split()[0] for _ in range(count)}
+        return {world.ask(request).answered_by.split()[0] for _ in range(count)}
 
     until(lambda: versions(6, CURL) == {"v1"} and versions(6, FIREFOX) == {"v2"})
     sides = [versions(5, {"cookie": f"insider=yes; side=user-{number}"}) for number in range(12)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_metrics_users import SEED, ask, counts
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import World, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,9 +36,9 @@ def report(world: World, who: str) -> None:
     until(lambda: len(world.kubectl("logs", f"deployment/{who}").splitlines()) > before + 1, "the next report")
 
 
-def first_bytes(where: Where) -> bytes:
+def first_bytes(address: Address) -> bytes:
     """Ask in plaintext, without an identity."""
-    with socket.create_connection(where, timeout=10) as plain:
+    with socket.create_connection(address, timeout=10) as plain:
         plain.sendall(b"GET /books HTTP/1.1\r\nHost: bookstore\r\n\r\n")
         try:
             return plain.recv(100)
@@ -87,9 +87,9 @@ def exchanged(world: World, who: str) -> Counter[str]:
 def test_a_strict_bookstore_does_not_hear_who_has_no_identity(bookstore):
     until(lambda: told(bookstore, "buyer") == {"GET: v", "POST: v"}, "the buyer buys")
     pod = next(pod for pod in bookstore.get("pods")["items"] if pod["metadata"]["labels"]["app"] == "bookstore")
-    where = Where(pod["status"]["podIP"], 8080)
-    assert first_bytes(where).startswith(b"HTTP/1.1 403 ")
+    address = Address(pod["status"]["podIP"], 8080)
+    assert first_bytes(address).startswith(b"HTTP/1.1 403 ")
     bookstore.apply((STEPS / "strict.yaml").read_text())
-    until(lambda: first_bytes(where) == b"", "plaintext is not answered")
+    until(lambda: first_bytes(address) == b"", "plaintext is not answered")
     report(bookstore, "buyer")
     assert told(bookstore, "buyer") == {"GET: v", "POST: v"}

@@ -61,7 +61,7 @@ def test_a_collector_has_what_headgate_has(tmp_path: Path, collector: tuple[str,
     address, found = collector
     with shop_in(tmp_path, "--otlp-collector", address) as shop:
         shop.send(PLAN)
-        shop.agrees()
+        shop.wait_for_agreement()
         until(lambda: sum(found.requests().values()) == shop.truth.total(), f"{shop.truth.total()}")
         sent = {node.split("/")[-1].partition("-")[0]: count for node, count in found.requests().items() if count}
         assert sent == {client: sum(paths.values()) for client, paths in PLAN.items()}
@@ -71,7 +71,7 @@ def test_a_collector_has_what_headgate_has(tmp_path: Path, collector: tuple[str,
 def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
     with shop_in(tmp_path, "--otlp-collector", "127.0.0.1:9") as shop:
         shop.send(PLAN)
-        shop.agrees()
+        shop.wait_for_agreement()
 
 
 @pytest.mark.parametrize("place", ["x", "http://127.0.0.1:4317", "127.0.0.1:0", ":4317"])

@@ -60,7 +60,7 @@ def test_try_counts_and_judges(world: World, namespace: str) -> None:
     )
     tried = headgate(world, "try", f"http://web.{namespace}:8080/", "-n", "200", "-o", "json")
     assert tried.returncode == 0, tried.stderr
-    assert (v1.take(), v2.take()) == (150, 50)
+    assert (v1.reset_count(), v2.reset_count()) == (150, 50)
     counted = {item["backend"]: item["requests"] for item in json.loads(tried.stdout)["backends"]}
     assert counted == {f"{namespace}/web-v1": 150, f"{namespace}/web-v2": 50}
 

@@ -21,7 +21,7 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     assert f"a headgate (process {world.instance['pid']}) runs with the state directory" in refused.stderr
     assert world.headgate("status").returncode == 0
     world.kill()
-    left = [*world.started().values(), *world.sidecars().values()]
+    left = [*world.processes().values(), *world.sidecars().values()]
     assert len(left) == 3  # the gateway's Envoy, the container, its sidecar
     sockets = Path(world.instance["admin"]).parent
     sourced = {**os.environ, "HEADGATE_STATE": str(world.state)}

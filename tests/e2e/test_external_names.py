@@ -12,7 +12,7 @@ import yaml
 from msgspec import structs
 from tests.e2e.manifests import split
 from tests.e2e.rig import NODE, Rig
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import until
 
 from headgate.compiler.compile import compile_mesh
@@ -90,47 +90,47 @@ def world(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict
     )
 
 
-def who(rig: Rig, where: Where, count: int = 40) -> Counter[str]:
-    return Counter(rig.ask(where=where, host="root").who for _ in range(count))
+def who(rig: Rig, address: Address, count: int = 40) -> Counter[str]:
+    return Counter(rig.ask(address=address, host="root").answered_by for _ in range(count))
 
 
 def hosts(rig: Rig, name: str) -> set[str]:
-    return {seen.headers["host"] for seen in rig.echo_all(name)}
+    return {seen.headers["host"] for seen in rig.take_requests(name)}
 
 
 def test_a_share_of_a_split_goes_to_a_name_with_its_host(rig: Rig) -> None:
-    where = Where(ROOT, rig.echoes["outside"].port)
+    address = Address(ROOT, rig.echoes["outside"].port)
     weights = parsed(split("canary", "root", {"inside": 0, "outside": 1}))
-    rig.offer(mesh(*world(rig, weights)))
-    rig.reach(where=where, host="root")
-    assert who(rig, where) == {"outside": 40}
-    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    rig.push(mesh(*world(rig, weights)))
+    rig.ask_when_listening(address=address, host="root")
+    assert who(rig, address) == {"outside": 40}
+    assert hosts(rig, "outside") == {f"api.example.com:{address.port}"}
     weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
-    rig.offer(mesh(*world(rig, weights)))
-    assert set(who(rig, where)) == {"inside", "outside"}
-    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    rig.push(mesh(*world(rig, weights)))
+    assert set(who(rig, address)) == {"inside", "outside"}
+    assert hosts(rig, "outside") == {f"api.example.com:{address.port}"}
     assert hosts(rig, "inside") == {"root"}
 
 
 def test_connections_are_shared_with_a_name(rig: Rig) -> None:
-    where = Where(ROOT, rig.echoes["outside"].port)
+    address = Address(ROOT, rig.echoes["outside"].port)
     weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
-    rig.offer(mesh(*world(rig, weights, protocol="tcp")))
-    rig.reach(where=where, host="root")
-    assert set(who(rig, where)) == {"inside", "outside"}
+    rig.push(mesh(*world(rig, weights, protocol="tcp")))
+    rig.ask_when_listening(address=address, host="root")
+    assert set(who(rig, address)) == {"inside", "outside"}
     assert hosts(rig, "outside") == {"root"}  # nobody reads what is in a connection
 
 
 def test_the_name_itself_is_called_through_the_http_proxy(rig: Rig) -> None:
     proxy = rig.free()
-    where = Where(ROOT, rig.echoes["outside"].port)
+    address = Address(ROOT, rig.echoes["outside"].port)
     found = mesh(*world(rig))
-    rig.offer(found, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
-    host = f"Outside.default.svc.cluster.local.:{where.port}"
-    assert rig.reach(where=proxy, host=host).who == "outside"
-    assert hosts(rig, "outside") == {f"api.example.com:{where.port}"}
+    rig.push(found, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    host = f"Outside.default.svc.cluster.local.:{address.port}"
+    assert rig.ask_when_listening(address=proxy, host=host).answered_by == "outside"
+    assert hosts(rig, "outside") == {f"api.example.com:{address.port}"}
     (portion,) = decide(found, host, Request(authority=host)).shares
-    assert portion.ref == PortRef("default/outside", where.port)
+    assert portion.ref == PortRef("default/outside", address.port)
 
 
 def test_routes_and_mirrors_lead_to_a_name(rig: Rig) -> None:
@@ -157,13 +157,13 @@ spec:
       filters: [{{type: URLRewrite, urlRewrite: {{hostname: other.example}}}}]
     - backendRefs: [{{name: outside, port: {backend}}}]
 """
-    where = Where(EDGE, entrance.port)
-    rig.offer(mesh(*world(rig, *yaml.safe_load_all(manifest))))
-    assert rig.reach(where=where).who == "outside"
+    address = Address(EDGE, entrance.port)
+    rig.push(mesh(*world(rig, *yaml.safe_load_all(manifest))))
+    assert rig.ask_when_listening(address=address).answered_by == "outside"
     assert hosts(rig, "outside") == {f"api.example.com:{backend}"}
-    assert rig.ask("/rewritten", where=where).who == "outside"
+    assert rig.ask("/rewritten", address=address).answered_by == "outside"
     assert hosts(rig, "outside") == {"other.example"}
-    assert rig.ask("/copied", where=where, host="shop.example").who == "inside"
+    assert rig.ask("/copied", address=address, host="shop.example").answered_by == "inside"
     until(lambda: rig.echoes["outside"].seen, "the copy")
     assert hosts(rig, "outside") == {f"api.example.com:{backend}"}
     assert hosts(rig, "inside") == {"shop.example"}
@@ -187,8 +187,8 @@ def test_what_is_not_resolved_says_so_and_gets_nothing(rig: Rig, name: str, word
     assert (finding.reason.value, finding.field) == ("NameNotResolved", "spec.externalName")
     assert words in finding.message
     proxy = rig.free()
-    rig.offer(found.mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
-    assert rig.reach(where=proxy, host="outside:8080").status == 503
+    rig.push(found.mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    assert rig.ask_when_listening(address=proxy, host="outside:8080").status == 503
 
 
 def test_a_service_that_lists_no_ports_has_those_of_the_web() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 from tests.e2e.manifests import external
-from tests.e2e.wire import Request, Where
+from tests.e2e.wire import Address, Request
 from tests.e2e.world import World, until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway" / "gateway.yaml"
@@ -115,7 +115,7 @@ def test_addresses_that_a_gateway_asks_for(world: World, namespace: str) -> None
     ask(unusable, usable)
     comes_to(("True", "Accepted"), ("False", "AddressNotUsable"))
     assert given() == own
-    assert world.ask(Request(Where(own, HTTP["port"]))).status == 404  # served at the address that it has
+    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # served at the address that it has
     ask(usable)
     comes_to(("True", "Accepted"), ("True", "Programmed"))
     assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]
@@ -159,11 +159,11 @@ def test_the_example_of_the_page_serves_requests(world: World, namespace: str) -
     def address() -> Any:
         return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
 
-    place = Where(until(address, "the gateway's address"), 8000)
+    place = Address(until(address, "the gateway's address"), 8000)
     world.settle()
 
     def who(target: str, host: str) -> str:
-        return world.ask(Request(place, target, host)).who
+        return world.ask(Request(place, target, host)).answered_by
 
     assert who("/", "foobar.example.com") == "v1"
     assert who("/old/page", "foobar.example.com") == "301"

@@ -59,4 +59,4 @@ def here(mesh: Mesh) -> Mesh:
 
 @pytest.mark.parametrize("name", CASES)
 def test_envoy_takes_the_case(rig, name):
-    rig.offer(here(compiled(HERE / name).mesh), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.where.port))
+    rig.push(here(compiled(HERE / name).mesh), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.address.port))

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 from tests.e2e.manifests import split
-from tests.e2e.protocols import declared
-from tests.e2e.wire import Where
+from tests.e2e.protocols import protocol_service
+from tests.e2e.wire import Address
 from tests.e2e.world import World
 
 PORT = 9000
@@ -33,7 +33,7 @@ class Greeter:
             "Wait": grpc.unary_unary_rpc_method_handler(self.wait),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Greeter", methods),))
-        self.where = Where("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        self.address = Address("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
         self._server.start()
 
     def hello(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -70,22 +70,22 @@ def greeters() -> Iterator[tuple[Greeter, Greeter]]:
 
 
 @pytest.fixture
-def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> Where:
+def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> Address:
     """A Service that is split 3 to 1; return its address."""
     v1, v2 = greeters
     world.apply(
-        declared("greeter", app="grpc", port=PORT),
-        declared("greeter-v1", v1, app="grpc", port=PORT),
-        declared("greeter-v2", v2, port=PORT),  # says nothing, so it is called as its root says
+        protocol_service("greeter", app="grpc", port=PORT),
+        protocol_service("greeter-v1", v1, app="grpc", port=PORT),
+        protocol_service("greeter-v2", v2, port=PORT),  # says nothing, so it is called as its root says
         split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
         namespace=namespace,
     )
     return world.address("greeter", PORT, namespace)
 
 
-def channel(where: Where, **options: Any) -> grpc.Channel:
+def channel(address: Address, **options: Any) -> grpc.Channel:
     named = [(f"grpc.{name}", value) for name, value in {"enable_http_proxy": 0, **options}.items()]
-    return grpc.insecure_channel(str(where), options=named)
+    return grpc.insecure_channel(str(address), options=named)
 
 
 def hello(calls: grpc.Channel, times: int) -> Counter[str]:
@@ -97,14 +97,14 @@ def hello(calls: grpc.Channel, times: int) -> Counter[str]:
     return Counter(names)
 
 
-def test_each_call_is_split(split_greeters: Where, greeters: tuple[Greeter, Greeter]) -> None:
+def test_each_call_is_split(split_greeters: Address, greeters: tuple[Greeter, Greeter]) -> None:
     """R7 over one client connection: requests are counted, not connections; trailers arrive."""
     with channel(split_greeters) as calls:
         assert hello(calls, 40) == {"v1": 30, "v2": 10}
     assert [greeter.calls for greeter in greeters] == [30, 10]
 
 
-def test_streams_pass_in_both_directions(split_greeters: Where) -> None:
+def test_streams_pass_in_both_directions(split_greeters: Address) -> None:
     with channel(split_greeters) as calls:
         counted = calls.unary_stream("/Greeter/Count")(b"500", timeout=LIMIT_S)
         assert [int(item) for item in counted] == list(range(500))
@@ -112,14 +112,14 @@ def test_streams_pass_in_both_directions(split_greeters: Where) -> None:
         assert list(calls.stream_stream("/Greeter/Echo")(iter(sent), timeout=LIMIT_S)) == sent
 
 
-def test_the_status_of_the_application_arrives(split_greeters: Where) -> None:
+def test_the_status_of_the_application_arrives(split_greeters: Address) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Refuse")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert raised.value.details() == "not today"
 
 
-def test_the_deadline_arrives_and_ends_the_call(split_greeters: Where, greeters: tuple[Greeter, Greeter]) -> None:
+def test_the_deadline_arrives_and_ends_the_call(split_greeters: Address, greeters: tuple[Greeter, Greeter]) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # a busy machine needs a second to bring it there
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -128,17 +128,17 @@ def test_the_deadline_arrives_and_ends_the_call(split_greeters: Where, greeters:
 
 
 def test_without_an_endpoint_a_call_is_unavailable(world: World, namespace: str) -> None:
-    world.apply(declared("greeter", app="grpc", port=PORT), namespace=namespace)
+    world.apply(protocol_service("greeter", app="grpc", port=PORT), namespace=namespace)
     with channel(world.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_client_of_the_proxy_is_split_by_call(
-    world: World, namespace: str, split_greeters: Where, greeters: tuple[Greeter, Greeter]
+    world: World, namespace: str, split_greeters: Address, greeters: tuple[Greeter, Greeter]
 ) -> None:
     """gRPC clients use an HTTP proxy by CONNECT; what is in the tunnel is seen call by call all the same."""
-    target = Where(f"greeter.{namespace}", PORT)
+    target = Address(f"greeter.{namespace}", PORT)
     with channel(target, enable_http_proxy=1, http_proxy=f"http://{world.proxy}") as calls:
         assert hello(calls, 40) == {"v1": 30, "v2": 10}
     assert [greeter.calls for greeter in greeters] == [30, 10]

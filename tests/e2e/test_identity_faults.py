@@ -33,7 +33,7 @@ def fails(world: World) -> str:
 def ends(world: World) -> float:
     """Return when the first certificate of a proxy ends that it uses for connections of its own or of others."""
     moments = []
-    for path in rig.admins(world):
+    for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
         found = [chain["expiration_time"] for item in shown for chain in item.get("cert_chain", ())]
         moments += [time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) - time.timezone for text in found]
@@ -48,9 +48,9 @@ def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_i
 ) -> None:
     """More than half of a certificate's life costs nothing; then everything is refused, and nothing falls back."""
     world = new_world(*SHORT, manifests=rig.site(tmp_path))
-    server = rig.place(rig.pod(world, SERVER))
+    server = rig.pod_address(rig.pod(world, SERVER))
     until(lambda: ends(world) - time.time() > 7)  # all are just renewed
-    with world.load(*rig.callers(world)) as load:
+    with world.load(*rig.caller_requests(world)) as load:
         world.kill()
         last = ends(world)
         until(lambda: time.time() > last - 3)
@@ -58,7 +58,7 @@ def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_i
         until(lambda: load.counts["503"] > 20)
         assert time.time() >= last  # none was refused before that
         assert set(load.counts) == {SERVER, "503"}
-        assert rig.plaintext(server) == b""
+        assert rig.plaintext_answer(server) == b""
         world.start()
         seen = load.counts[SERVER]
         until(lambda: load.counts[SERVER] > seen + 100)
@@ -103,11 +103,11 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
     """It has its certificates; the pods say what is wrong, and what is mended is found by itself."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     key = world.state / "authority" / "current" / "tls.key"
-    with rig.load_without_a_loss(world, tmp_path) as load:
+    with rig.load_without_loss(world, tmp_path) as load:
         world.kill()
         key.chmod(0o644)
         world.start()
-        rig.more(load)
+        rig.wait_for_requests(load)
         words = f"run: chmod 600 {key}"
         assert [item["reason"] for item in world.ready["findings"] if words in item["message"]]
         assert f"fault: {key} is open to other users (mode 0644); {words}" in world.headgate("ca").stdout
@@ -184,7 +184,7 @@ def test_a_root_that_ends_while_it_is_in_use_is_told_and_mended_without_a_restar
     given.write(first)
     world = new_world(*SHORT, *given.options, manifests=rig.site(tmp_path))
     brief = new_root(DOMAIN, time.time(), timedelta(seconds=8))
-    with world.load(*rig.callers(world)) as load:
+    with world.load(*rig.caller_requests(world)) as load:
         given.write(brief, first)
         until(lambda: "expired" in world.headgate("ca").stdout)
         until(lambda: load.counts["503"] > 20)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 from tests.e2e import identity_rig as rig
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import World, until
 
 SERVED = b"HTTP/1.1 200 OK"
 
 
-def speaks_tls(where: Where) -> bool:
+def speaks_tls(address: Address) -> bool:
     """Say whether a server answers a handshake; who we are is asked for later, if at all."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(where, timeout=20) as plain, trust.wrap_socket(plain):
+        with socket.create_connection(address, timeout=20) as plain, trust.wrap_socket(plain):
             return True
     except (ssl.SSLError, ConnectionError):
         return False
@@ -29,21 +29,21 @@ def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World],
     """Nothing fails, whoever calls; its status says when plaintext is refused, and without it all is as before."""
     world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
     server = rig.pod(world, rig.SERVER)
-    where = rig.place(server)
-    assert rig.plaintext(where) == SERVED
-    assert speaks_tls(where) == (mode == "permissive")
-    with rig.load_without_a_loss(world, tmp_path) as load:
+    address = rig.pod_address(server)
+    assert rig.plaintext_answer(address) == SERVED
+    assert speaks_tls(address) == (mode == "permissive")
+    with rig.load_without_loss(world, tmp_path) as load:
         world.submit(rig.tls_config())
-        assert "1 of 1" in rig.wait(world, "tlsconfig/strict")
-        assert rig.plaintext(where) == b""
-        assert speaks_tls(where)
-        rig.more(load)
+        assert "1 of 1" in rig.headgate_wait(world, "tlsconfig/strict")
+        assert rig.plaintext_answer(address) == b""
+        assert speaks_tls(address)
+        rig.wait_for_requests(load)
         world.delete("tlsconfig/strict")
-        until(lambda: rig.plaintext(where) == SERVED)
-        rig.more(load)
-        until(lambda: speaks_tls(where) == (mode == "permissive"))
+        until(lambda: rig.plaintext_answer(address) == SERVED)
+        rig.wait_for_requests(load)
+        until(lambda: speaks_tls(address) == (mode == "permissive"))
     assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # it was never replaced
-    assert rig.stat(world, server, "ssl.handshake") > 0  # R74
+    assert rig.sidecar_counter(world, server, "ssl.handshake") > 0  # R74
     assert world.stderr == ""
 
 
@@ -53,19 +53,19 @@ def test_a_killed_headgate_that_comes_back_with_another_mode_loses_nothing(
     """The next start goes on from the stages that proxies are in: from plaintext to strict, and back (R74, R77)."""
     world = new_world("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
     servers = rig.pods(world, rig.SERVER)
-    places = [rig.place(server) for server in servers]
+    places = [rig.pod_address(server) for server in servers]
     assert not any(map(speaks_tls, places))
-    with rig.load_without_a_loss(world, tmp_path) as load:
+    with rig.load_without_loss(world, tmp_path) as load:
         world.kill()
         world.options = ("--mtls", "strict")
         world.start()
-        until(lambda: not any(map(rig.plaintext, places)))
-        rig.more(load)
+        until(lambda: not any(map(rig.plaintext_answer, places)))
+        rig.wait_for_requests(load)
         world.kill()
         world.options = ("--mtls", "off")
         world.start()
         until(lambda: not any(map(speaks_tls, places)))
-        rig.more(load)
+        rig.wait_for_requests(load)
     assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
         pod["metadata"]["uid"] for pod in servers
     }  # they were never replaced

@@ -78,7 +78,9 @@ def test_who_does_not_prove_who_he_is_gets_nothing(new_world: Callable[..., Worl
         assert not token or token not in world.stderr
     assert stranger.refused("gateway", token_of(world, pod))[0] is REFUSED
     assert stranger.served(node, token_of(world, pod)) > 0
-    until(lambda: world.send(1, rig.through(pod)) == {SERVER: 1})  # its own proxy has come back by itself
+    until(
+        lambda: world.send(1, rig.request_through_sidecar(pod)) == {SERVER: 1}
+    )  # its own proxy has come back by itself
 
 
 def test_the_token_of_a_pod_that_is_gone_opens_nothing(new_world: Callable[..., World], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
 def serials(world: World) -> Mapping[str, str]:
     """Return the serial number of each proxy's own certificate, as its Envoy tells it, by admin socket."""
     found = {}
-    for path in rig.admins(world):
+    for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
         own = {item["cert_chain"][0]["serial_number"] for item in shown if item.get("cert_chain")}
         if len(own) == 1:  # while it is replaced, listeners and clusters may have another one each
@@ -31,7 +31,7 @@ def serials(world: World) -> Mapping[str, str]:
 def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
     """Several times, each with new connections; nothing fails, and every proxy has a new certificate each time."""
     world = new_world("--certificate-lifetime", "10s", "--mtls", "strict", manifests=rig.site(tmp_path))
-    seen: dict[str, set[str]] = {path: set() for path in rig.admins(world)}
+    seen: dict[str, set[str]] = {path: set() for path in rig.admin_sockets(world)}
     assert len(seen) == 3
 
     def renewed() -> bool:
@@ -40,10 +40,12 @@ def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tm
         return all(len(numbers) > ROTATIONS for numbers in seen.values())
 
     server = rig.pod(world, rig.SERVER)
-    with rig.load_without_a_loss(world, tmp_path):
-        before = rig.stat(world, server, "ssl.handshake")
+    with rig.load_without_loss(world, tmp_path):
+        before = rig.sidecar_counter(world, server, "ssl.handshake")
         until(renewed)
-    assert rig.stat(world, server, "ssl.handshake") - before > ROTATIONS  # new connections, with new certificates
+    assert (
+        rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS
+    )  # new connections, with new certificates
     assert world.stderr == ""
 
 
@@ -100,8 +102,8 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
     silent = rig.pod(world, rig.CALLER)
-    caller = rig.envoy(world, silent)
-    with phases(world) as seen, rig.load_without_a_loss(world, tmp_path):
+    caller = rig.sidecar_pid(world, silent)
+    with phases(world) as seen, rig.load_without_loss(world, tmp_path):
         with stopped(caller):
             assert world.headgate("ca", "rotate").returncode == 0
             until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
@@ -112,7 +114,7 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
     new = world.headgate("ca", "roots").stdout
     assert new.count("BEGIN") == 1
     assert new != old
-    for path in rig.admins(world):
+    for path in rig.admin_sockets(world):
         held = secrets(world, path)
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])

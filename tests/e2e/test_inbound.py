@@ -15,9 +15,9 @@ import grpc
 import pytest
 from cryptography import x509
 from tests.e2e.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
-from tests.e2e.protocols import Listening, certificate, greeting, http2, talk, upgrade
+from tests.e2e.protocols import TcpServer, certificate, greeting, http2, talk, upgrade
 from tests.e2e.test_grpc import Greeter
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import until
 
 from headgate.envoy import probes
@@ -43,7 +43,7 @@ def envoy() -> Iterator[Sidecar]:
 def sidecar(envoy: Sidecar) -> Iterator[Sidecar]:
     envoy.echo("app")
     yield envoy
-    envoy.hang_up()
+    envoy.abort()
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def web(sidecar: Sidecar) -> InboundPort:
 
 
 @pytest.fixture
-def database(sidecar: Sidecar) -> Iterator[Listening]:
+def database(sidecar: Sidecar) -> Iterator[TcpServer]:
     """An application that speaks first."""
     server = greeting(sidecar.network, "hello")
     yield server
@@ -79,13 +79,13 @@ def served(sidecar: Sidecar, port: InboundPort, **more: object) -> InboundPort:
 
 
 def tls_of_the_mesh(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLContext:
-    return sidecar.tls(identity, [ALPN])
+    return sidecar.client_tls(identity, [ALPN])
 
 
 def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
     """Connect and listen; return what came back of what was sent, or the error's name."""
     try:
-        return sidecar.network.run(talk(Where(ADDRESS, port.port), "ping", tls=tls)).back
+        return sidecar.network.run(talk(Address(ADDRESS, port.port), "ping", tls=tls)).back
     except (OSError, EOFError) as error:
         return type(error).__name__
 
@@ -93,34 +93,34 @@ def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None
 def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar, web):
     """R74, R76: a port that takes mutual TLS only."""
     served(sidecar, web, stage=Stage.STRICT)
-    assert sidecar.caller(web, CLIENT).get().who == "app"
-    sidecar.echo_all("app")
+    assert sidecar.caller(web, CLIENT).get().answered_by == "app"
+    sidecar.take_requests("app")
     strangers = {
         "plaintext": None,
-        "no certificate": sidecar.tls(None),
-        "of another authority": sidecar.tls(Authority().issue(CLIENT)),
-        "of another trust domain": sidecar.tls(account("client", "other.local")),
-        "of a longer trust domain": sidecar.tls(account("client", "cluster.local.evil")),
-        "no identity": sidecar.tls(sidecar.authority.issue("", "client")),
-        "an identity that is only a DNS name": sidecar.tls(sidecar.authority.issue("", CLIENT)),
-        "an older TLS": sidecar.tls(CLIENT, newest=ssl.TLSVersion.TLSv1_2),
+        "no certificate": sidecar.client_tls(None),
+        "of another authority": sidecar.client_tls(Authority().issue(CLIENT)),
+        "of another trust domain": sidecar.client_tls(account("client", "other.local")),
+        "of a longer trust domain": sidecar.client_tls(account("client", "cluster.local.evil")),
+        "no identity": sidecar.client_tls(sidecar.authority.issue("", "client")),
+        "an identity that is only a DNS name": sidecar.client_tls(sidecar.authority.issue("", CLIENT)),
+        "an older TLS": sidecar.client_tls(CLIENT, newest=ssl.TLSVersion.TLSv1_2),
     }
     answers = {name: sidecar.caller(web, tls).get().status for name, tls in strangers.items()}
     assert answers == dict.fromkeys(strangers, 0)
-    assert sidecar.echo_all("app") == []
+    assert sidecar.take_requests("app") == []
 
 
 @pytest.mark.parametrize("stage", MIXED)
 def test_on_the_way_to_strict_both_are_taken(sidecar, web, stage):
     served(sidecar, web, stage=stage)
-    assert sidecar.caller(web, CLIENT).get().who == "app"
-    assert sidecar.caller(web).get().who == "app"
-    assert sidecar.caller(web, sidecar.tls(Authority().issue(CLIENT))).get().status == 0
+    assert sidecar.caller(web, CLIENT).get().answered_by == "app"
+    assert sidecar.caller(web).get().answered_by == "app"
+    assert sidecar.caller(web, sidecar.client_tls(Authority().issue(CLIENT))).get().status == 0
 
 
 def test_the_plain_stage_takes_plaintext_only(sidecar, web):
     served(sidecar, web, stage=Stage.PLAIN)
-    assert sidecar.caller(web).get().who == "app"
+    assert sidecar.caller(web).get().answered_by == "app"
     assert sidecar.caller(web, CLIENT).get().status == 0
 
 
@@ -139,7 +139,7 @@ def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
 def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
     """R65: a sidecar that calls agrees on no protocol, and speaks HTTP/2 to a port that has it."""
     server = http2(sidecar.network, "two")
-    port = served(sidecar, sidecar.port(server.where.port, protocol), stage=Stage.STRICT)
+    port = served(sidecar, sidecar.port(server.address.port, protocol), stage=Stage.STRICT)
 
     async def ask() -> str:
         return await ask_h2(await sidecar.caller(port, CLIENT).open(), "web.example")
@@ -152,7 +152,7 @@ def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
     greeter = Greeter("v1")
     try:
         hello = Match(path=PathMatch(kind="exact", value="/Greeter/Hello"))
-        port = sidecar.port(greeter.where.port, Protocol.HTTP2)
+        port = sidecar.port(greeter.address.port, Protocol.HTTP2)
         served(sidecar, port, stage=Stage.STRICT, access=closed(CLIENT, match=hello))
         own = sidecar.authority.issue(CLIENT)
         trust = grpc.ssl_channel_credentials(own.roots.encode(), own.key.reveal().encode(), own.chain.encode())
@@ -168,9 +168,9 @@ def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
 
 
 def test_websockets_pass(sidecar):
-    server = Listening(sidecar.network, _agreeing)
-    port = served(sidecar, sidecar.port(server.where.port), stage=Stage.PERMISSIVE)
-    assert sidecar.network.run(upgrade(Where(ADDRESS, port.port), "ping")) == ["101", "there", "ping"]
+    server = TcpServer(sidecar.network, _agreeing)
+    port = served(sidecar, sidecar.port(server.address.port), stage=Stage.PERMISSIVE)
+    assert sidecar.network.run(upgrade(Address(ADDRESS, port.port), "ping")) == ["101", "there", "ping"]
 
 
 async def _agreeing(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
@@ -186,11 +186,11 @@ def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(side
     served(sidecar, web, stage=Stage.PERMISSIVE)
     forged = f"URI={OTHER}"
     sidecar.caller(web, CLIENT).get(x_forwarded_client_cert=forged)
-    header = sidecar.echo_seen("app")["x-forwarded-client-cert"]
+    header = sidecar.last_headers("app")["x-forwarded-client-cert"]
     assert f"URI={CLIENT}" in header
     assert OTHER not in header
     sidecar.caller(web).get(x_forwarded_client_cert=forged)
-    assert "x-forwarded-client-cert" not in sidecar.echo_seen("app")
+    assert "x-forwarded-client-cert" not in sidecar.last_headers("app")
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -199,19 +199,19 @@ def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar
     served(sidecar, web, stage=Stage.PERMISSIVE)
     marks = itertools.product("-_", repeat=3)
     spelled = ["x{}forwarded{}client{}cert".format(*found) for found in marks]
-    target = Where(ADDRESS, web.port)
+    target = Address(ADDRESS, web.port)
     lines = "".join(f"{name}: URI={OTHER}\r\n" for name in spelled)
     asked = f"GET / HTTP/1.1\r\nhost: web.example\r\nother_header: kept\r\n{lines}connection: close\r\n\r\n"
 
     async def ask() -> None:
-        tls = sidecar.tls(CLIENT) if known else None
+        tls = sidecar.client_tls(CLIENT) if known else None
         reader, writer = await asyncio.open_connection(*target, ssl=tls, server_hostname="web" if known else None)
         writer.write(asked.encode())
         await reader.read()
         writer.close()
 
     sidecar.network.run(ask())
-    seen = sidecar.echo_seen("app")
+    seen = sidecar.last_headers("app")
     assert seen["other_header"] == "kept"
     assert OTHER not in str(seen)
     assert [name for name in spelled if name in seen] == (["x-forwarded-client-cert"] if known else [])
@@ -226,7 +226,7 @@ def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
     assert client.get("/books", "POST").status == 403
     assert sidecar.caller(web, OTHER).get("/books").status == 403
     assert sidecar.caller(web).get("/books").status == 403
-    assert [seen.path for seen in sidecar.echo_all("app")] == ["/books/1?page=2"]
+    assert [seen.path for seen in sidecar.take_requests("app")] == ["/books/1?page=2"]
 
 
 def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
@@ -247,20 +247,20 @@ def test_paths_that_can_be_read_in_two_ways_are_never_allowed_by_a_rule_about_pa
     """D21: an application may read such a path as another one than the rule does."""
     served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(web, CLIENT).get(path).status in {400, 403}
-    assert sidecar.echo_all("app") == []
+    assert sidecar.take_requests("app") == []
 
 
 def test_names_on_a_certificate_are_no_identities(sidecar, web):
     """R70, R75: who may choose the names of his pods can't become somebody else by them."""
     served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
-    borrowed = sidecar.tls(sidecar.authority.issue(OTHER, CLIENT))
+    borrowed = sidecar.client_tls(sidecar.authority.issue(OTHER, CLIENT))
     assert sidecar.caller(web, borrowed).get("/books").status == 403
 
 
 def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
     """A resumed session would not: what was proven in the first one is gone, or out of date."""
     served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
-    tls = sidecar.tls(CLIENT)
+    tls = sidecar.client_tls(CLIENT)
 
     def get(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession, bool]:
         place = socket.create_connection((ADDRESS, web.port))
@@ -318,7 +318,7 @@ def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
 def test_a_new_certificate_ends_no_connection(sidecar, web):
     served(sidecar, web, stage=Stage.STRICT)
     client = sidecar.caller(web, CLIENT)
-    assert client.get().who == "app"
+    assert client.get().answered_by == "app"
     connection = client._writer
     renewed = sidecar.authority.issue(WEB, "renewed")
     sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
@@ -331,14 +331,14 @@ def test_a_new_certificate_ends_no_connection(sidecar, web):
         return shown.strip() == renewed.chain.strip()
 
     until(is_shown, "the new certificate")
-    assert client.get().who == "app"
+    assert client.get().answered_by == "app"
     assert client._writer is connection
 
 
 def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes(sidecar, web):
     served(sidecar, web, stage=Stage.STRICT)
     new = Authority("new")
-    stranger = sidecar.tls(new.issue(CLIENT))
+    stranger = sidecar.client_tls(new.issue(CLIENT))
     assert sidecar.caller(web, stranger).get().status == 0
     own = sidecar.credential
 
@@ -347,16 +347,16 @@ def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes
         sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
 
     believe(own.roots + new.pem)
-    until(lambda: sidecar.caller(web, stranger).get().who == "app", "the new authority")
-    assert sidecar.caller(web, CLIENT).get().who == "app"
+    until(lambda: sidecar.caller(web, stranger).get().answered_by == "app", "the new authority")
+    assert sidecar.caller(web, CLIENT).get().answered_by == "app"
     believe(new.pem)
     until(lambda: sidecar.caller(web, CLIENT).get().status == 0, "the old authority is gone")
-    assert sidecar.caller(web, stranger).get().who == "app"
+    assert sidecar.caller(web, stranger).get().answered_by == "app"
 
 
 def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, database):
     """R67, D15: two Services lead to one port; plaintext is what the first of them says."""
-    port = sidecar.port(database.where.port, Protocol.TCP, Protocol.HTTP)
+    port = sidecar.port(database.address.port, Protocol.TCP, Protocol.HTTP)
     served(sidecar, port, stage=Stage.PERMISSIVE)
     assert echoes(sidecar, connected(sidecar, port, plain=True))
     assert echoes(sidecar, connected(sidecar, port))
@@ -370,7 +370,7 @@ def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, dat
 
 
 def test_a_server_that_speaks_first_is_heard_in_plaintext(sidecar, database):
-    port = sidecar.port(database.where.port, Protocol.TCP_SERVER_FIRST)
+    port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
     served(sidecar, port, stage=Stage.PLAIN)
     assert heard(sidecar, port) == "ping"
 
@@ -378,21 +378,21 @@ def test_a_server_that_speaks_first_is_heard_in_plaintext(sidecar, database):
 @pytest.mark.parametrize("protocol", [Protocol.TCP_SERVER_FIRST, Protocol.TCP])
 def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, protocol):
     """Strict takes the mesh's TLS without its mark too, and nothing else."""
-    port = served(sidecar, sidecar.port(database.where.port, protocol), stage=Stage.STRICT)
+    port = served(sidecar, sidecar.port(database.address.port, protocol), stage=Stage.STRICT)
     assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
-    assert heard(sidecar, port, sidecar.tls(CLIENT)) == "ping"
+    assert heard(sidecar, port, sidecar.client_tls(CLIENT)) == "ping"
     before = database.connections
     assert heard(sidecar, port, tls_of_the_mesh(sidecar, None)) != "ping"
-    assert heard(sidecar, port, sidecar.tls(Authority().issue(CLIENT), [ALPN])) != "ping"
+    assert heard(sidecar, port, sidecar.client_tls(Authority().issue(CLIENT), [ALPN])) != "ping"
     assert database.connections == before
 
 
 def test_much_arrives_whole_although_the_application_is_reached_late(sidecar, database):
     access = closed(CLIENT, connections=True)
-    port = served(sidecar, sidecar.port(database.where.port, Protocol.TCP), stage=Stage.STRICT, access=access)
+    port = served(sidecar, sidecar.port(database.address.port, Protocol.TCP), stage=Stage.STRICT, access=access)
     text = "0123456789" * 100_000
     tls = tls_of_the_mesh(sidecar)
-    assert sidecar.network.run(talk(Where(ADDRESS, port.port), text, tls=tls)).back == text
+    assert sidecar.network.run(talk(Address(ADDRESS, port.port), text, tls=tls)).back == text
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TLS, Protocol.TCP])
@@ -402,7 +402,7 @@ def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protoco
     own.load_cert_chain(file)
     server = greeting(sidecar.network, "secret", own)
     stranger = ssl.create_default_context(cafile=str(file))
-    port = sidecar.port(server.where.port, protocol)
+    port = sidecar.port(server.address.port, protocol)
     for stage in (Stage.PLAIN, Stage.READY, Stage.PERMISSIVE):
         served(sidecar, port, stage=stage)
         assert until(lambda: heard(sidecar, port, stranger) == "ping", f"passed on in {stage}")
@@ -414,12 +414,12 @@ def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protoco
 @pytest.mark.parametrize("stage", [Stage.PERMISSIVE, Stage.STRICT])
 def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database, stage):
     """R68, R69: not even the greeting of a server that speaks first, and no connection that does nothing."""
-    port = sidecar.port(database.where.port, Protocol.TCP_SERVER_FIRST)
+    port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
     served(sidecar, port, stage=stage, access=closed(CLIENT, connections=True))
     assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
     before = database.connections
     assert heard(sidecar, port, tls_of_the_mesh(sidecar, OTHER)) != "ping"
-    assert heard(sidecar, port, sidecar.tls(OTHER)) != "ping"
+    assert heard(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
     served(sidecar, port, stage=stage, access=closed(CLIENT))
     until(lambda: heard(sidecar, port, tls_of_the_mesh(sidecar)) != "ping", "nobody may connect")
     assert database.connections - before <= 1  # the last one that was allowed
@@ -427,7 +427,7 @@ def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database,
 
 def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
     """R69: connections end within seconds, those of nobody else."""
-    port, other = (sidecar.port(database.where.port, Protocol.TCP) for _ in range(2))
+    port, other = (sidecar.port(database.address.port, Protocol.TCP) for _ in range(2))
     allowed = closed(CLIENT, connections=True)
     sidecar.serve(port, other, stage=Stage.STRICT, access=allowed)
     sidecar.wait_for(other)
@@ -440,7 +440,7 @@ def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
 
 def test_mutual_tls_stays_when_plaintext_goes(sidecar, database):
     """A change of stage ends the connections that are not taken any more, and no others."""
-    port = sidecar.port(database.where.port, Protocol.TCP)
+    port = sidecar.port(database.address.port, Protocol.TCP)
     served(sidecar, port, stage=Stage.PERMISSIVE)
     mesh, plain = connected(sidecar, port), connected(sidecar, port, plain=True)
     sidecar.serve(port, stage=Stage.STRICT)
@@ -490,13 +490,13 @@ def test_health_checks_reach_the_application_without_an_identity(sidecar):
         Probe(name="app/liveness", port=application, path="alive"),
     )
     workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, stage=Stage.STRICT, probes=found)
-    sidecar.hold(*probes.parts(workload, everywhere=everywhere, source="127.0.0.6"))
-    caller = Caller(sidecar.network, Where(everywhere, 15020))
+    sidecar.push_parts(*probes.parts(workload, everywhere=everywhere, source="127.0.0.6"))
+    caller = Caller(sidecar.network, Address(everywhere, 15020))
     sidecar.callers.append(caller)
-    until(lambda: caller.get("/app/readiness").who == "app", "the listener for health checks")
-    assert sidecar.echo_path("app") == "/healthz?full=1"
+    until(lambda: caller.get("/app/readiness").answered_by == "app", "the listener for health checks")
+    assert sidecar.last_path("app") == "/healthz?full=1"
     assert caller.get("/app/liveness").status == 200
-    assert sidecar.echo_path("app") == "/alive"
+    assert sidecar.last_path("app") == "/alive"
     assert [caller.get(path).status for path in ("/", "/healthz", "/app/readiness/x", "/app/startup")] == [404] * 4
     assert caller.get("/app/readiness", "POST").status == 404
     sidecar.echoes["app"].status = "302 Found"

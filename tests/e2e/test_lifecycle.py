@@ -51,7 +51,7 @@ def test_ready_means_that_everything_is_in_force(new_world: Callable[..., World]
 def test_kill_and_restart_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
     """Envoy and the pods live on without headgate, the next one adopts them, and no request fails meanwhile."""
     world = new_world(manifests=site(tmp_path))
-    before, ready = world.started(), world.ready
+    before, ready = world.processes(), world.ready
     assert len(before) == 3
     with world.load(world.request("web", 8080)) as load:
         world.kill()
@@ -64,7 +64,7 @@ def test_kill_and_restart_under_load(new_world: Callable[..., World], tmp_path: 
         seen = load.counts["v2"]
         until(lambda: load.counts["v2"] > seen + 20)
     assert set(load.counts) == {"v1", "v2"}
-    assert world.started() == before
+    assert world.processes() == before
     assert world.ready["services"] == ready["services"]
     assert world.ready["proxy"] == ready["proxy"]
     assert world.send(20, world.request("web", 8080)) == {"v2": 20}
@@ -85,10 +85,10 @@ def test_edits_while_it_was_down_apply_at_the_next_start(new_world: Callable[...
 
 def test_the_end_leaves_no_process_and_no_socket(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
-    started, sockets = world.started(), Path(world.instance["admin"]).parent
+    started, sockets = world.processes(), Path(world.instance["admin"]).parent
     assert list(sockets.iterdir())
     assert world.stop() == 0
-    assert world.started() == {}
+    assert world.processes() == {}
     assert not [pid for pid in started.values() if alive(pid)]
     assert not sockets.exists()
     assert world.stderr == ""
@@ -96,13 +96,13 @@ def test_the_end_leaves_no_process_and_no_socket(new_world: Callable[..., World]
 
 def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Callable[..., World]) -> None:
     killed = new_world()
-    sockets, envoy = Path(killed.instance["admin"]).parent, killed.started()["envoy"]
+    sockets, envoy = Path(killed.instance["admin"]).parent, killed.processes()["envoy"]
     killed.kill()
     other = new_world()
     assert sockets.is_dir()  # its Envoy lives, and the next start with its state directory adopts it
     other.stop()
     os.kill(envoy, signal.SIGKILL)
-    until(lambda: not killed.started())
+    until(lambda: not killed.processes())
     other.start()
     assert not sockets.exists()
 
@@ -111,9 +111,9 @@ def test_a_signal_while_it_starts_ends_it_too(unstarted: World, tmp_path: Path) 
     for name, text in site(tmp_path).items():
         (unstarted.directory / name).write_text(text)
     unstarted.launch()
-    until(unstarted.started)
+    until(unstarted.processes)
     assert unstarted.stop() == 0
-    assert unstarted.started() == {}
+    assert unstarted.processes() == {}
 
 
 def test_a_second_one_on_the_same_state_is_told_so(new_world: Callable[..., World]) -> None:
@@ -155,9 +155,9 @@ def test_ephemeral_keeps_nothing(new_world: Callable[..., World], tmp_path: Path
 
 def test_envoy_is_started_again_when_it_dies(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
-    first = world.started()["envoy"]
+    first = world.processes()["envoy"]
     os.kill(first, signal.SIGKILL)
-    until(lambda: world.started().get("envoy", first) != first)
+    until(lambda: world.processes().get("envoy", first) != first)
     request = world.request("web", 8080)
     until(lambda: world.send(1, request) in ({"v1": 1}, {"v2": 1}))
     assert world.send(40, request) == {"v1": 30, "v2": 10}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e import identity_rig as rig
-from tests.e2e.identity_rig import CALLER, SERVER, Dialled
+from tests.e2e.identity_rig import CALLER, SERVER, TunnelClient
 from tests.e2e.manifests import deployment, service, split
 from tests.e2e.test_metrics_users import RELEASED, SEED, ask, counts
-from tests.e2e.wire import Request, Where
+from tests.e2e.wire import Address, Request
 from tests.e2e.world import World, until
 
 HTTP, RAW = rig.PORTS["http"], rig.PORTS["raw"]
@@ -33,22 +33,22 @@ def restricted(world: World) -> None:
     rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
     world.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
     for name in ("web", "raw"):
-        rig.wait(world, f"traffictarget/{name}-callers")
+        rig.headgate_wait(world, f"traffictarget/{name}-callers")
 
 
 def statuses(world: World, request: Request, times: int) -> set[int]:
     """Send requests one after the other; return how they were answered."""
-    client = Dialled(request.where, request=request)
+    client = TunnelClient(request.address, request=request)
     try:
         return {world.network.run(client.ask()).status for _ in range(times)}
     finally:
         world.network.run(rig.close(client))
 
 
-def connect(where: Where, times: int) -> None:
+def connect(address: Address, times: int) -> None:
     """Open connections that are refused."""
     for _ in range(times):
-        with socket.create_connection(where, timeout=30) as client:
+        with socket.create_connection(address, timeout=30) as client:
             client.sendall(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")
             try:
                 assert client.recv(1) == b""
@@ -68,16 +68,16 @@ def test_what_access_rules_refuse_is_counted_apart_and_never_reaches_the_server(
     """R68, R69, R84: requests and connections, of a pod and of the gateway; exact on all sides."""
     world = new_world(manifests=rig.site(tmp_path))
     restricted(world)
-    before = rig.counted(tmp_path / SERVER)
+    before = rig.counted_requests(tmp_path / SERVER)
     caller = rig.pod(world, CALLER)
-    assert statuses(world, rig.through(caller, target="/open"), 6) == {200}
-    assert statuses(world, rig.through(caller, target="/closed"), 4) == {403}
+    assert statuses(world, rig.request_through_sidecar(caller, target="/open"), 6) == {200}
+    assert statuses(world, rig.request_through_sidecar(caller, target="/closed"), 4) == {403}
     assert statuses(world, world.request(SERVER, HTTP, via="proxy"), 5) == {403}
-    raw = rig.Dialled(*rig.raw_ways(world)[1])
-    assert world.network.run(raw.ask()).who == SERVER
+    raw = rig.TunnelClient(*rig.raw_port_targets(world)[1])
+    assert world.network.run(raw.ask()).answered_by == SERVER
     world.network.run(rig.close(raw))
     connect(world.address(SERVER, RAW), 3)
-    assert rig.counted(tmp_path / SERVER) == before + 7
+    assert rig.counted_requests(tmp_path / SERVER) == before + 7
 
     expected = {
         "success_count": 6,
@@ -121,7 +121,7 @@ def test_a_service_has_received_what_its_pods_did_however_it_was_called(
     world = new_world(manifests={**manifests, "split.yaml": split("web", "web", {"web-v1": 90, "web-v2": 10})})
     world.send(100, world.request("web", HTTP))
     world.send(7, world.request("web-v2", HTTP))
-    assert [rig.counted(tmp_path / version) for version in ("v1", "v2")] == [90, 17]
+    assert [rig.counted_requests(tmp_path / version) for version in ("v1", "v2")] == [90, 17]
     expected = {"web": 107, "web-v1": 90, "web-v2": 17}
 
     def told() -> Mapping[str, int]:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 from msgspec import structs
-from tests.e2e.counting import REQUESTS, Reporting, ReportingSidecar
+from tests.e2e.counting import REQUESTS, ReportingRig, ReportingSidecar
 from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
 from tests.e2e.rig import Echo
-from tests.e2e.wire import Load, Request, Where, listens
+from tests.e2e.wire import Address, Load, Request, listens
 from tests.e2e.world import until
 
 from headgate.envoy import traffic_stats
@@ -60,9 +60,9 @@ DEAD_PORT = 1
 
 
 @pytest.fixture
-def rig() -> Iterator[Reporting]:
+def rig() -> Iterator[ReportingRig]:
     """A new proxy that has counted nothing yet, and two backends."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root)) as rig:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         for name in ("one", "two"):
             rig.echo(name)
         yield rig
@@ -73,20 +73,20 @@ def sidecar() -> Iterator[ReportingSidecar]:
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingSidecar(Path(root)) as sidecar:
         sidecar.echo("app")
         yield sidecar
-        sidecar.hang_up()
+        sidecar.abort()
 
 
-def ready(rig: Reporting, *routes: Route, **more) -> None:
+def ready(rig: ReportingRig, *routes: Route, **more) -> None:
     """Give the proxy routes and wait until it serves."""
     rig.apply(*routes, **more)
-    until(lambda: listens(rig.where), "the listener")
+    until(lambda: listens(rig.address), "the listener")
 
 
-def share(rig: Reporting, name: str, weight: int) -> Target:
+def share(rig: ReportingRig, name: str, weight: int) -> Target:
     return Target(ref=rig.ref(name), weight=weight)
 
 
-def split(rig: Reporting, **weights: int) -> Route:
+def split(rig: ReportingRig, **weights: int) -> Route:
     return Route(split=Split(targets=tuple(share(rig, name, weight) for name, weight in weights.items())))
 
 
@@ -96,7 +96,7 @@ def split(rig: Reporting, **weights: int) -> Route:
 def test_requests_count_once_through_every_kind_of_change_under_load(rig):
     """R86, R97: what the reports add up to is what the backends saw."""
     ready(rig, split(rig, one=9, two=1))
-    flow = Load(rig.network, [Request(rig.where, "/", "web")] * 4)
+    flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     third = rig.echo("three")
     changes = [
         lambda: rig.apply(split(rig, one=1, two=9)),
@@ -113,7 +113,7 @@ def test_requests_count_once_through_every_kind_of_change_under_load(rig):
     answered = flow.stop()
     seen = sum(len(echo.seen) for echo in rig.echoes.values())
     assert seen >= answered["one"] + answered["two"] + answered["three"] > 0
-    rig.reports.settle(REQUESTS, {f"outbound/default/web/{rig.where.port}": seen}, "cluster")
+    rig.reports.wait_for(REQUESTS, {f"outbound/default/web/{rig.address.port}": seen}, "cluster")
     by_backend = {f"default/{name}": len(echo.seen) for name, echo in rig.echoes.items()}
     assert rig.reports.counts(REQUESTS, "backend") == Counter(by_backend)
 
@@ -122,40 +122,40 @@ def test_an_address_that_another_pod_takes_over_counts_for_that_pod(rig):
     """And the change of its name costs no request."""
     ready(rig, rig.route("one"))
     mesh, port = rig.apply(rig.route("one")), rig.echoes["one"].port
-    flow = Load(rig.network, [Request(rig.where, "/", "web")] * 4)
+    flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     for pod in ("default/first", "default/second"):
         place = Endpoint(address=ADDRESS, port=port, workload=pod)
-        rig.offer(structs.replace(mesh, endpoints=(Endpoints(ref=rig.ref("one"), ready=(place,)),)))
+        rig.push(structs.replace(mesh, endpoints=(Endpoints(ref=rig.ref("one"), ready=(place,)),)))
         until(lambda pod=pod: rig.reports.total(REQUESTS, pod=f"{pod}:{port} "), f"requests to {pod}")
     answered = flow.stop()
     assert answered == {"one": flow.sent}
-    rig.reports.settle(REQUESTS, {"default/one": flow.sent}, "backend")
+    rig.reports.wait_for(REQUESTS, {"default/one": flow.sent}, "backend")
     before = rig.reports.counts(REQUESTS, "pod")
     rig.load(10)
-    rig.reports.settle(REQUESTS, before + Counter({f"default/second:{port} ": 10}), "pod")
+    rig.reports.wait_for(REQUESTS, before + Counter({f"default/second:{port} ": 10}), "pod")
 
 
 def test_counts_outlive_the_listener_that_counted(rig):
     ready(rig, rig.route("one"))
     rig.load(20)
-    rig.reports.settle(REQUESTS, {"default/one": 20}, "backend")
-    rig.offer(Mesh(domain="cluster.local"))
-    until(lambda: not listens(rig.where), "the listener is gone")
+    rig.reports.wait_for(REQUESTS, {"default/one": 20}, "backend")
+    rig.push(Mesh(domain="cluster.local"))
+    until(lambda: not listens(rig.address), "the listener is gone")
     ready(rig, rig.route("one"))
     rig.load(5)
-    rig.reports.settle(REQUESTS, {"default/one": 25}, "backend")
+    rig.reports.wait_for(REQUESTS, {"default/one": 25}, "backend")
 
 
 def test_nothing_is_lost_while_nobody_listens(rig):
     ready(rig, rig.route("one"))
     rig.load(10)
-    rig.reports.settle(REQUESTS, {"default/one": 10}, "backend")
-    rig.reports.deaf = True
+    rig.reports.wait_for(REQUESTS, {"default/one": 10}, "backend")
+    rig.reports.rejecting = True
     rig.load(7)
-    mark = rig.reports.refused
-    until(lambda: rig.reports.refused >= mark + 3, "reports that nobody takes")
-    rig.reports.deaf = False
-    rig.reports.settle(REQUESTS, {"default/one": 17}, "backend")
+    mark = rig.reports.rejected
+    until(lambda: rig.reports.rejected >= mark + 3, "reports that nobody takes")
+    rig.reports.rejecting = False
+    rig.reports.wait_for(REQUESTS, {"default/one": 17}, "backend")
 
 
 # --- what counts as what
@@ -166,24 +166,24 @@ def test_answers_count_by_their_code(rig):
     for status, times in (("200 OK", 3), ("404 Not Found", 2), ("500 Broken", 1)):
         rig.echo("one").status = status
         rig.load(times)
-    rig.reports.settle(REQUESTS, {"200-": 3, "404-": 2, "500-": 1}, "code", backend="default/one")
-    rig.reports.settle(LATENCY, {"default/one": 6}, "backend")
+    rig.reports.wait_for(REQUESTS, {"200-": 3, "404-": 2, "500-": 1}, "code", backend="default/one")
+    rig.reports.wait_for(LATENCY, {"default/one": 6}, "backend")
 
 
 def test_a_request_that_is_tried_again_counts_once(rig):
     dead = Echo(rig.network, "dead")
     dead.close()
-    until(lambda: not listens(Where(ADDRESS, dead.port)), "nobody listens")
+    until(lambda: not listens(Address(ADDRESS, dead.port)), "nobody listens")
     ready(rig, rig.route("one"), places={"one": [dead, rig.echoes["one"]]})
     assert rig.load(10) == {"one": 10}
-    rig.reports.settle(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
+    rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
 
 
 def test_what_never_reached_a_server_is_a_failure_of_the_service(rig):
     ready(rig, rig.route("nobody"))
     assert rig.load(4) == {"503": 4}
-    place = f"outbound/default/web/{rig.where.port}"
-    rig.reports.settle(REQUESTS, {(place, "503UH", "", ""): 4}, "cluster", "code", "pod", "backend")
+    place = f"outbound/default/web/{rig.address.port}"
+    rig.reports.wait_for(REQUESTS, {(place, "503UH", "", ""): 4}, "cluster", "code", "pod", "backend")
 
 
 def test_a_share_that_must_fail_is_of_the_service_too(rig):
@@ -191,9 +191,9 @@ def test_a_share_that_must_fail_is_of_the_service_too(rig):
     broken = Split(targets=(share(rig, "one", 1),), broken=(Broken(weight=1, status=500, reason="why"),))
     ready(rig, Route(split=broken))
     answered = rig.load(40)
-    rig.reports.settle(REQUESTS, {"200-": answered["one"], "500NC": answered["500"]}, "code")
+    rig.reports.wait_for(REQUESTS, {"200-": answered["one"], "500NC": answered["500"]}, "code")
     found = rig.reports.counts(REQUESTS, "cluster", "backend")
-    assert {parse(cluster) for cluster, _ in found} == {PortRef("default/web", rig.where.port)}
+    assert {parse(cluster) for cluster, _ in found} == {PortRef("default/web", rig.address.port)}
     assert {backend for _, backend in found} == {"", "default/one"}
 
 
@@ -201,25 +201,27 @@ def test_an_answer_of_the_mesh_itself_is_of_the_service(rig):
     redirect = Route(split=Split(targets=()), redirect=Redirect(status=302, scheme="https"))
     ready(rig, redirect)
     assert rig.load(3) == {"302": 3}
-    rig.reports.settle(REQUESTS, {"302-": 3}, "code")
-    assert {parse(name) for name in rig.reports.counts(REQUESTS, "cluster")} == {PortRef("default/web", rig.where.port)}
+    rig.reports.wait_for(REQUESTS, {"302-": 3}, "code")
+    assert {parse(name) for name in rig.reports.counts(REQUESTS, "cluster")} == {
+        PortRef("default/web", rig.address.port)
+    }
 
 
 def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
     ready(rig, rig.route("one"))
     rig.echo("one").hangs = True
     for _ in range(3):
-        with socket.create_connection(rig.where) as client:
+        with socket.create_connection(rig.address) as client:
             client.sendall(b"GET /left HTTP/1.1\r\nhost: web\r\n\r\n")
-            until(lambda: rig.echo_all("one"), "the server has the request")
-    rig.reports.settle(REQUESTS, {"0DC": 3}, "code")
+            until(lambda: rig.take_requests("one"), "the server has the request")
+    rig.reports.wait_for(REQUESTS, {"0DC": 3}, "code")
     short = listening(rig, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
     rig.apply(rig.route("short"), places={"short": [short]})
     for _ in range(2):
         assert rig.ask().body == "IncompleteReadError"
-    rig.reports.settle(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
+    rig.reports.wait_for(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
     assert parse_code("200UPE").whole == 0
-    rig.reports.settle(LATENCY, {}, "backend")  # nobody got a whole response
+    rig.reports.wait_for(LATENCY, {}, "backend")  # nobody got a whole response
 
 
 class Backend(NamedTuple):
@@ -228,7 +230,7 @@ class Backend(NamedTuple):
     port: int
 
 
-def listening(rig: Reporting, answer: bytes, *, after: bytes = b"\r\n\r\n") -> Backend:
+def listening(rig: ReportingRig, answer: bytes, *, after: bytes = b"\r\n\r\n") -> Backend:
     """Start a server that says something when it has been asked, and hangs up."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -254,7 +256,7 @@ def test_the_status_of_grpc_counts_beside_the_code(rig):
             rig.ask(content_type="application/grpc")
     rig.echo("one")
     rig.load(1)
-    rig.reports.settle(
+    rig.reports.wait_for(
         REQUESTS, {("200-", "0"): 2, ("200-", "5"): 1, ("200-", "14"): 3, ("200-", ""): 1}, "code", "grpc"
     )
 
@@ -263,7 +265,7 @@ def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
     """R89: counts that add up need the same bounds everywhere."""
     ready(rig, rig.route("one"))
     rig.load(30)
-    rig.reports.settle(LATENCY, {"default/one": 30}, "backend")
+    rig.reports.wait_for(LATENCY, {"default/one": 30}, "backend")
     metrics = [
         metric
         for part in rig.reports.all[-1].message.resource_metrics
@@ -283,7 +285,7 @@ def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
     latencies = [bound + more for bound in BOUNDS_US for more in (-1, 0)]
     for microseconds in latencies:
         assert rig.ask(took=str(microseconds)).status == 200
-    rig.reports.settle(LATENCY, {"default/one": len(latencies)}, "backend")
+    rig.reports.wait_for(LATENCY, {"default/one": len(latencies)}, "backend")
     found = read_report(rig.reports.all[-1].message.SerializeToString())
     (counts,) = (sample.buckets for sample in found.samples if sample.series.name == LATENCY)
     assert packed_counters.by_index(counts, packed_counters.WIDE) == Counter(map(bucket_of, latencies))
@@ -294,17 +296,17 @@ def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
     mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
     pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
     ready(rig, rig.route("one", mirrors=(mirror,)))
-    rig.offer(named(rig, mirror, pod))
+    rig.push(named(rig, mirror, pod))
     rig.load(10)
-    rig.reports.settle(COPIES, {f"default/two-1:{pod.port} ": 10}, "envoy.endpoint_hostname")
+    rig.reports.wait_for(COPIES, {f"default/two-1:{pod.port} ": 10}, "envoy.endpoint_hostname")
     rig.echo("two").status = "500 Broken"
     rig.load(3)
-    rig.reports.settle(COPIES_FAILED, {"mirror/default/two/80": 3}, "envoy.cluster_name")
-    rig.reports.settle(REQUESTS, {("default/one", "200-"): 13}, "backend", "code")
+    rig.reports.wait_for(COPIES_FAILED, {"mirror/default/two/80": 3}, "envoy.cluster_name")
+    rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 13}, "backend", "code")
 
 
-def named(rig: Reporting, mirror: Mirror, pod: Endpoint) -> Mesh:
-    ref = PortRef("default/web", rig.where.port)
+def named(rig: ReportingRig, mirror: Mirror, pod: Endpoint) -> Mesh:
+    ref = PortRef("default/web", rig.address.port)
     one = Endpoint(address=ADDRESS, port=rig.echoes["one"].port)
     return Mesh(
         domain="cluster.local",
@@ -317,9 +319,9 @@ def named(rig: Reporting, mirror: Mirror, pod: Endpoint) -> Mesh:
 # --- connections
 
 
-def database(rig: Reporting, *ports: int, proxy_port: int = 0) -> Where:
+def database(rig: ReportingRig, *ports: int, proxy_port: int = 0) -> Address:
     """Let the Service `default/web` carry connections to pods on these ports; return where the proxy takes them."""
-    ref = PortRef("default/web", rig.where.port)
+    ref = PortRef("default/web", rig.address.port)
     pods = tuple(
         Endpoint(address=ADDRESS, port=port, workload=f"default/db-{number}") for number, port in enumerate(ports)
     )
@@ -333,15 +335,15 @@ def database(rig: Reporting, *ports: int, proxy_port: int = 0) -> Where:
         ),
         endpoints=(Endpoints(ref=ref, ready=pods),),
     )
-    rig.offer(mesh, Node(id=rig.node.id, proxy_address=ADDRESS if proxy_port else "", proxy_port=proxy_port))
-    where = Where(ADDRESS, proxy_port or ref.port)
-    until(lambda: listens(where), "the listener")
-    return where
+    rig.push(mesh, Node(id=rig.node.id, proxy_address=ADDRESS if proxy_port else "", proxy_port=proxy_port))
+    address = Address(ADDRESS, proxy_port or ref.port)
+    until(lambda: listens(address), "the listener")
+    return address
 
 
-def talk(where: Where, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
+def talk(address: Address, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
     """Say something over a new connection, in a tunnel when its target is given; return all that is answered."""
-    with socket.create_connection(where) as client:
+    with socket.create_connection(address) as client:
         if connect:
             client.sendall(f"CONNECT {connect} HTTP/1.1\r\nhost: {connect}\r\n\r\n".encode())
             head = b""
@@ -357,51 +359,51 @@ def talk(where: Where, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
 
 def test_connections_count_when_they_reach_a_server_and_their_bytes_when_they_end(rig):
     server = listening(rig, b"welcome\n", after=b"\n")
-    where, pod = database(rig, server.port), f"default/db-0:{server.port} "
-    with socket.create_connection(where) as client:
+    address, pod = database(rig, server.port), f"default/db-0:{server.port} "
+    with socket.create_connection(address) as client:
         client.sendall(b"no end of line")
-        rig.reports.settle(CONNECTIONS, {pod: 1}, "pod")
+        rig.reports.wait_for(CONNECTIONS, {pod: 1}, "pod")
     for _ in range(4):
-        assert talk(where) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {pod: 5}, "pod")
-    rig.reports.settle(SENT, {pod: len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
-    rig.reports.settle(RECEIVED, {pod: 4 * len(b"welcome\n")}, "pod")
+        assert talk(address) == b"welcome\n"
+    rig.reports.wait_for(CONNECTIONS, {pod: 5}, "pod")
+    rig.reports.wait_for(SENT, {pod: len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
+    rig.reports.wait_for(RECEIVED, {pod: 4 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(FAILED)
 
 
 def test_a_connection_that_reached_another_pod_has_not_failed(rig):
     server = listening(rig, b"welcome\n", after=b"\n")
-    where = database(rig, DEAD_PORT, server.port)
+    address = database(rig, DEAD_PORT, server.port)
     for _ in range(6):
-        assert talk(where) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {f"default/db-1:{server.port} ": 6}, "pod")
+        assert talk(address) == b"welcome\n"
+    rig.reports.wait_for(CONNECTIONS, {f"default/db-1:{server.port} ": 6}, "pod")
     assert not rig.reports.total(FAILED)
 
 
 @pytest.mark.parametrize(("ports", "pod"), [((DEAD_PORT,), f"default/db-0:{DEAD_PORT} "), ((), "")])
 def test_a_connection_that_reached_nobody_has_failed(rig, ports, pod):
-    where = database(rig, *ports)
-    assert [talk(where) for _ in range(3)] == [b""] * 3
-    rig.reports.settle(FAILED, {(f"outbound/default/web/{where.port}", pod): 3}, "cluster", "pod")
+    address = database(rig, *ports)
+    assert [talk(address) for _ in range(3)] == [b""] * 3
+    rig.reports.wait_for(FAILED, {(f"outbound/default/web/{address.port}", pod): 3}, "cluster", "pod")
     assert not rig.reports.total(CONNECTIONS)
 
 
 def test_what_is_in_a_tunnel_is_a_connection_and_no_request(rig):
     proxy_port = rig.free().port
     server = listening(rig, b"welcome\n", after=b"\n")
-    where, pod = database(rig, server.port, proxy_port=proxy_port), f"default/db-0:{server.port} "
-    target = f"web.default:{rig.where.port}"
+    address, pod = database(rig, server.port, proxy_port=proxy_port), f"default/db-0:{server.port} "
+    target = f"web.default:{rig.address.port}"
     for _ in range(3):
-        assert talk(where, connect=target) == b"welcome\n"
-    rig.reports.settle(CONNECTIONS, {pod: 3}, "pod")
-    rig.reports.settle(SENT, {pod: 3 * len(b"hello\n")}, "pod")
-    rig.reports.settle(RECEIVED, {pod: 3 * len(b"welcome\n")}, "pod")
+        assert talk(address, connect=target) == b"welcome\n"
+    rig.reports.wait_for(CONNECTIONS, {pod: 3}, "pod")
+    rig.reports.wait_for(SENT, {pod: 3 * len(b"hello\n")}, "pod")
+    rig.reports.wait_for(RECEIVED, {pod: 3 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(REQUESTS)
     database(rig, proxy_port=proxy_port)
-    assert talk(where, connect=target) == b"503"
-    rig.reports.settle(FAILED, {f"outbound/default/web/{rig.where.port}": 1}, "cluster")
-    assert talk(where, connect="nobody.default:1") == b"404"
-    rig.reports.settle(FAILED, {f"outbound/default/web/{rig.where.port}": 1, "": 1}, "cluster")  # of no Service
+    assert talk(address, connect=target) == b"503"
+    rig.reports.wait_for(FAILED, {f"outbound/default/web/{rig.address.port}": 1}, "cluster")
+    assert talk(address, connect="nobody.default:1") == b"404"
+    rig.reports.wait_for(FAILED, {f"outbound/default/web/{rig.address.port}": 1, "": 1}, "cluster")  # of no Service
 
 
 # --- a server's side
@@ -416,8 +418,8 @@ def test_a_sidecar_counts_only_who_comes_in_plaintext(sidecar):
     friend = sidecar.caller(port, CLIENT)
     assert [stranger.get("/", x_forwarded_for="10.1.2.3").status for _ in range(3)] == [200] * 3
     assert [friend.get().status for _ in range(5)] == [200] * 5
-    sidecar.reports.settle(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
-    sidecar.reports.settle(LATENCY, {ADDRESS: 3}, "source")
+    sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
+    sidecar.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
 
 
 def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar):
@@ -425,15 +427,15 @@ def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar
     port = sidecar.port(server.port, Protocol.TCP)
     sidecar.serve(port)
     sidecar.wait_for(port)
-    where = Where(ADDRESS, port.port)
-    assert talk(where) == b"welcome\n"
-    sidecar.reports.settle(CONNECTIONS, {(str(port.port), ADDRESS): 1}, "port", "source")
-    sidecar.reports.settle(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
+    address = Address(ADDRESS, port.port)
+    assert talk(address) == b"welcome\n"
+    sidecar.reports.wait_for(CONNECTIONS, {(str(port.port), ADDRESS): 1}, "port", "source")
+    sidecar.reports.wait_for(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
     dead = sidecar.port(DEAD_PORT, Protocol.TCP)
     sidecar.serve(dead)
     sidecar.wait_for(dead)
-    assert talk(Where(ADDRESS, dead.port)) == b""
-    sidecar.reports.settle(FAILED, {str(dead.port): 1}, "port")
+    assert talk(Address(ADDRESS, dead.port)) == b""
+    sidecar.reports.wait_for(FAILED, {str(dead.port): 1}, "port")
 
 
 # --- what access rules refuse
@@ -454,7 +456,7 @@ def test_a_clients_proxy_counts_apart_what_the_servers_proxy_marks_as_refused(ri
     for marked in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
         rig.echo("one").status = f"403 Forbidden{marked}"
         rig.load(2)
-    rig.reports.settle(REQUESTS, {"403-": 2, "403-t": 2, "403-a": 2}, "code")
+    rig.reports.wait_for(REQUESTS, {"403-": 2, "403-t": 2, "403-a": 2}, "code")
 
 
 def test_only_the_proxy_marks_refusals_and_no_other_403(sidecar):
@@ -485,7 +487,7 @@ def test_a_sidecar_counts_the_requests_in_plaintext_that_it_refused(sidecar):
     sidecar.wait_for(port)
     stranger = sidecar.caller(port)
     assert [stranger.get("/books").status for _ in range(3)] == [403] * 3
-    sidecar.reports.settle(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
+    sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
 
 
 def test_a_sidecar_counts_refused_connections_by_the_identity_that_the_caller_proved(sidecar):
@@ -494,11 +496,11 @@ def test_a_sidecar_counts_refused_connections_by_the_identity_that_the_caller_pr
     sidecar.serve(port, access=only(CLIENT))
     sidecar.wait_for(port)
     foreign = Authority("another").issue(OTHER)
-    tls = [sidecar.tls(one, [ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
+    tls = [sidecar.client_tls(one, [ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
     assert [said(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
-    assert talk(Where(ADDRESS, port.port)) == b""
+    assert talk(Address(ADDRESS, port.port)) == b""
     place = str(port.port), ADDRESS
-    sidecar.reports.settle(DENIED, {(*place, OTHER): 2, (*place, ""): 1}, "port", "source", "identity")
+    sidecar.reports.wait_for(DENIED, {(*place, OTHER): 2, (*place, ""): 1}, "port", "source", "identity")
     assert not sidecar.reports.total(FAILED)
 
 
@@ -506,13 +508,13 @@ def test_a_sidecar_whose_rules_allow_no_caller_counts_every_connection_as_refuse
     port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
     sidecar.serve(port, access=Access(closed=True))
     sidecar.wait_for(port)
-    assert [said(sidecar, port, sidecar.tls(CLIENT, [ALPN])) for _ in range(2)] == [b"", b""]
-    sidecar.reports.settle(DENIED, {CLIENT: 2}, "identity")
+    assert [said(sidecar, port, sidecar.client_tls(CLIENT, [ALPN])) for _ in range(2)] == [b"", b""]
+    sidecar.reports.wait_for(DENIED, {CLIENT: 2}, "identity")
 
 
 def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
     """Return what a port that is not HTTP answers a client of the mesh."""
-    with contextlib.suppress(OSError), socket.create_connection(Where(ADDRESS, port.port)) as plain:
+    with contextlib.suppress(OSError), socket.create_connection(Address(ADDRESS, port.port)) as plain:
         name = server_name(port.spoken[0].services[0], DOMAIN)
         with tls.wrap_socket(plain, server_hostname=name) as client:
             client.sendall(b"hello\n")
@@ -525,19 +527,19 @@ def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> b
 
 def test_what_does_not_fit_is_said(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MOST_HISTOGRAMS", 2)
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root)) as rig:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
         for status in ("200 OK", "201 Made", "404 Not Found", "409 Conflict"):
             rig.echo("one").status = status
             rig.load(5)
-        rig.reports.settle(REQUESTS, {"200-": 5, "201-": 5}, "code")
+        rig.reports.wait_for(REQUESTS, {"200-": 5, "201-": 5}, "code")
         until(lambda: rig.reports.total("server.stats_overflow.histogram") == 10, "what was cut")
 
 
 def test_a_series_that_nobody_uses_is_left_out_then_dropped_and_begins_anew():
     """What a receiver must know: after as many reports without a series as there are between two sweeps, it is gone."""
-    with tempfile.TemporaryDirectory(prefix="hg") as root, Reporting(Path(root), sweep_s=0.5) as rig:
+    with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root), sweep_s=0.5) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
         rig.load(5)

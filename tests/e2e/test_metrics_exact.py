@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.e2e.manifests import service
-from tests.e2e.wire import Request, Where
+from tests.e2e.wire import Address, Request
 from tests.e2e.world import World, until, world_in_a_new_directory
 
 HERE = Path(__file__).parent
@@ -91,7 +91,7 @@ class Shop:
                         found[client, peer["name"], name] += int(value)
         return found
 
-    def agrees(self) -> None:
+    def wait_for_agreement(self) -> None:
         """Wait until headgate says what the clients counted; they count faster than proxies report."""
 
         def same() -> bool:
@@ -147,7 +147,7 @@ PLAN = {
 def test_every_request_counts_once_between_the_pods_that_sent_and_answered_it(shop: Shop) -> None:
     """R86, R89, R97: a Deployment has what its pods have, and both ends of an edge say the same."""
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
     received: Counter[tuple[str, str]] = Counter()
     for (_, server, what), number in shop.truth.items():
         received[server, what] += number
@@ -177,7 +177,7 @@ def test_who_has_no_proxy_is_seen_where_he_arrives(shop: Shop) -> None:
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
     for status in (200, 503, 200):
-        answer = shop.world.ask(Request(Where(pod["status"]["podIP"], 8080), target=f"/{status}/0"))
+        answer = shop.world.ask(Request(Address(pod["status"]["podIP"], 8080), target=f"/{status}/0"))
         assert answer.status == status
     none = dict.fromkeys(OUTCOMES, 0.0)
 
@@ -196,7 +196,7 @@ def test_without_mutual_tls_a_request_counts_once_too(tmp_path: Path) -> None:
     """Both proxies see it in plaintext then; the caller's counts."""
     with shop_in(tmp_path, "--mtls", "off") as shop:
         shop.send(PLAN)
-        shop.agrees()
+        shop.wait_for_agreement()
         received = [metrics(shop.ask(f"/namespaces/default/deployments/{server}")) for server in SERVERS]
         for what in OUTCOMES:
             assert sum(found[what] for found in received) == sum(
@@ -208,7 +208,7 @@ def test_percentiles_are_between_what_the_server_took_and_what_the_client_waited
     """R84: the two are the same, but on a busy machine, where the client waits longer than its proxy."""
     plan = {870: 55, 2020: 38, 4220: 7}
     seconds = shop.send({"thief": {f"slow/200/{wait}": number for wait, number in plan.items()}})["thief"]
-    shop.agrees()
+    shop.wait_for_agreement()
     found = metrics(shop.ask("/namespaces/default/deployments/slow"))
     took = [wait / 1000 for wait, number in plan.items() for _ in range(number)]
     waited = sorted(second for several in seconds.values() for second in several)
@@ -224,10 +224,10 @@ def test_a_headgate_that_is_killed_and_started_again_has_missed_nothing(shop: Sh
     shop.send(PLAN)
     shop.world.start()
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
     shop.world.kill()
     shop.world.start()
-    shop.agrees()
+    shop.wait_for_agreement()
 
 
 def test_pods_that_are_replaced_have_reported_everything_before(shop: Shop) -> None:
@@ -237,30 +237,30 @@ def test_pods_that_are_replaced_have_reported_everything_before(shop: Shop) -> N
         shop.world.kubectl("rollout", "restart", f"deployment/{app}")
         shop.world.kubectl("rollout", "status", f"deployment/{app}", "--timeout=60s")
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
 
 
 def test_a_proxy_that_is_killed_takes_with_it_what_it_had_not_reported_and_no_more(shop: Shop) -> None:
     """What was reported stays, and what comes after counts; between the two are two seconds at most."""
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
     ((name, pid),) = shop.pids("buyer").items()
     os.kill(pid, signal.SIGKILL)
     until(lambda: shop.pids("buyer").get(name, pid) != pid, "another sidecar")
     (pod,) = shop.pods("buyer")
     shop.world.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", "--timeout=60s")
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
 
 
 def test_counters_that_are_reset_do_not_matter(shop: Shop) -> None:
     """As long as headgate is there: whether it was killed before it knew, nobody can tell afterwards."""
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
     for socket in Path(shop.world.instance["admin"]).parent.glob("pod-*.sock"):
         shop.world.network.run(reset(socket))
     shop.send({"buyer": {"bank/200/0": 3}})
-    shop.agrees()
+    shop.wait_for_agreement()
 
 
 async def reset(socket: Path) -> None:

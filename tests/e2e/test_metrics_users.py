@@ -83,6 +83,6 @@ def test_a_canary_controller_needs_the_api_and_nothing_else(world: World, namesp
     assert found == {"web-v2"}
     world.apply(split("web", "web", {name: 0 if name in found else 1 for name in shares}), namespace=namespace)
     world.settle()
-    good.take(), bad.take()
+    good.reset_count(), bad.reset_count()
     world.send(20, request)
-    assert (good.take(), bad.take()) == (20, 0)
+    assert (good.reset_count(), bad.reset_count()) == (20, 0)

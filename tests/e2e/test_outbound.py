@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.e2e.inbound_rig import account
-from tests.e2e.outbound_rig import CLIENT, Outbound, Redirected, Talk, may_not_redirect
-from tests.e2e.wire import Load, Where
+from tests.e2e.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected, redirection_skip_reason
+from tests.e2e.wire import Address, Load
 from tests.e2e.world import until
 
 from headgate.envoy.routes import ADDRESSED
@@ -50,27 +50,27 @@ def load(rig, count, connections=1):
 
 def test_a_split_over_identities_is_exact_and_each_proves_its_own(rig):
     blue, green = rig.server("blue", BLUE), rig.server("green", GREEN)
-    rig.offer(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=9, green=1))
+    rig.push(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=9, green=1))
     assert load(rig, 1000) == {"blue": 900, "green": 100}
-    assert (blue.secured, green.secured) == (900, 100)
+    assert (blue.tls_requests, green.tls_requests) == (900, 100)
     assert blue.plaintext + green.plaintext == b""
     for server in (blue, green):
-        assert {(item.peer, item.version) for item in server.met} == {(CLIENT, "TLSv1.3")}
-        assert {item.server_name for item in server.met} == {f"80.{server.name}.default.svc.cluster.local"}
-        assert "headgate" not in {item.alpn for item in server.met}
+        assert {(item.peer, item.version) for item in server.tls_connections} == {(CLIENT, "TLSv1.3")}
+        assert {item.server_name for item in server.tls_connections} == {f"80.{server.name}.default.svc.cluster.local"}
+        assert "headgate" not in {item.alpn for item in server.tls_connections}
 
 
 def test_who_is_not_who_was_asked_for_gets_no_request(rig):
     """R70, R76: 503 for the caller, and nothing for the impostor but the beginning of a handshake."""
     impostor = rig.server("impostor", GREEN)
-    rig.offer(rig.mesh({"web": [impostor.endpoint(BLUE)]}))
+    rig.push(rig.mesh({"web": [impostor.endpoint(BLUE)]}))
     assert rig.get().status == 503
-    assert (impostor.requests, impostor.within, impostor.plaintext) == (0, b"", b"")
+    assert (impostor.requests, impostor.decrypted, impostor.plaintext) == (0, b"", b"")
 
 
 def test_a_server_that_only_takes_plaintext_is_not_called_in_plaintext(rig):
     server = rig.server("plain")
-    rig.offer(rig.mesh({"web": [server.endpoint(BLUE)]}))
+    rig.push(rig.mesh({"web": [server.endpoint(BLUE)]}))
     assert rig.get().status == 503
     assert server.requests == 0
     assert b"GET" not in server.plaintext
@@ -79,9 +79,9 @@ def test_a_server_that_only_takes_plaintext_is_not_called_in_plaintext(rig):
 def test_endpoints_with_and_without_identity_share_a_cluster(rig):
     """Pods with a sidecar and pods without one, and two accounts, behind one Service."""
     servers = [rig.server("one", BLUE), rig.server("two", GREEN), rig.server("three")]
-    rig.offer(rig.mesh({"web": [server.endpoint() for server in servers]}))
+    rig.push(rig.mesh({"web": [server.endpoint() for server in servers]}))
     assert load(rig, 300) == {"one": 100, "two": 100, "three": 100}
-    assert [server.secured for server in servers] == [100, 100, 0]
+    assert [server.tls_requests for server in servers] == [100, 100, 0]
 
 
 @pytest.mark.parametrize("others", ["alone", "beside another one by TLS"])
@@ -89,16 +89,16 @@ def test_an_endpoint_goes_to_tls_and_back_under_load_and_nothing_is_lost(rig, ot
     """A workload goes from permissive to strict pod by pod: the cluster may know the identity already."""
     web, other = rig.server("web", BLUE), rig.server("other", BLUE)
     beside = [other.endpoint()] if others != "alone" else []
-    rig.offer(rig.mesh({"web": [web.endpoint(""), *beside]}))
+    rig.push(rig.mesh({"web": [web.endpoint(""), *beside]}))
     flow = Load(rig.network, [rig.request()] * 4, pause=0.001)
     for identity in (BLUE, "", BLUE, ""):
-        rig.offer(rig.mesh({"web": [web.endpoint(identity), *beside]}))
-        before = web.requests, web.secured
+        rig.push(rig.mesh({"web": [web.endpoint(identity), *beside]}))
+        before = web.requests, web.tls_requests
         wanted = 30 if identity else 0
         until(lambda before=before: web.requests > before[0] + 30, "requests flow")
-        before = web.requests, web.secured
+        before = web.requests, web.tls_requests
         until(lambda before=before: web.requests >= before[0] + 30, "requests flow")
-        secured = web.secured - before[1]
+        secured = web.tls_requests - before[1]
         assert (secured >= wanted) if identity else (secured == 0), (identity, secured)
     assert flow.stop().keys() <= {"web", "other"}
 
@@ -106,22 +106,22 @@ def test_an_endpoint_goes_to_tls_and_back_under_load_and_nothing_is_lost(rig, ot
 def test_an_identity_changes(rig):
     """A Deployment gets another ServiceAccount: the old certificate is refused from then on, the new one believed."""
     web = rig.server("web", BLUE)
-    rig.offer(rig.mesh({"web": [web.endpoint()]}))
-    assert rig.get().who == "web"
-    web.become(GREEN)
-    rig.offer(rig.mesh({"web": [web.endpoint(BLUE)]}))
+    rig.push(rig.mesh({"web": [web.endpoint()]}))
+    assert rig.get().answered_by == "web"
+    web.change_identity(GREEN)
+    rig.push(rig.mesh({"web": [web.endpoint(BLUE)]}))
     assert rig.get().status == 503
-    rig.offer(rig.mesh({"web": [web.endpoint(GREEN)]}))
-    assert rig.get().who == "web"
+    rig.push(rig.mesh({"web": [web.endpoint(GREEN)]}))
+    assert rig.get().answered_by == "web"
     assert web.plaintext == b""
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TCP_SERVER_FIRST, Protocol.TLS, Protocol.HTTP])
 def test_a_tunnel_leaves_with_the_sidecars_identity(rig, protocol):
     server = rig.server("db", BLUE)
-    rig.offer(rig.mesh({"db": [server.endpoint()]}, protocol=protocol))
+    rig.push(rig.mesh({"db": [server.endpoint()]}, protocol=protocol))
     assert rig.tunnel("db") == b"db\n"
-    (met,) = server.met
+    (met,) = server.tls_connections
     assert (met.peer, met.server_name) == (CLIENT, "80.db.default.svc.cluster.local")
     assert met.alpn == ("" if protocol.is_http else "headgate")
     assert server.plaintext == b""
@@ -129,17 +129,17 @@ def test_a_tunnel_leaves_with_the_sidecars_identity(rig, protocol):
 
 def test_a_tunnel_to_an_impostor_carries_nothing(rig):
     impostor = rig.server("db", GREEN)
-    rig.offer(rig.mesh({"db": [impostor.endpoint(BLUE)]}, protocol=Protocol.TCP))
+    rig.push(rig.mesh({"db": [impostor.endpoint(BLUE)]}, protocol=Protocol.TCP))
     assert rig.tunnel("db") == b"503"
-    assert impostor.within + impostor.plaintext == b""
+    assert impostor.decrypted + impostor.plaintext == b""
 
 
 def test_http2_is_spoken_within_tls(rig):
     server = rig.server("grpc", BLUE)
-    rig.offer(rig.mesh({"web": [server.endpoint()]}, protocol=Protocol.HTTP2))
+    rig.push(rig.mesh({"web": [server.endpoint()]}, protocol=Protocol.HTTP2))
     flow = Load(rig.network, [rig.request()], most=1)
-    until(lambda: server.within.startswith(b"PRI * HTTP/2.0"), "the server is called")
-    server.become(BLUE)
+    until(lambda: server.decrypted.startswith(b"PRI * HTTP/2.0"), "the server is called")
+    server.change_identity(BLUE)
     flow.wait()
     assert server.plaintext == b""
 
@@ -148,17 +148,17 @@ def test_http2_is_spoken_within_tls(rig):
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP_ANY, Protocol.TCP, Protocol.TCP_SERVER_FIRST])
 def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, stage):
     """Both sides as headgate makes them: a pod calls a Service that is itself, through its own proxy twice."""
-    server, where = rig.server("app"), rig.free()
+    server, address = rig.server("app"), rig.free()
     ref = PortRef("default/web", 80)
     spoken = (Spoken(protocol=protocol, services=(ref,)),)
-    port = InboundPort(port=where.port, application=server.port, spoken=spoken)
-    place = Endpoint(address=where.host, port=where.port, identity=CLIENT if stage.is_sent_tls else "")
+    port = InboundPort(port=address.port, application=server.port, spoken=spoken)
+    place = Endpoint(address=address.host, port=address.port, identity=CLIENT if stage.is_sent_tls else "")
     mesh = rig.mesh({"web": [place]}, protocol=protocol)
     (own,) = mesh.workloads
-    own = structs.replace(own, address=where.host, ports=(port,), stage=stage)
-    rig.offer(structs.replace(mesh, workloads=(own,)))
+    own = structs.replace(own, address=address.host, ports=(port,), stage=stage)
+    rig.push(structs.replace(mesh, workloads=(own,)))
     if protocol.is_http:
-        until(lambda: rig.get().who == "app", "requests arrive")
+        until(lambda: rig.get().answered_by == "app", "requests arrive")
     until(
         lambda: rig.tunnel("web") == b"app\n" if not protocol.is_http else rig.tunnel("web", GET).endswith(b"app"),
         "connections arrive",
@@ -171,7 +171,7 @@ def test_a_request_that_no_route_matches_is_not_taken_for_one_to_nobody(rig, sco
     mesh = rig.mesh({"web": [server.endpoint()]})
     (table,) = mesh.tables
     books = Route(split=table.routes[0].split, match=Match(path=PathMatch(kind="prefix", value="/books")))
-    rig.offer(structs.replace(mesh, scoped=scoped, tables=(structs.replace(table, routes=(books,)),)))
+    rig.push(structs.replace(mesh, scoped=scoped, tables=(structs.replace(table, routes=(books,)),)))
     answer = rig.get()
     assert (answer.status, answer.body) == (404, "headgate: no route of default/web/80 matches this request\n")
 
@@ -182,21 +182,21 @@ def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
     port = InboundPort(port=server.port, application=server.port, spoken=(Spoken(protocol=Protocol.HTTP),))
     mesh = rig.mesh({"web": [server.endpoint()]})
 
-    def offer(*sources):
+    def push(*sources):
         grants = (Grant(origin=Key("access.smi-spec.io", "TrafficTarget", "default", "t"), sources=sources),)
         access = Access(closed=True, grants=grants)
         closed = Workload(name="default/web-1", address=server.address, identity=BLUE, ports=(port,), access=access)
-        rig.offer(structs.replace(mesh, scoped=True, workloads=(*mesh.workloads, closed)))
+        rig.push(structs.replace(mesh, scoped=True, workloads=(*mesh.workloads, closed)))
 
-    offer(GREEN)
+    push(GREEN)
     answer = rig.get()
     assert answer.status == 403
     assert answer.body.startswith(
         f"headgate: access denied: {CLIENT} may call no Service that answers to web.default:80"
     )
     assert "TrafficTarget" in answer.body
-    offer(GREEN, CLIENT)
-    assert rig.get().who == "web"
+    push(GREEN, CLIENT)
+    assert rig.get().answered_by == "web"
 
 
 # --- redirected connections
@@ -204,13 +204,13 @@ def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Redirected]:
-    if reason := may_not_redirect():
+    if reason := redirection_skip_reason():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="hg") as root, Redirected(Path(root)) as rig:
         yield rig
 
 
-WEB = Where("10.98.0.10", 80)
+WEB = Address("10.98.0.10", 80)
 STRANGER = "10.98.0.99"
 GET = b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n"
 
@@ -218,7 +218,7 @@ GET = b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n"
 def test_redirected_requests_are_split_by_the_service_address(network):
     blue, green = network.server("blue", BLUE), network.server("green", GREEN)
     places = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
-    network.offer(network.mesh(places, addresses={"web": WEB.host}, blue=3, green=1))
+    network.push(network.mesh(places, addresses={"web": WEB.host}, blue=3, green=1))
     until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
     blue.requests = green.requests = 0
     assert all(b"200 OK" in network.say(WEB, GET) for _ in range(40))
@@ -230,12 +230,12 @@ def test_a_client_can_not_choose_the_routes_of_another_address(network):
     """Routes are chosen by a header that the proxy itself writes, and takes away before the server sees the request."""
     one, two = network.server("one", BLUE), network.server("two", GREEN)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
-    network.offer(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
+    network.push(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
     until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
     forged = b"".join(f"{ADDRESSED}: {addresses['other']}:80\r\n".encode() for _ in range(2))
     answers = [network.say(WEB, GET.replace(b"host:", forged + b"host:")) for _ in range(2)]
     assert all(answer.endswith(b"one") for answer in answers)
-    assert ADDRESSED.encode() not in one.within
+    assert ADDRESSED.encode() not in one.decrypted
     assert not two.requests
 
 
@@ -243,18 +243,18 @@ def test_requests_find_their_routes_again_after_a_time_without_any_service(netwo
     """A proxy drops what its listeners share with the last of them, and asks for it again with the next."""
     web = network.server("web", BLUE)
     for _ in range(2):
-        network.offer(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))
+        network.push(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))
         until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
-        network.offer(network.mesh({}))
+        network.push(network.mesh({}))
         until(lambda: not network.count("total_listeners_draining"), "the last listener is gone")
 
 
 def test_redirected_connections_are_passed_on_by_tls(network):
     db = network.server("db", BLUE)
     mesh = network.mesh({"web": [db.endpoint()]}, protocol=Protocol.TCP, addresses={"web": WEB.host})
-    network.offer(mesh)
+    network.push(mesh)
     until(lambda: network.say(WEB) == b"db\n", "the Service's listener")
-    assert {item.alpn for item in db.met} == {"headgate"}
+    assert {item.alpn for item in db.tls_connections} == {"headgate"}
     assert db.plaintext == b""
 
 
@@ -263,13 +263,13 @@ def test_a_change_of_one_service_leaves_the_connections_of_others_alone(network)
     one, two = network.server("one", BLUE), network.server("two", GREEN)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
     places = {"web": [one.endpoint()], "other": [two.endpoint()]}
-    network.offer(network.mesh(places, protocol=Protocol.TCP, addresses=addresses))
+    network.push(network.mesh(places, protocol=Protocol.TCP, addresses=addresses))
     until(lambda: network.say(WEB) == b"one\n", "the Service's listener")
-    with contextlib.closing(Talk(network.network, WEB)) as talk:
+    with contextlib.closing(OpenConnection(network.network, WEB)) as talk:
         assert talk.say() == b"one\n"
         more = places | {"third": [two.endpoint()]}, addresses | {"third": "10.98.0.12"}
-        network.offer(network.mesh(more[0], protocol=Protocol.TCP, addresses=more[1]))
-        network.offer(network.mesh({"web": places["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
+        network.push(network.mesh(more[0], protocol=Protocol.TCP, addresses=more[1]))
+        network.push(network.mesh({"web": places["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
         assert talk.say() == b"one\n"
 
 
@@ -277,34 +277,34 @@ def test_a_change_of_one_service_leaves_the_connections_of_others_alone(network)
 def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protocol):
     """StatefulSets: clients look up the pods and connect to the one that they mean."""
     pods = [network.server(f"pod{n}", (BLUE, GREEN, "")[n], address=f"10.98.1.{n + 1}") for n in range(3)]
-    network.offer(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))
+    network.push(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))
     for pod in pods:
         until(
-            lambda pod=pod: network.say(Where(pod.address, pod.port), GET).endswith(pod.name.encode()),
+            lambda pod=pod: network.say(Address(pod.address, pod.port), GET).endswith(pod.name.encode()),
             "the pod answers",
         )
-    assert [bool(pod.secured) for pod in pods] == [True, True, False]
-    assert all(pod.met[0].server_name == "80.db.default.svc.cluster.local" for pod in pods[:2])
+    assert [bool(pod.tls_requests) for pod in pods] == [True, True, False]
+    assert all(pod.tls_connections[0].server_name == "80.db.default.svc.cluster.local" for pod in pods[:2])
     assert pods[0].plaintext + pods[1].plaintext == b""
 
 
 def test_a_split_is_for_those_too_who_look_up_the_pods_of_its_root(network):
     web, blue = network.server("web", address="10.98.1.9"), network.server("blue", BLUE)
-    network.offer(network.mesh({"web": [web.endpoint()], "blue": [blue.endpoint()]}, blue=1))
-    until(lambda: network.say(Where(web.address, web.port), GET).endswith(b"blue"), "the split decides")
+    network.push(network.mesh({"web": [web.endpoint()], "blue": [blue.endpoint()]}, blue=1))
+    until(lambda: network.say(Address(web.address, web.port), GET).endswith(b"blue"), "the split decides")
 
 
 @pytest.mark.parametrize("passthrough", [True, False])
 def test_other_addresses_are_passed_on_or_refused(network, passthrough):
     stranger = network.server("stranger", address=STRANGER)
-    network.offer(structs.replace(network.mesh({}), passthrough=passthrough))
+    network.push(structs.replace(network.mesh({}), passthrough=passthrough))
     wanted = b"stranger\n" if passthrough else b""
-    until(lambda: network.say(Where(STRANGER, stranger.port)) == wanted, "the change is in force")
+    until(lambda: network.say(Address(STRANGER, stranger.port)) == wanted, "the change is in force")
 
 
 def test_what_was_not_redirected_is_not_sent_round_in_circles(network):
     """A connection to the capturing listener itself would lead to itself: it is closed."""
     server = network.server("web")
-    network.offer(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
+    network.push(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
     until(lambda: b"200 OK" in network.say(WEB, GET), "the proxy listens")
-    assert network.say(Where("127.0.0.1", OUTBOUND_PORT), mark=0) == b""
+    assert network.say(Address("127.0.0.1", OUTBOUND_PORT), mark=0) == b""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.e2e.rig import NODE, Rig
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.view import Node
@@ -64,27 +64,27 @@ def endpoints(rig: Rig, service: str, name: str, *, pod: bool = True) -> dict[st
     }
 
 
-def offered(rig: Rig, protocol: str) -> tuple[Mesh, Where]:
+def offered(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
     """Give the proxy the objects, two pods of `web`, and an endpoint that is no pod; return where the HTTP proxy is."""
     slices = (endpoints(rig, "web", name) for name in ("one", "two"))
     by_hand = endpoints(rig, "web", "hand", pod=False)
     objects = [*yaml.safe_load_all(OBJECTS.replace("PROTOCOL", protocol)), *slices, by_hand]
     mesh = compile_mesh(snapshot_of({key_of(item): item for item in objects}), Settings()).mesh
     proxy = rig.free()
-    rig.offer(mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
-    rig.reach(where=proxy)
+    rig.push(mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
+    rig.ask_when_listening(address=proxy)
     return mesh, proxy
 
 
 def test_a_pod_answers_by_its_own_address_without_the_routes_of_its_service(rig: Rig) -> None:
     mesh, proxy = offered(rig, "http")
-    by_name = rig.ask(where=proxy, host="web.default:8080")
+    by_name = rig.ask(address=proxy, host="web.default:8080")
     assert (by_name.status, by_name.headers.get("x-routed")) == (200, "yes")
     for name in ("one", "two"):
         host = f"127.0.0.1:{rig.echoes[name].port}"
         for _ in range(3):
-            answer = rig.ask(where=proxy, host=host)
-            assert (answer.who, answer.headers.get("x-routed")) == (name, None)
+            answer = rig.ask(address=proxy, host=host)
+            assert (answer.answered_by, answer.headers.get("x-routed")) == (name, None)
         (portion,) = decide(mesh, host, Request(authority=host)).shares
         assert portion.pod
         assert (portion.ref, portion.pod.workload) == (PortRef("default/web", 8080), f"default/{name}")
@@ -93,10 +93,10 @@ def test_a_pod_answers_by_its_own_address_without_the_routes_of_its_service(rig:
 def test_an_address_that_is_no_pods_stays_unknown(rig: Rig) -> None:
     mesh, proxy = offered(rig, "http")
     for host in (f"127.0.0.1:{rig.echoes['hand'].port}", "127.0.0.1:1", "127.0.0.1"):
-        assert rig.ask(where=proxy, host=host).status == 404
+        assert rig.ask(address=proxy, host=host).status == 404
         assert [item.status for item in decide(mesh, host, Request(authority=host)).shares] == [404]
 
 
 def test_a_port_for_connections_is_reached_by_a_tunnel_only(rig: Rig) -> None:
     _, proxy = offered(rig, "tcp")
-    assert rig.ask(where=proxy, host=f"127.0.0.1:{rig.echoes['one'].port}").status == 400
+    assert rig.ask(address=proxy, host=f"127.0.0.1:{rig.echoes['one'].port}").status == 400

@@ -56,7 +56,7 @@ def test_the_invalid_example_and_its_mending(world: World, namespace: str) -> No
     )
     request = world.request("birds", 8080, namespace=namespace)
     assert world.send(50, request) == {"green": 50}
-    assert (blue.take(), green.take()) == (0, 50)
+    assert (blue.reset_count(), green.reset_count()) == (0, 50)
 
     described = until(lambda: _described(world, namespace, LEFT_OUT))
     warning = next(line for line in described.splitlines() if line.split()[:2] == ["Warning", "PortMismatch"])

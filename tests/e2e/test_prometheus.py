@@ -17,7 +17,7 @@ from tests.e2e.identity_rig import workload
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
 from tests.e2e.test_metrics_exact import API, PLAN, Shop, shop_in
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import until, world_in_a_new_directory
 from tests.ports import free_port
 
@@ -89,8 +89,8 @@ def test_the_control_plane_says_how_it_is(shop: Shop, collector: Prometheus) -> 
     assert found["headgate_build_duration_seconds_count"] > 0
 
 
-def connect(where: Where) -> bool:
-    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(where, timeout=30):
+def connect(address: Address) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, timeout=30):
         return True
     return False
 
@@ -146,7 +146,7 @@ def test_the_metrics_api_can_answer_from_prometheus(shop: Shop, collector: Prome
     shop.world.options = (*shop.world.options, "--metrics-source", f"prometheus={collector.url}")
     shop.world.start()
     shop.send(PLAN)
-    shop.agrees()
+    shop.wait_for_agreement()
 
 
 def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_pat
 
 def test_the_page_is_sound_and_without_secrets_and_for_this_machine(shop: Shop) -> None:
     """Foreign names that lead here are refused: a web page could read it otherwise."""
-    where = urlsplit(shop.world.ready["metrics"])
-    assert (where.hostname, where.path) == ("127.0.0.1", "/metrics")
-    with urllib.request.urlopen(where.geturl(), timeout=10) as answer:
+    address = urlsplit(shop.world.ready["metrics"])
+    assert (address.hostname, address.path) == ("127.0.0.1", "/metrics")
+    with urllib.request.urlopen(address.geturl(), timeout=10) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         page = answer.read()
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
@@ -169,7 +169,7 @@ def test_the_page_is_sound_and_without_secrets_and_for_this_machine(shop: Shop) 
     for secret in ("token", "token-secret"):
         assert (shop.world.state / secret).read_bytes().strip() not in page
     assert b"PRIVATE KEY" not in page
-    foreign = urllib.request.Request(where.geturl(), headers={"host": "evil.example"})
+    foreign = urllib.request.Request(address.geturl(), headers={"host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(foreign, timeout=10)
     assert refused.value.code == 400

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.draws import fits
 from tests.e2e.manifests import external, split
-from tests.e2e.protocols import certificate, connect_often, declared, greeting, http2, talk, upgrade, websocket
-from tests.e2e.wire import Request, Where
+from tests.e2e.protocols import certificate, connect_often, greeting, http2, protocol_service, talk, upgrade, websocket
+from tests.e2e.wire import Address, Request
 from tests.e2e.world import World
 
 from headgate.cli.reporter import service_address
@@ -22,7 +22,7 @@ class Nowhere:
     def __init__(self) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        self.where = Where(*self._socket.getsockname())
+        self.address = Address(*self._socket.getsockname())
 
     def close(self) -> None:
         """Give the port back."""
@@ -33,10 +33,10 @@ def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) ->
     """R34, R7, R8 for TCP: 90/10 of 100 connections is 90 and 10; a backend with weight 0 gets none."""
     v1, v2, idle = (greeting(world.network, name) for name in ("v1", "v2", "idle"))
     world.apply(
-        declared("db", app="tcp"),
-        declared("db-v1", v1, app="tcp"),
-        declared("db-v2", v2),
-        declared("db-v3", idle, app="redis"),
+        protocol_service("db", app="tcp"),
+        protocol_service("db-v1", v1, app="tcp"),
+        protocol_service("db-v2", v2),
+        protocol_service("db-v3", idle, app="redis"),
         split("db", "db", {"db-v1": 90, "db-v2": 10, "db-v3": 0}),
         namespace=namespace,
     )
@@ -51,9 +51,9 @@ def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) ->
 def test_a_backend_that_refuses_connections_costs_no_connection(world: World, namespace: str) -> None:
     v1, dead = greeting(world.network, "v1"), Nowhere()
     world.apply(
-        declared("db", app="tcp"),
-        declared("db-v1", v1),
-        declared("db-v2", dead),
+        protocol_service("db", app="tcp"),
+        protocol_service("db-v1", v1),
+        protocol_service("db-v2", dead),
         split("db", "db", {"db-v1": 9, "db-v2": 1}),
         namespace=namespace,
     )
@@ -63,7 +63,7 @@ def test_a_backend_that_refuses_connections_costs_no_connection(world: World, na
 
 def test_a_server_that_speaks_first_is_heard_at_once(world: World, namespace: str) -> None:
     """D16: the client says nothing, and the greeting is there; nothing in the proxy waits for the client's first bytes."""
-    world.apply(declared("db", greeting(world.network, "hello"), app="mysql"), namespace=namespace)
+    world.apply(protocol_service("db", greeting(world.network, "hello"), app="mysql"), namespace=namespace)
     address = world.address("db", 9000, namespace)
     heard = [world.network.run(talk(address, "ping")) for _ in range(5)]
     assert {(item.first, item.back) for item in heard} == {("hello", "ping")}
@@ -79,7 +79,7 @@ def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> 
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(file)
     trusting = ssl.create_default_context(cafile=str(file))
-    world.apply(declared("db", greeting(world.network, "private", serving), app="https"), namespace=namespace)
+    world.apply(protocol_service("db", greeting(world.network, "private", serving), app="https"), namespace=namespace)
     heard = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
     assert (heard.first, heard.back) == ("private", "ping")
 
@@ -87,8 +87,8 @@ def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> 
 def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str) -> None:
     """D9, D10 for TCP: nothing hangs."""
     world.apply(
-        declared("db", greeting(world.network, "root"), app="tcp"),
-        declared("db-v1", app="tcp"),
+        protocol_service("db", greeting(world.network, "root"), app="tcp"),
+        protocol_service("db-v1", app="tcp"),
         split("db", "db", {"db-v1": 1}),
         namespace=namespace,
     )
@@ -102,7 +102,7 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
     world.apply(
         external("web"),
         external("web-v1", web),
-        declared("web-v2", greeting(world.network, "raw"), app="tcp", port=8080),
+        protocol_service("web-v2", greeting(world.network, "raw"), app="tcp", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
@@ -116,32 +116,32 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
 def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> None:
     """R71: http to tcp and back, on the same address."""
     raw, web = greeting(world.network, "raw"), world.backend("web")
-    world.apply(declared("app", web, app="http"), namespace=namespace)
+    world.apply(protocol_service("app", web, app="http"), namespace=namespace)
     address = world.address("app", 9000, namespace)
     request = world.request("app", 9000, namespace=namespace)
     assert world.send(5, request) == {"web": 5}
-    world.apply(declared("app", raw, app="tcp"), namespace=namespace)
+    world.apply(protocol_service("app", raw, app="tcp"), namespace=namespace)
     assert world.network.run(connect_often(address, 5)) == {"raw": 5}
-    world.apply(declared("app", web, app="http"), namespace=namespace)
+    world.apply(protocol_service("app", web, app="http"), namespace=namespace)
     assert world.send(5, request) == {"web": 5}
 
 
 def test_a_change_of_protocol_disturbs_no_other_service(world: World, namespace: str) -> None:
     """R71."""
     web = world.backend("web")
-    world.apply(external("calm", web), declared("app", web, app="http"), namespace=namespace)
+    world.apply(external("calm", web), protocol_service("app", web, app="http"), namespace=namespace)
     with world.load(world.request("calm", 8080, namespace=namespace)) as load:
         for app in ("tcp", "http", "grpc", "tls", "http"):
-            world.apply(declared("app", web, app=app), namespace=namespace)
+            world.apply(protocol_service("app", web, app=app), namespace=namespace)
     assert set(load.counts) == {"web"}
 
 
 def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
     v1, v2 = greeting(world.network, "v1"), greeting(world.network, "v2")
     world.apply(
-        declared("db", app="tcp"),
-        declared("db-v1", v1),
-        declared("db-v2", v2),
+        protocol_service("db", app="tcp"),
+        protocol_service("db-v1", v1),
+        protocol_service("db-v2", v2),
         split("db", "db", {"db-v1": 9, "db-v2": 1}),
         namespace=namespace,
     )
@@ -156,10 +156,10 @@ def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: st
 def test_http2_backends_are_called_with_http2(world: World, namespace: str) -> None:
     """R65, D16: whatever the client speaks."""
     world.apply(
-        declared("api", http2(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
-        declared("any", http2(world.network, "h2"), port_name="grpc", port=8080),
+        protocol_service("api", http2(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
+        protocol_service("any", http2(world.network, "h2"), port_name="grpc", port=8080),
         external("web", world.backend("h1")),
-        declared("named", world.backend("h1"), port_name="grpc", port=8080),
+        protocol_service("named", world.backend("h1"), port_name="grpc", port=8080),
         namespace=namespace,
     )
     for service, who in (("api", "h2"), ("any", "h2"), ("web", "h1")):
@@ -174,7 +174,7 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
     world.apply(
         external("web"),
         external("web-v1", world.backend("h1")),
-        declared("web-v2", http2(world.network, "h2"), app="h2c", port=8080),
+        protocol_service("web-v2", http2(world.network, "h2"), app="h2c", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
@@ -186,7 +186,7 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
 def test_websockets_pass(world: World, namespace: str) -> None:
     """D16: `kubernetes.io/ws`, and an upgrade on a port that is http."""
     for name, app in (("chat", "kubernetes.io/ws"), ("web", "")):
-        world.apply(declared(name, websocket(world.network, name), app=app), namespace=namespace)
+        world.apply(protocol_service(name, websocket(world.network, name), app=app), namespace=namespace)
         address = world.address(name, 9000, namespace)
         assert world.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
 
@@ -194,7 +194,7 @@ def test_websockets_pass(world: World, namespace: str) -> None:
 def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> None:
     """R67, D15: the clients of each get what it says, and the younger one gets a Warning."""
     pod = world.backend("pod")
-    world.apply(declared("one", pod, app="http"), declared("two", pod, app="tcp"), namespace=namespace)
+    world.apply(protocol_service("one", pod, app="http"), protocol_service("two", pod, app="tcp"), namespace=namespace)
     assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
     assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
     severity, _, message = world.event("ProtocolConflict", "two", namespace)
@@ -208,12 +208,12 @@ def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
     assert service_address("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
-    with World(tmp_path, manifests={"db.yaml": declared("db", app="redis")}) as world:
+    with World(tmp_path, manifests={"db.yaml": protocol_service("db", app="redis")}) as world:
         assert world.ready["protocols"] == {"default/db": {"9000": "tcp"}}
 
 
 def test_an_unknown_protocol_is_http_and_an_event(world: World, namespace: str) -> None:
     """D16."""
-    world.apply(declared("app", world.backend("web"), app="example.com/own"), namespace=namespace)
+    world.apply(protocol_service("app", world.backend("web"), app="example.com/own"), namespace=namespace)
     assert world.send(3, world.request("app", 9000, namespace=namespace)) == {"web": 3}
     assert world.event("UnknownProtocol", "app", namespace)[0] == "Warning"

@@ -3,7 +3,7 @@
 import socket
 
 from tests.e2e.manifests import external, service, split
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import World, until
 
 
@@ -52,7 +52,7 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
     world.delete("service/taken", namespace)
     world.apply(taken, external("taken-2", world.backend("x")), namespace=namespace)
     assert world.send(5, world.request("taken", 8080, namespace=namespace)) == {"503": 5}
-    assert Where(host, port) == world.address("taken", 8080, namespace)
+    assert Address(host, port) == world.address("taken", 8080, namespace)
 
 
 def test_an_address_that_a_service_has_is_refused_at_once(world: World, namespace: str) -> None:

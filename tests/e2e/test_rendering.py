@@ -18,7 +18,7 @@ from headgate.model.requests import (
     Text,
     Timeouts,
 )
-from headgate.model.requests import Path as Where
+from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, Step, Target
 from headgate.resources.meta import Key
 
@@ -34,7 +34,7 @@ def rule(number: int = 0) -> dict[str, object]:
 
 
 def prefix(value: str) -> Match:
-    return Match(path=Where(kind="prefix", value=value))
+    return Match(path=PathMatch(kind="prefix", value=value))
 
 
 # --- matches
@@ -43,11 +43,11 @@ def prefix(value: str) -> Match:
 @pytest.mark.parametrize(
     ("match", "fitting", "others"),
     [
-        (Match(path=Where(kind="exact", value="/a")), ["/a", "/a?x=1"], ["/a/", "/ab", "/A"]),
+        (Match(path=PathMatch(kind="exact", value="/a")), ["/a", "/a?x=1"], ["/a/", "/ab", "/A"]),
         (prefix("/a"), ["/a", "/a/", "/a/b", "/a?x"], ["/ab", "/b/a"]),
         (prefix("/a/"), ["/a", "/a/b"], ["/ab"]),
         (prefix("/"), ["/", "/a/b"], []),
-        (Match(path=Where(kind="regex", value="/a[0-9]+")), ["/a1", "/a12?x"], ["/a", "/a1b", "/x/a1"]),
+        (Match(path=PathMatch(kind="regex", value="/a[0-9]+")), ["/a1", "/a12?x"], ["/a", "/a1b", "/x/a1"]),
         (
             Match(query=(Query(name="x", text=Text(value="1")),)),
             ["/?x=1", "/?y=2&x=1", "/?x=1&x=2"],
@@ -58,12 +58,12 @@ def prefix(value: str) -> Match:
 )
 def test_a_path_and_a_query_match(rig, match, fitting, others):
     rig.apply(rig.route("one", match=match, **rule()), rig.route("other"))
-    assert {path: rig.ask(path).who for path in fitting} == dict.fromkeys(fitting, "one")
-    assert {path: rig.ask(path).who for path in others} == dict.fromkeys(others, "other")
+    assert {path: rig.ask(path).answered_by for path in fitting} == dict.fromkeys(fitting, "one")
+    assert {path: rig.ask(path).answered_by for path in others} == dict.fromkeys(others, "other")
 
 
-def regex(value: str) -> Where:
-    return Where(kind="regex", value=value)
+def regex(value: str) -> PathMatch:
+    return PathMatch(kind="regex", value=value)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def regex(value: str) -> Where:
     [
         ((regex("/.*b"), regex("/a.*")), ["/ab", "/a/b", "/ab?x"], ["/b", "/cb?a"], ["/a?b", "/a", "/ac?/b"]),
         ((regex("/a/?.*"), regex("/.*/$")), ["/a/", "/a/b/", "/a/?q"], ["/a", "/a?/", "/ab?/x/"], ["/", "/b/"]),
-        ((Where(kind="prefix", value="/a"), regex("/.*x")), ["/a/x", "/a/x?q"], ["/a", "/a/y?x"], ["/ax", "/x"]),
-        ((regex("/a.*"), Where(kind="prefix", value="/a/b")), ["/a/b", "/a/b/c?d"], ["/a", "/a/bc?/"], ["/b"]),
+        ((PathMatch(kind="prefix", value="/a"), regex("/.*x")), ["/a/x", "/a/x?q"], ["/a", "/a/y?x"], ["/ax", "/x"]),
+        ((regex("/a.*"), PathMatch(kind="prefix", value="/a/b")), ["/a/b", "/a/b/c?d"], ["/a", "/a/bc?/"], ["/b"]),
         ((regex("/.*a.*"), regex("/.*b.*"), regex("/.*c.*")), ["/abc", "/cab?x"], ["/ab", "/ac?b"], ["/bc?a"]),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_path_fits_several_conditions_whatever_the_query(rig, paths, fitting, 
         rig.route("two", match=Match(path=paths[0]), **rule()),
         rig.route("other"),
     )
-    asked = {target: rig.ask(target).who for target in (*fitting, *beside, *outside)}
+    asked = {target: rig.ask(target).answered_by for target in (*fitting, *beside, *outside)}
     wanted = dict.fromkeys(fitting, "one") | dict.fromkeys(beside, "two") | dict.fromkeys(outside, "other")
     assert asked == wanted
 
@@ -96,10 +96,10 @@ def test_headers_and_methods_match_and_what_matches_nothing_is_not_found(rig):
         rig.route("one", match=Match(methods=("POST",)), **rule(0)),
         rig.route("one", match=Match(methods=("GET", "PUT"), headers=(tester, agent)), **rule(1)),
     )
-    assert rig.ask(x_user="tester", user_agent="a Firefox 1").who == "one"
-    assert rig.ask(x_user="tester").who == "404"
-    assert rig.ask(x_user="tester 2", user_agent="Firefox").who == "404"
-    assert rig.ask(user_agent="Firefox").who == "404"
+    assert rig.ask(x_user="tester", user_agent="a Firefox 1").answered_by == "one"
+    assert rig.ask(x_user="tester").answered_by == "404"
+    assert rig.ask(x_user="tester 2", user_agent="Firefox").answered_by == "404"
+    assert rig.ask(user_agent="Firefox").answered_by == "404"
 
 
 # --- header changes
@@ -112,7 +112,7 @@ def test_headers_are_set_added_and_removed_on_both_ways(rig):
     back = HeaderEdit(set=(("x-server", "hidden"),), add=(("x-new", "yes"),), remove=("content-type",))
     rig.apply(rig.route("one", filters=Filters(request=edit, response=back), **rule()))
     answer = rig.ask(x_set="old", x_add="some", x_gone="x")
-    seen = rig.echo_seen("one")
+    seen = rig.last_headers("one")
     assert (seen["x-set"], seen["x-empty"], seen["x-add"]) == ("100%REQ(x)% of {it}", "", "some,more")
     assert "x-gone" not in seen
     assert (answer.headers["x-server"], answer.headers["x-new"]) == ("hidden", "yes")
@@ -126,16 +126,18 @@ def test_a_share_changes_headers_of_its_own_after_the_route(rig):
     whole = Filters(request=HeaderEdit(set=(("x-share", "route"), ("x-route", "yes"))))
     rig.apply(Route(split=Split(targets=targets), filters=whole, **rule()))
     answers = [rig.ask() for _ in range(30)]
-    assert {answer.who for answer in answers} == {"one", "two"}
-    assert all(answer.headers["x-side"] == answer.who for answer in answers)
+    assert {answer.answered_by for answer in answers} == {"one", "two"}
+    assert all(answer.headers["x-side"] == answer.answered_by for answer in answers)
     for name in ("one", "two"):
-        assert {(item.headers["x-share"], item.headers["x-route"]) for item in rig.echo_all(name)} == {(name, "yes")}
+        assert {(item.headers["x-share"], item.headers["x-route"]) for item in rig.take_requests(name)} == {
+            (name, "yes")
+        }
 
 
 def test_the_host_can_be_set_like_a_header(rig):
     rig.apply(rig.route("one", filters=Filters(request=HeaderEdit(set=(("Host", "new.example"),))), **rule()))
     rig.ask()
-    assert rig.echo_seen("one")["host"] == "new.example"
+    assert rig.last_headers("one")["host"] == "new.example"
 
 
 # --- redirects and rewrites
@@ -166,10 +168,10 @@ def test_a_prefix_is_replaced(rig, path, matched, replacement, result):
         rig.route("one", match=prefix(matched), filters=Filters(rewrite=Rewrite(path=edit)), **rule()),
     )
     rig.ask(path)
-    assert rig.echo_path("one") == result
+    assert rig.last_path("one") == result
     rig.apply(Route(split=Split(targets=()), match=prefix(matched), redirect=Redirect(path=edit), **rule()))
     location = rig.ask(path).headers["location"]
-    assert location == f"http://web.example:{rig.where.port}{result}"
+    assert location == f"http://web.example:{rig.address.port}{result}"
 
 
 @pytest.mark.parametrize("value", ["/new", r"/a\1b", "/"])
@@ -178,7 +180,7 @@ def test_a_whole_path_is_replaced_and_the_query_stays(rig, value):
     rewrite = Rewrite(hostname="inner.example", path=edit)
     rig.apply(rig.route("one", match=prefix("/foo"), filters=Filters(rewrite=rewrite), **rule()))
     rig.ask("/foo/bar?x=1")
-    assert rig.echo_seen("one", path=f"{value}?x=1")["host"] == "inner.example"
+    assert rig.last_headers("one", path=f"{value}?x=1")["host"] == "inner.example"
     rig.apply(Route(split=Split(targets=()), redirect=Redirect(path=edit, hostname="out.example", port=80), **rule()))
     assert rig.ask("/foo/bar?x=1").headers["location"] == f"http://out.example{value}?x=1"
 
@@ -188,7 +190,7 @@ def test_one_share_can_have_a_rewrite_of_its_own(rig):
     target = rig.target("one", filters=Filters(rewrite=rewrite))
     rig.apply(Route(split=Split(targets=(target,)), **rule()))
     rig.ask("/foo")
-    assert rig.echo_seen("one", path="/new")["host"] == "inner.example"
+    assert rig.last_headers("one", path="/new")["host"] == "inner.example"
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_one_share_can_have_a_rewrite_of_its_own(rig):
 )
 def test_a_redirect_says_where(rig, redirect, location):
     rig.apply(Route(split=Split(targets=()), redirect=redirect, **rule()))
-    for host in ("web.example", f"web.example:{rig.where.port}"):
+    for host in ("web.example", f"web.example:{rig.address.port}"):
         answer = rig.ask("/p", host=host)
-        assert (answer.status, answer.headers["location"]) == (redirect.status, location.format(port=rig.where.port))
+        assert (answer.status, answer.headers["location"]) == (redirect.status, location.format(port=rig.address.port))
 
 
 # --- timeouts

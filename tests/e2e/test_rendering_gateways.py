@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from tests.e2e.rig import ADDRESS, Rig
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import until
 
 from headgate.api.certificate import self_signed
@@ -19,13 +19,13 @@ from headgate.resources.meta import Key
 SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
 
 
-def port(where: Where, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
+def port(address: Address, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
     """A port of the Gateway `default/edge`; each host with its route."""
     listeners = dict(more.get("tls", ()))
     found = tuple(
         HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts
     )
-    return GatewayPort(gateway="default/edge", address=ADDRESS, port=where.port, hosts=found, **more)
+    return GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=found, **more)
 
 
 def routed(rig: Rig, *names: str, number: int = 0, **more: object) -> Route:
@@ -38,17 +38,17 @@ def certificate(name: str) -> Certificate:
 
 
 def test_the_most_specific_host_decides_whatever_its_port(rig):
-    where = rig.free()
+    address = rig.free()
     hosts = [
         ("*", routed(rig, "other", number=0)),
         ("*.example", routed(rig, "two", number=1)),
         ("shop.example", routed(rig, "one", number=2, match=Match(path=PathMatch(kind="prefix", value="/in")))),
     ]
-    rig.apply(gateways=(port(where, *hosts),))
-    rig.reach(where=where)
+    rig.apply(gateways=(port(address, *hosts),))
+    rig.ask_when_listening(address=address)
     asked = {
         "shop.example/in": "one",
-        f"shop.example:{where.port}/in": "one",
+        f"shop.example:{address.port}/in": "one",
         "shop.example:1/in": "one",
         "SHOP.example/in": "one",
         "shop.example/": "404",
@@ -60,7 +60,7 @@ def test_the_most_specific_host_decides_whatever_its_port(rig):
     answers = {}
     for url in asked:
         host, _, path = url.partition("/")
-        answers[url] = rig.ask(f"/{path}", host=host, where=where).who
+        answers[url] = rig.ask(f"/{path}", host=host, address=address).answered_by
     assert answers == asked
 
 
@@ -72,16 +72,16 @@ def test_a_host_without_routes_is_not_found_and_ports_are_apart(rig):
             port(second, ("a.example", routed(rig, "two"))),
         )
     )
-    assert rig.reach(where=first, host="a.example").who == "one"
-    assert rig.reach(where=second, host="a.example").who == "two"
-    assert rig.ask(where=first, host="b.example").who == "404"
+    assert rig.ask_when_listening(address=first, host="a.example").answered_by == "one"
+    assert rig.ask_when_listening(address=second, host="a.example").answered_by == "two"
+    assert rig.ask(address=first, host="b.example").answered_by == "404"
 
 
 def test_a_gateway_itself_tells_backends_how_requests_came(rig):
-    where = rig.free()
-    rig.apply(gateways=(port(where, ("*", routed(rig, "one"))),))
-    rig.reach(where=where, x_forwarded_proto="https", x_forwarded_for="10.9.9.9")
-    seen = rig.echo_seen("one")
+    address = rig.free()
+    rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
+    rig.ask_when_listening(address=address, x_forwarded_proto="https", x_forwarded_for="10.9.9.9")
+    seen = rig.last_headers("one")
     assert seen["x-forwarded-proto"] == "http"
     assert seen["x-forwarded-for"].startswith("10.9.9.9,")
 
@@ -98,34 +98,34 @@ def test_a_gateway_itself_tells_backends_how_requests_came(rig):
     ],
 )
 def test_a_redirect_knows_its_listener(rig, tls, redirect, location):
-    where = rig.free()
+    address = rig.free()
     route = Route(split=Split(targets=()), redirect=redirect, origin=SHOP, name="0")
     shown = (("*", certificate("all")),) if tls else ()
-    rig.apply(gateways=(port(where, ("shop.example", route), tls=shown),))
-    host = f"shop.example:{where.port}"
-    answer = rig.reach("/p", where=where, host=host, tls="shop.example" if tls else "")
-    assert answer.headers["location"] == location.format(port=where.port)
+    rig.apply(gateways=(port(address, ("shop.example", route), tls=shown),))
+    host = f"shop.example:{address.port}"
+    answer = rig.ask_when_listening("/p", address=address, host=host, tls="shop.example" if tls else "")
+    assert answer.headers["location"] == location.format(port=address.port)
 
 
 def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_flow(rig):
-    where = rig.free()
+    address = rig.free()
     shop, others = certificate("shop"), certificate("others")
 
     def serve(first: Certificate) -> None:
         tls = (("shop.example", first), ("*.example", others))
         hosts = [("shop.example", routed(rig, "one")), ("*.example", routed(rig, "one"))]
-        rig.apply(gateways=(port(where, *hosts, tls=tls),))
+        rig.apply(gateways=(port(address, *hosts, tls=tls),))
 
     serve(shop)
-    assert rig.reach(where=where, tls="shop.example", host="shop.example").who == "one"
-    assert rig.shown(where, "shop.example", alpn=["h2", "http/1.1"]) == (shop.chain, "h2", "TLSv1.3")
-    assert rig.shown(where, "a.example", alpn=["http/1.1"])[:2] == (others.chain, "http/1.1")
+    assert rig.ask_when_listening(address=address, tls="shop.example", host="shop.example").answered_by == "one"
+    assert rig.handshake(address, "shop.example", alpn=["h2", "http/1.1"]) == (shop.chain, "h2", "TLSv1.3")
+    assert rig.handshake(address, "a.example", alpn=["http/1.1"])[:2] == (others.chain, "http/1.1")
     with pytest.raises(OSError, match=r".*"):
-        rig.shown(where, "unknown.net")
+        rig.handshake(address, "unknown.net")
     newer = certificate("shop")
     serve(newer)
-    until(lambda: rig.shown(where, "shop.example")[0] == newer.chain, "the new certificate")
-    assert rig.ask(where=where, tls="shop.example", host="shop.example").who == "one"
+    until(lambda: rig.handshake(address, "shop.example")[0] == newer.chain, "the new certificate")
+    assert rig.ask(address=address, tls="shop.example", host="shop.example").answered_by == "one"
 
 
 LISTENERS = {"*": "one", "second.example": "two", "*.wildcard.example": "other", "fourth.wildcard.example": "one"}
@@ -149,47 +149,47 @@ MISDIRECTED = [  # the name of the TLS connection, the host of the request, and 
 @pytest.mark.parametrize("same", [True, False], ids=["one certificate", "a certificate each"])
 def test_a_tls_connection_reaches_no_other_listener(rig, same):
     """RFC 9110, 421: a request for a host of another listener gets no route; the model says the same."""
-    where, one = rig.free(), certificate("all")
+    address, one = rig.free(), certificate("all")
     hosts = [(host, routed(rig, who, number=index)) for index, (host, who) in enumerate(LISTENERS.items())]
     tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))
-    served = port(where, *hosts, tls=tls)
+    served = port(address, *hosts, tls=tls)
     mesh = rig.apply(gateways=(served,))
-    rig.reach(where=where, tls="first.example")
+    rig.ask_when_listening(address=address, tls="first.example")
     for server_name, host, who in MISDIRECTED:
-        assert rig.ask(where=where, tls=server_name, host=host).who == who, (server_name, host)
+        assert rig.ask(address=address, tls=server_name, host=host).answered_by == who, (server_name, host)
         decision = decide(mesh, served, Request(authority=host, server_name=server_name))
         (portion,) = decision.shares
         assert (str(portion.status) if portion.status else portion.ref.service.partition("/")[2]) == who
 
 
 def test_a_host_of_no_listener_is_not_found(rig):
-    where = rig.free()
-    served = port(where, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
+    address = rig.free()
+    served = port(address, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
     rig.apply(gateways=(served,))
-    assert rig.reach(where=where, tls="a.example", host="b.example").who == "404"
+    assert rig.ask_when_listening(address=address, tls="a.example", host="b.example").answered_by == "404"
 
 
 def test_tls_1_2_is_accepted_still(rig):
-    where = rig.free()
-    rig.apply(gateways=(port(where, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
-    assert rig.reach(where=where, tls="shop.example").who == "one"
-    assert rig.shown(where, "shop.example", newest=ssl.TLSVersion.TLSv1_2)[2] == "TLSv1.2"
+    address = rig.free()
+    rig.apply(gateways=(port(address, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
+    assert rig.ask_when_listening(address=address, tls="shop.example").answered_by == "one"
+    assert rig.handshake(address, "shop.example", newest=ssl.TLSVersion.TLSv1_2)[2] == "TLSv1.2"
 
 
 def test_connections_are_split_exactly(rig):
     """R43 for a Gateway's TCP listener: by connection."""
-    where = rig.free()
+    address = rig.free()
     split = Split(targets=(rig.target("one", 9), rig.target("two", 1)))
     route = Route(split=split, origin=Key(SHOP.group, "TCPRoute", "default", "db"), name="0")
-    rig.apply(gateways=(port(where, protocol=Protocol.TCP, connections=route),))
-    rig.reach(where=where)
-    counts = Counter(rig.ask(where=where).who for _ in range(100))
+    rig.apply(gateways=(port(address, protocol=Protocol.TCP, connections=route),))
+    rig.ask_when_listening(address=address)
+    counts = Counter(rig.ask(address=address).answered_by for _ in range(100))
     assert counts == {"one": 90, "two": 10}
 
 
 def test_a_gateway_that_is_gone_listens_no_more(rig):
-    where = rig.free()
-    rig.apply(gateways=(port(where, ("*", routed(rig, "one"))),))
-    rig.reach(where=where)
+    address = rig.free()
+    rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
+    rig.ask_when_listening(address=address)
     rig.apply()
-    until(lambda: rig.ask(where=where).status == 0, "the listener is gone")
+    until(lambda: rig.ask(address=address).status == 0, "the listener is gone")

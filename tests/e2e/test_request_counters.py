@@ -19,7 +19,7 @@ def test_requests_and_failed_answers_are_counted_for_each_backend() -> None:
         for name in ("one", "two", "gone"):
             rig.echo(name)
         rig.apply(rig.route("one", "two"))
-        rig.reach()
+        rig.ask_when_listening()
         before = observed(rig)
         rig.echoes["two"].status = "503 Busy"
         rig.load(20)

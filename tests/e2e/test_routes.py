@@ -14,7 +14,7 @@ import pytest
 from tests.draws import fits
 from tests.e2e.manifests import endpoints, external, service, split
 from tests.e2e.protocols import certificate, connect_often, greeting
-from tests.e2e.wire import Backend, Request, Where
+from tests.e2e.wire import Address, Backend, Request
 from tests.e2e.world import World, until
 
 from headgate.envoy import names
@@ -65,7 +65,7 @@ def mirror(name: str, **more: Any) -> Mapping[str, Any]:
     return {"type": "RequestMirror", "requestMirror": {"backendRef": reference, **more}}
 
 
-def entry(world: World, namespace: str) -> Where:
+def entry(world: World, namespace: str) -> Address:
     """Return where the Gateway listens, when it does."""
 
     def address() -> Any:
@@ -73,7 +73,7 @@ def entry(world: World, namespace: str) -> Where:
 
     found = until(address, "the gateway's address")
     world.settle()
-    return Where(found, PORT)
+    return Address(found, PORT)
 
 
 def counter(world: World, name: str) -> int:
@@ -161,7 +161,7 @@ def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace:
         return str(found["reason"])
 
     def copies(wanted: int) -> None:
-        copy.take()
+        copy.reset_count()
         assert world.send(20, Request(place, "/", HOST)) == {"v1": 20}
         assert counted(copy, wanted)
 
@@ -259,7 +259,7 @@ def test_clients_of_a_gateway_take_part_in_an_ab_test(world: World, namespace: s
     assert send("/half", firefox) == {"v2": 20, "shop": 20}
     assert send("/half/a.png?x") == {"v2": 20, "shop": 20}
     for backend in (v1, v2, root):
-        backend.take()
+        backend.reset_count()
     assert send("/copied") == {"shop": 40}
     assert counted(v1, 40)
     assert send("/copied/a.png", firefox) == {"shop": 40}
@@ -331,7 +331,7 @@ def test_the_most_specific_listener_and_the_best_match_decide(world: World, name
 
     def who(host: str, target: str = "/", **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return world.ask(Request(place, target, host, named)).who
+        return world.ask(Request(place, target, host, named)).answered_by
 
     assert who("other.org") == "any"
     assert who("other.org", "/cart") == "exact"

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from tests.e2e.manifests import deployment, service
 from tests.e2e.test_lifecycle import alive, site, workload
-from tests.e2e.wire import Where
+from tests.e2e.wire import Address
 from tests.e2e.world import HEADGATE, World, until
 
 ASKS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
@@ -57,11 +57,11 @@ def pods(world: World, label: str, namespace: str = "default") -> Sequence[Any]:
     return [pod for pod in found if pod["metadata"].get("labels", {}).get("app") == label]
 
 
-def shown(where: Where) -> x509.SubjectAlternativeName:
+def shown(address: Address) -> x509.SubjectAlternativeName:
     """Shake hands without a certificate, and be refused; return the names that the server showed."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(where) as plain, trust.wrap_socket(plain) as secure:
+    with socket.create_connection(address) as plain, trust.wrap_socket(plain) as secure:
         certificate = secure.getpeercert(binary_form=True)
         with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
             secure.recv(1)
@@ -92,12 +92,12 @@ def test_every_pod_has_a_sidecar_and_serves_through_it(meshed: World) -> None:
 def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshed: World) -> None:
     """R74, R76: plaintext is refused, and so is TLS without a certificate; the gateway and other pods have theirs."""
     (pod,) = pods(meshed, "v1")
-    where = Where(pod["status"]["podIP"], 8080)
+    address = Address(pod["status"]["podIP"], 8080)
     with meshed.load(meshed.request("web", 8080)) as load:
         meshed.apply(json.dumps(STRICT))
 
         def refused() -> bool:
-            with socket.create_connection(where) as plain:
+            with socket.create_connection(address) as plain:
                 plain.sendall(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
                 try:
                     return plain.recv(100) == b""
@@ -108,7 +108,7 @@ def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshe
         seen = load.sent
         until(lambda: load.sent > seen + 100)
     assert set(load.counts) == {"v1", "v2"}
-    names = shown(where)
+    names = shown(address)
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["spiffe://cluster.local/ns/default/sa/default"]
     assert "v1.example" in names.get_values_for_type(x509.DNSName)  # R75
     code, out, errors = ask(meshed, "http://v1:8080/")
@@ -119,7 +119,7 @@ def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshe
 
 
 def test_kill_and_restart_under_load_adopts_the_sidecars(meshed: World) -> None:
-    before = (meshed.started(), meshed.sidecars())
+    before = (meshed.processes(), meshed.sidecars())
     with meshed.load(meshed.request("web", 8080)) as load:
         meshed.kill()
         seen = load.sent
@@ -128,7 +128,7 @@ def test_kill_and_restart_under_load_adopts_the_sidecars(meshed: World) -> None:
         seen = load.sent
         until(lambda: load.sent > seen + 50)
     assert set(load.counts) == {"v1", "v2"}
-    assert (meshed.started(), meshed.sidecars()) == before
+    assert (meshed.processes(), meshed.sidecars()) == before
     meshed.kubectl("delete", "deployment", "v1")
     until(lambda: len(meshed.sidecars()) == 1)
 

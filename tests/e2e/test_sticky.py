@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from tests.draws import TIMES, fits
 from tests.e2e.manifests import annotated, external, split
-from tests.e2e.wire import Client, Request, Where
+from tests.e2e.wire import Address, Client, Request
 from tests.e2e.world import World, until
 
 from headgate.compiler.splits import Seat, seated
@@ -45,7 +45,7 @@ def ask_all(world: World, requests: Mapping[str, Request]) -> Sides:
         found = {}
         for user, request in requests.items():
             client = Client(request)
-            found[user] = (await client.ask()).who
+            found[user] = (await client.ask()).answered_by
             client.close()
         return found
 
@@ -126,9 +126,9 @@ def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str, name
         assert "Path=/" in attributes
         again = request._replace(headers={"cookie": name})
         answers = [world.ask(again) for _ in range(5)]
-        assert {answer.who for answer in answers} == {first.who}
+        assert {answer.answered_by for answer in answers} == {first.answered_by}
         assert not any("set-cookie" in answer.headers for answer in answers)
-        seen[first.who] += 1
+        seen[first.answered_by] += 1
     assert set(seen) == {"v1", "v2"}
 
 
@@ -190,16 +190,16 @@ def test_a_gateways_users_stay_behind_a_route_to_the_root(world: World, namespac
         status = world.get("gateway/edge", namespace).get("status") or {}
         return next((item["value"] for item in status.get("addresses") or ()), "")
 
-    request = Request(Where(until(address), 8080), host="shop.example")
+    request = Request(Address(until(address), 8080), host="shop.example")
     until(lambda: world.ask(request).status == 200)
     inside = world.request("web", 8080, namespace=namespace)
     seen = set()
     for _ in range(TIMES):
         first = world.ask(request)
         cookie = {"cookie": first.headers["set-cookie"].partition(";")[0]}
-        assert {world.ask(request._replace(headers=cookie)).who for _ in range(3)} == {first.who}
-        assert world.ask(inside._replace(headers=cookie)).who == first.who
-        seen.add(first.who)
+        assert {world.ask(request._replace(headers=cookie)).answered_by for _ in range(3)} == {first.answered_by}
+        assert world.ask(inside._replace(headers=cookie)).answered_by == first.answered_by
+        seen.add(first.answered_by)
     assert seen == {"v1", "v2"}
 
 

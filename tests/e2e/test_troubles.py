@@ -79,7 +79,7 @@ def test_an_end_names_what_it_waits_for_and_a_second_signal_hurries_it(new_world
     assert waits.startswith(f"pod default/{name} (container main, process ")
     assert world.runs
     assert world.stop() == 0
-    assert world.started() == {}
+    assert world.processes() == {}
     assert len([line for line in world.lines[mark:] if "waiting" in line]) < 10
 
 
@@ -146,11 +146,11 @@ def test_a_disk_that_fills_up_is_said_once_and_everything_goes_on_when_there_is_
         with suppress(OSError), (small_disk / "fill").open("wb", buffering=0) as fill:
             while fill.write(bytes(4096)):
                 pass
-        (pid,) = (pid for name, pid in world.started().items() if name != "envoy")
+        (pid,) = (pid for name, pid in world.processes().items() if name != "envoy")
         os.kill(pid, signal.SIGKILL)
         until(lambda: world.try_kubectl("create", "configmap", "more", f"--from-literal=a={'x' * 90_000}").returncode)
         (small_disk / "fill").unlink()
-        until(lambda: {name for name in world.started() if name != "envoy"})
+        until(lambda: {name for name in world.processes() if name != "envoy"})
         until(lambda: world.get("deployment/sleeper")["status"].get("availableReplicas"))
         assert "Traceback" not in world.stderr
 
@@ -158,7 +158,7 @@ def test_a_disk_that_fills_up_is_said_once_and_everything_goes_on_when_there_is_
 def test_an_envoy_that_dies_is_told_in_one_sentence_with_its_signal(new_world: New) -> None:
     world = new_world()
     mark = len(world.lines)
-    os.kill(world.started()["envoy"], signal.SIGKILL)
+    os.kill(world.processes()["envoy"], signal.SIGKILL)
     said = world.line(lambda line: "trouble" in line, mark)["trouble"]
     assert said.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
     assert said.endswith("headgate starts it again, and requests through it fail until then")

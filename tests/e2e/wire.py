@@ -24,7 +24,7 @@ H2_LARGE_WINDOW = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x3f\xff\xff\xff"
 H2_STATUSES = {8: "200", 9: "204", 13: "404", 14: "500"}  # RFC 7541, appendix A
 
 
-class Where(NamedTuple):
+class Address(NamedTuple):
     """A TCP address."""
 
     host: str
@@ -34,11 +34,11 @@ class Where(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def listens(where: Where) -> bool:
+def listens(address: Address) -> bool:
     """Say whether anybody listens there (proc(5), /proc/net/tcp); whoever connects to see counts as a client."""
-    address = int.from_bytes(socket.inet_aton(where.host), sys.byteorder)
+    host = int.from_bytes(socket.inet_aton(address.host), sys.byteorder)
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-    return any(row[1] == f"{address:08X}:{where.port:04X}" and row[3] == LISTENING for row in rows)
+    return any(row[1] == f"{host:08X}:{address.port:04X}" and row[3] == LISTENING for row in rows)
 
 
 class Answer(NamedTuple):
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
     @property
-    def who(self) -> str:
+    def answered_by(self) -> str:
         """Name the backend that answered; `503` and the like for answers of the proxy, the error's name without one."""
         return self.body.strip() if self.status in {0, 200} else str(self.status)
 
@@ -102,14 +102,14 @@ class Backend:
         self.hangs = False
         self.network = network
         self._server = network.run(self._listen(address))
-        self.where = Where(*self._server.sockets[0].getsockname())
+        self.address = Address(*self._server.sockets[0].getsockname())
 
     async def _listen(self, address: str) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(lambda: _Served(self), address, 0)
         self.network.opened.add(server)
         return server
 
-    def take(self) -> int:
+    def reset_count(self) -> int:
         """Return the number of requests since the last call."""
         found, self.requests = self.requests, 0
         return found
@@ -149,7 +149,7 @@ class _Served(asyncio.Protocol):
 class Request(NamedTuple):
     """What a client asks. `target` is the request line's: a path, or a whole URL for a proxy."""
 
-    where: Where
+    address: Address
     target: str = "/"
     host: str = ""
     headers: Mapping[str, str] = {}
@@ -182,7 +182,7 @@ class Client:
 
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._request.where)
+            self._reader, self._writer = await asyncio.open_connection(*self._request.address)
         self._writer.write(self._encoded)
         head = await self._reader.readuntil(b"\r\n\r\n")
         headers = _headers(head)
@@ -237,16 +237,16 @@ class Load:
             while self._left and not self._stopping:
                 self._left -= 1
                 answer = await client.ask()
-                self.counts[answer.who] += 1
+                self.counts[answer.answered_by] += 1
                 if self._pause or not answer.status:  # nobody is served by a busy loop of refused connections
                     await asyncio.sleep(self._pause or 0.01)
         finally:
             client.close()
 
 
-async def ask_h2(where: Where, authority: str, count: int) -> Counter[str]:
+async def ask_h2(address: Address, authority: str, count: int) -> Counter[str]:
     """Send requests one after the other over one HTTP/2 connection without TLS; return who answered how often."""
-    reader, writer = await asyncio.open_connection(*where)
+    reader, writer = await asyncio.open_connection(*address)
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
     counts: Counter[str] = Counter()
     try:

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from tests.api_client import Api
-from tests.e2e.wire import DEADLINE_S, Answer, Backend, Client, Load, Network, Request, T, Where, ask_h2, ask_unix
+from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Client, Load, Network, Request, T, ask_h2, ask_unix
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -211,7 +211,7 @@ class World:
         self.process.kill()
         self.process.wait(DEADLINE_S)
 
-    def started(self) -> Mapping[str, int]:
+    def processes(self) -> Mapping[str, int]:
         """Return the processes that headgate started and that live: Envoy as `envoy`, containers as `POD_UID/NAME`."""
         records = {"envoy": self.state / "gateway" / "envoy.json"} | {
             f"{path.parent.parent.name}/{path.parent.name}": path for path in self.state.glob("pods/*/*/run.json")
@@ -234,7 +234,7 @@ class World:
             if self._listener:
                 self._listener.join(DEADLINE_S)
             self._disconnect()
-            for pid in (*self.started().values(), *self.sidecars().values()):
+            for pid in (*self.processes().values(), *self.sidecars().values()):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
             self.network.close()
@@ -358,15 +358,15 @@ class World:
         """Start a counting HTTP server in this process."""
         return Backend(self.network, name)
 
-    def address(self, service: str, port: int, namespace: str = "default") -> Where:
+    def address(self, service: str, port: int, namespace: str = "default") -> Address:
         """Return where a Service listens."""
-        return Where(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
+        return Address(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
 
     @property
-    def proxy(self) -> Where:
+    def proxy(self) -> Address:
         """Where the HTTP proxy listens."""
         host, _, port = self.ready["proxy"].rpartition(":")
-        return Where(host, int(port))
+        return Address(host, int(port))
 
     def request(
         self, service: str, port: int, *, namespace: str = "default", via: Via = "address", **more: Any
@@ -392,9 +392,9 @@ class World:
         """Send requests over a few connections; return which backend (or status, or error) answered how often."""
         return Load(self.network, [request] * connections, most=count).wait()
 
-    def send_h2(self, count: int, where: Where, authority: str) -> Counter[str]:
+    def send_h2(self, count: int, address: Address, authority: str) -> Counter[str]:
         """Send requests over one HTTP/2 connection; return who answered how often."""
-        return self.network.run(ask_h2(where, authority, count))
+        return self.network.run(ask_h2(address, authority, count))
 
     @contextlib.contextmanager
     def load(self, *requests: Request) -> Iterator[Load]:

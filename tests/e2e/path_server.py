@@ -14,7 +14,7 @@ async def serve(path: re.Pattern[bytes], answer: Answer) -> None:
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while found := path.match(await reader.readuntil(b"\r\n\r\n")):
-                writer.write(b"HTTP/1.1 %d Told\r\ncontent-length: 0\r\n\r\n" % await answer(found))
+                writer.write(b"HTTP/1.1 %d Answered\r\ncontent-length: 0\r\n\r\n" % await answer(found))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
