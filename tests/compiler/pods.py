@@ -58,12 +58,12 @@ def config(name, labels, *subjects):
     return obj("TLSConfig", name, spec={"selector": {"matchLabels": labels}, "subjectNames": list(subjects)})
 
 
-def compiled(*objects, stages=None, **settings):
+def compiled(*objects, tls_modes=None, **settings):
     keyed = {}
     for item in objects:
         kind = find_written(item["apiVersion"], item["kind"])
         keyed[kind.key(item["metadata"]["namespace"], item["metadata"]["name"])] = item
-    result = compile_mesh(snapshot_of(keyed), Settings(**settings), stages or {})
+    result = compile_mesh(snapshot_of(keyed), Settings(**settings), tls_modes or {})
     assert check(result.mesh) == ()
     return result
 

@@ -4,7 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, config, findings, pod, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import Stage
+from headgate.model.routing import TlsMode
 
 FRONT = pod("front", "10.1.0.1", labels={"role": "frontend", "stage": "production"})
 HALF = pod("half", "10.1.0.2", labels={"role": "frontend"})
@@ -12,13 +12,13 @@ WANTED = {"role": "frontend", "stage": "production"}
 
 
 def targets(result):
-    return {name: item.target for name, item in workloads(result).items()}
+    return {name: item.target_tls_mode for name, item in workloads(result).items()}
 
 
 def test_all_labels_must_fit():
     """R73."""
     result = compiled(FRONT, HALF, config("tls", WANTED, "foo", "bar"))
-    assert targets(result) == {"front": Stage.STRICT, "half": Stage.PERMISSIVE}
+    assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.PERMISSIVE}
     assert workloads(result)["front"].subjects == ("bar", "foo")
     assert workloads(result)["half"].subjects == ()
 
@@ -26,15 +26,15 @@ def test_all_labels_must_fit():
 def test_no_labels_are_all_pods_of_the_namespace_and_of_no_other():
     other = pod("other", "10.1.0.3", namespace="blue")
     result = compiled(FRONT, HALF, other, config("tls", {}))
-    assert targets(result) == {"front": Stage.STRICT, "half": Stage.STRICT, "other": Stage.PERMISSIVE}
+    assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.STRICT, "other": TlsMode.PERMISSIVE}
 
 
 @pytest.mark.parametrize(
-    ("mtls", "stage"), [("off", Stage.PLAIN), ("permissive", Stage.PERMISSIVE), ("strict", Stage.STRICT)]
+    ("mtls", "tls_mode"), [("off", TlsMode.PLAIN), ("permissive", TlsMode.PERMISSIVE), ("strict", TlsMode.STRICT)]
 )
-def test_the_setting_is_for_pods_that_none_selects(mtls, stage):
+def test_the_setting_is_for_pods_that_none_selects(mtls, tls_mode):
     result = compiled(FRONT, HALF, config("tls", WANTED), mtls=mtls)
-    assert targets(result) == {"front": Stage.STRICT, "half": stage}
+    assert targets(result) == {"front": TlsMode.STRICT, "half": tls_mode}
 
 
 def test_a_pod_of_several_has_the_names_of_all():
@@ -53,7 +53,7 @@ def test_equal_names_are_nothing_to_tell():
 
 def test_a_selector_outlives_mistakes_elsewhere():
     result = compiled(FRONT, config("tls", WANTED, "not a name"))
-    assert targets(result) == {"front": Stage.STRICT}
+    assert targets(result) == {"front": TlsMode.STRICT}
     assert workloads(result)["front"].subjects == ()
     assert "its pods take mutual TLS only" in findings(result, Reason.INVALID)[0].message
 
@@ -65,7 +65,7 @@ def test_a_selector_that_can_not_be_read_selects_nothing(selector):
     broken = config("tls", {})
     broken["spec"]["selector"] = selector
     result = compiled(FRONT, broken)
-    assert targets(result) == {"front": Stage.PERMISSIVE}
+    assert targets(result) == {"front": TlsMode.PERMISSIVE}
     assert findings(result, Reason.INVALID)
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import OPEN, Access, Connections, Stage
+from headgate.model.routing import OPEN, Access, Connections, TlsMode
 
 WEB = ("web", "10.1.0.1")
 WORLD = (pod(*WEB), *service("web", WEB))
@@ -145,7 +145,7 @@ def test_a_target_cannot_close_or_open_pods_of_another_namespace():
 
 def test_whose_callers_must_be_known_takes_tls():
     result = compiled(*WORLD, GROUP, target("t", "web", "client", rules=[API]), mtls="off")
-    assert workloads(result)["web"].target is Stage.PERMISSIVE
+    assert workloads(result)["web"].target_tls_mode is TlsMode.PERMISSIVE
 
 
 def test_pods_without_a_sidecar_are_told_by_name():

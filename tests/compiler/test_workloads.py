@@ -4,7 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, findings, identities, obj, pod, service, workloads
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.model.routing import PortRef, Protocol, Spoken, Stage
+from headgate.model.routing import PortRef, Protocol, Spoken, TlsMode
 
 WEB = ("web", "10.1.0.1")
 WHO = "spiffe://cluster.local/ns/default/sa/web"
@@ -86,12 +86,12 @@ def test_a_slice_that_names_no_pod_is_for_who_has_the_address():
     assert identities(result) == {("default/web:8080", "10.1.0.1"): WHO}
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_callers_use_tls_as_soon_as_the_workload_is_ready_for_it(stage):
-    result = compiled(pod(*WEB), *service("web", WEB), stages={"default/web": stage})
-    assert workloads(result)["web"].stage is stage
-    assert workloads(result)["web"].target is Stage.PERMISSIVE
-    assert identities(result) == {("default/web:8080", "10.1.0.1"): WHO if stage.is_sent_tls else ""}
+@pytest.mark.parametrize("tls_mode", TlsMode)
+def test_callers_use_tls_as_soon_as_the_workload_is_ready_for_it(tls_mode):
+    result = compiled(pod(*WEB), *service("web", WEB), tls_modes={"default/web": tls_mode})
+    assert workloads(result)["web"].tls_mode is tls_mode
+    assert workloads(result)["web"].target_tls_mode is TlsMode.PERMISSIVE
+    assert identities(result) == {("default/web:8080", "10.1.0.1"): WHO if tls_mode.clients_use_tls else ""}
 
 
 def test_a_port_that_the_sidecar_leaves_alone_is_called_in_plaintext():

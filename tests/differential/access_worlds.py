@@ -9,7 +9,7 @@ from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, POD
 from tests.differential.worlds import SELDOM, TIMES
 from tests.properties.worlds import key_of, named
 
-from headgate.model.routing import Stage
+from headgate.model.routing import TlsMode
 from headgate.settings import Settings
 
 SERVICES = ("s1", "s2", "s3")
@@ -113,7 +113,7 @@ SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PAT
 
 
 class AccessWorld(NamedTuple):
-    """Objects by key, how they are compiled, and the stage that the pod is in (none: the one that is wanted).
+    """Objects by key, how they are compiled, and the tls_mode that the pod is in (none: the one that is wanted).
 
     `leads` are the Service ports, each with the port of the pod that it leads to.
     """
@@ -121,7 +121,7 @@ class AccessWorld(NamedTuple):
     objects: dict
     leads: tuple
     settings: Settings
-    stages: dict
+    tls_modes: dict
 
 
 class Call(NamedTuple):
@@ -168,7 +168,7 @@ def access_worlds(draw):
             mtls=draw(st.sampled_from(("permissive", "permissive", "permissive", "strict", "off"))),
             access=draw(st.sampled_from(("selected", "selected", "deny"))),
         ),
-        stages=draw(st.sampled_from((*[{}] * 8, *({POD: stage} for stage in Stage)))),
+        tls_modes=draw(st.sampled_from((*[{}] * 8, *({POD: tls_mode} for tls_mode in TlsMode)))),
     )
 
 

@@ -31,9 +31,9 @@ class Wanted(NamedTuple):
 def wanted(workload, call):
     """Ask the model."""
     place = port_of(workload, call.port)
-    stage = workload.stage
+    tls_mode = workload.tls_mode
     by_tls = call.who != PLAINTEXT
-    known = by_tls and stage.takes_tls
+    known = by_tls and tls_mode.accepts_tls
     if place is None:
         return Wanted(arrives=False)
     meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
@@ -43,7 +43,7 @@ def wanted(workload, call):
     asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
     admitted = admit(workload, call.port, **asked)
     http = protocol.is_http
-    if by_tls and (not known or (not http and not call.marked and stage.takes_plaintext)):
+    if by_tls and (not known or (not http and not call.marked and tls_mode.accepts_plaintext)):
         # Nobody looks into this TLS: on ports that are not HTTP it is like plaintext, from nobody.
         nobody = admit(workload, call.port, protocol=protocol)
         return Wanted(arrives=False, passes=nobody.allowed and not http, http=http)
@@ -52,7 +52,7 @@ def wanted(workload, call):
     if not http:
         return Wanted(arrives=admitted.allowed, http=False)
     if not admitted.allowed:
-        reached = known or stage.takes_plaintext
+        reached = known or tls_mode.accepts_plaintext
         return Wanted(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
     rules = frozenset(name for name, only in single_rules(workload) if admit(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""

@@ -94,7 +94,7 @@ class SidecarLab(EnvoyLab):
 
     def serve(self, world):
         """Compile a world, and return the workload when its sidecar has taken all of it."""
-        found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.stages)
+        found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.tls_modes)
         self.network.run(self._settle(found.mesh))
         return workload_of(found.mesh)
 

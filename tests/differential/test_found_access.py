@@ -16,7 +16,7 @@ from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STR
 from tests.differential.test_access import check
 from tests.properties.worlds import key_of, named
 
-from headgate.model.routing import Stage
+from headgate.model.routing import TlsMode
 from headgate.settings import Settings
 
 pytestmark = pytest.mark.e2e
@@ -25,7 +25,7 @@ GROUP = {"kind": "HTTPRouteGroup", "name": "g"}
 TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
 
 
-def world(*services, match=None, port=0, ports=(), stage=None, is_open=False):
+def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False):
     """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute, or everybody; `services` lead to its 8080."""
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {
@@ -50,8 +50,8 @@ def world(*services, match=None, port=0, ports=(), stage=None, is_open=False):
     ]
     if is_open:
         del found[-1]
-    stages = {POD: stage} if stage else {}
-    return AccessWorld(objects={key_of(obj): obj for obj in found}, leads=(), settings=Settings(), stages=stages)
+    tls_modes = {POD: tls_mode} if tls_mode else {}
+    return AccessWorld(objects={key_of(obj): obj for obj in found}, leads=(), settings=Settings(), tls_modes=tls_modes)
 
 
 def http(name="s1", port=80):
@@ -189,13 +189,13 @@ def test_methods_and_headers_that_attackers_try(sidecar_lab):
             check(sidecar_lab, workload, call("/a", header, version=version, method="DELETE"))
 
 
-@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("tls_mode", TlsMode)
 @pytest.mark.parametrize("first", [http, tcp])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_everybody_in_every_stage(sidecar_lab, stage, first, is_open):
+def test_everybody_in_every_tls_mode(sidecar_lab, tls_mode, first, is_open):
     """R67, R74, R76, D15, D21: two Services say different things of one port."""
     second = tcp if first is http else http
-    workload = sidecar_lab.serve(world(first("s1", 80), second("s2", 9000), stage=stage, is_open=is_open))
+    workload = sidecar_lab.serve(world(first("s1", 80), second("s2", 9000), tls_mode=tls_mode, is_open=is_open))
     for who in (*CALLERS, *STRANGERS):
         for meant in (("s1", 80), ("s2", 9000), None):
             check(sidecar_lab, workload, call(who=who, service=meant))

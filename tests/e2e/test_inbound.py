@@ -24,13 +24,13 @@ from headgate.envoy import probes
 from headgate.envoy.upstream_tls import ALPN, UNREACHED
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, Stage, Workload
+from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, TlsMode, Workload
 from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
 WORDS = b"longer than the head of a TLS record"  # or the sidecar would wait for more
-MIXED = [Stage.READY, Stage.PERMISSIVE]
+MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None
 
 def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar, web):
     """R74, R76: a port that takes mutual TLS only."""
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     assert sidecar.caller(web, CLIENT).get().answered_by == "app"
     sidecar.take_requests("app")
     strangers = {
@@ -110,16 +110,16 @@ def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar,
     assert sidecar.take_requests("app") == []
 
 
-@pytest.mark.parametrize("stage", MIXED)
-def test_on_the_way_to_strict_both_are_taken(sidecar, web, stage):
-    served(sidecar, web, stage=stage)
+@pytest.mark.parametrize("tls_mode", MIXED)
+def test_on_the_way_to_strict_both_are_taken(sidecar, web, tls_mode):
+    served(sidecar, web, tls_mode=tls_mode)
     assert sidecar.caller(web, CLIENT).get().answered_by == "app"
     assert sidecar.caller(web).get().answered_by == "app"
     assert sidecar.caller(web, sidecar.client_tls(Authority().issue(CLIENT))).get().status == 0
 
 
 def test_the_plain_stage_takes_plaintext_only(sidecar, web):
-    served(sidecar, web, stage=Stage.PLAIN)
+    served(sidecar, web, tls_mode=TlsMode.PLAIN)
     assert sidecar.caller(web).get().answered_by == "app"
     assert sidecar.caller(web, CLIENT).get().status == 0
 
@@ -127,7 +127,7 @@ def test_the_plain_stage_takes_plaintext_only(sidecar, web):
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl on the PATH")
 def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
     """R75: the subject names of a TLSConfig are on the certificate, beside the identity."""
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     place = ["-connect", f"{ADDRESS}:{web.port}"]
     shown = subprocess.run(["openssl", "s_client", *place], input=b"", capture_output=True, check=False).stdout
     names = x509.load_pem_x509_certificate(shown).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -139,7 +139,7 @@ def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
 def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
     """R65: a sidecar that calls agrees on no protocol, and speaks HTTP/2 to a port that has it."""
     server = http2(sidecar.network, "two")
-    port = served(sidecar, sidecar.port(server.address.port, protocol), stage=Stage.STRICT)
+    port = served(sidecar, sidecar.port(server.address.port, protocol), tls_mode=TlsMode.STRICT)
 
     async def ask() -> str:
         return await ask_h2(await sidecar.caller(port, CLIENT).open(), "web.example")
@@ -153,7 +153,7 @@ def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
     try:
         hello = Match(path=PathMatch(kind="exact", value="/Greeter/Hello"))
         port = sidecar.port(greeter.address.port, Protocol.HTTP2)
-        served(sidecar, port, stage=Stage.STRICT, access=closed(CLIENT, match=hello))
+        served(sidecar, port, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=hello))
         own = sidecar.authority.issue(CLIENT)
         trust = grpc.ssl_channel_credentials(own.roots.encode(), own.key.reveal().encode(), own.chain.encode())
         options = [("grpc.ssl_target_name_override", "foo"), ("grpc.enable_http_proxy", 0)]
@@ -169,7 +169,7 @@ def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
 
 def test_websockets_pass(sidecar):
     server = TcpServer(sidecar.network, _agreeing)
-    port = served(sidecar, sidecar.port(server.address.port), stage=Stage.PERMISSIVE)
+    port = served(sidecar, sidecar.port(server.address.port), tls_mode=TlsMode.PERMISSIVE)
     assert sidecar.network.run(upgrade(Address(ADDRESS, port.port), "ping")) == ["101", "there", "ping"]
 
 
@@ -183,7 +183,7 @@ async def _agreeing(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -
 
 def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(sidecar, web):
     """R70: the identity is the certificate's; what a client writes into the header is dropped."""
-    served(sidecar, web, stage=Stage.PERMISSIVE)
+    served(sidecar, web, tls_mode=TlsMode.PERMISSIVE)
     forged = f"URI={OTHER}"
     sidecar.caller(web, CLIENT).get(x_forwarded_client_cert=forged)
     header = sidecar.last_headers("app")["x-forwarded-client-cert"]
@@ -196,7 +196,7 @@ def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(side
 @pytest.mark.parametrize("known", [True, False])
 def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar, web, known):
     """R70: many applications read `x_forwarded_client_cert` as the header that only the sidecar writes."""
-    served(sidecar, web, stage=Stage.PERMISSIVE)
+    served(sidecar, web, tls_mode=TlsMode.PERMISSIVE)
     marks = itertools.product("-_", repeat=3)
     spelled = ["x{}forwarded{}client{}cert".format(*found) for found in marks]
     target = Address(ADDRESS, web.port)
@@ -219,7 +219,7 @@ def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar
 
 def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
     """R68, R70: the rules of a TrafficTarget."""
-    served(sidecar, web, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, web, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     client = sidecar.caller(web, CLIENT)
     assert client.get("/books/1?page=2").status == 200
     assert client.get("/cars").status == 403
@@ -230,7 +230,7 @@ def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
 
 
 def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
-    served(sidecar, web, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, web, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     known = sidecar.caller(web, OTHER).get("/books").body
     assert OTHER in known
     assert known.startswith("headgate: access denied")
@@ -245,21 +245,21 @@ def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
 )
 def test_paths_that_can_be_read_in_two_ways_are_never_allowed_by_a_rule_about_paths(sidecar, web, path):
     """D21: an application may read such a path as another one than the rule does."""
-    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(web, CLIENT).get(path).status in {400, 403}
     assert sidecar.take_requests("app") == []
 
 
 def test_names_on_a_certificate_are_no_identities(sidecar, web):
     """R70, R75: who may choose the names of his pods can't become somebody else by them."""
-    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     borrowed = sidecar.client_tls(sidecar.authority.issue(OTHER, CLIENT))
     assert sidecar.caller(web, borrowed).get("/books").status == 403
 
 
 def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
     """A resumed session would not: what was proven in the first one is gone, or out of date."""
-    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     tls = sidecar.client_tls(CLIENT)
 
     def get(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession, bool]:
@@ -275,12 +275,12 @@ def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
 
 def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):
     """R69: the policy for requests comes with the routes."""
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     client = sidecar.caller(web, CLIENT)
     statuses = [client.get("/books").status]
     connection = client._writer
     for access in (closed(OTHER, match=BOOKS), closed(CLIENT, match=BOOKS), Access(closed=True)):
-        sidecar.serve(web, stage=Stage.STRICT, access=access)
+        sidecar.serve(web, tls_mode=TlsMode.STRICT, access=access)
         statuses.append(client.get("/books").status)
     assert statuses == [200, 403, 200, 403]
     assert client._writer is connection
@@ -288,7 +288,7 @@ def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):
 
 def test_counters_name_the_rule_that_allowed(sidecar, web):
     """The rule has a name of its own: counters of another test's rule go away with its filter chain, while this looks."""
-    served(sidecar, web, stage=Stage.STRICT, access=closed(CLIENT, match=BOOKS, name="routes/counted"))
+    served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS, name="routes/counted"))
     denied = sidecar.count("http.inbound.rbac.denied")
     sidecar.caller(web, CLIENT).get("/books")
     sidecar.caller(web, CLIENT).get("/cars")
@@ -297,7 +297,7 @@ def test_counters_name_the_rule_that_allowed(sidecar, web):
 
 
 def test_connect_is_not_offered(sidecar, web):
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     assert sidecar.caller(web, CLIENT).get("db:5432", "CONNECT").status == 403
 
 
@@ -306,7 +306,7 @@ def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
     nobody = sidecar.port(sidecar.free().port)
     broken = sidecar.port(sidecar.echoes["app"].port)
     sidecar.echoes["app"].status = "503 Service Unavailable"
-    sidecar.serve(nobody, broken, stage=Stage.STRICT)
+    sidecar.serve(nobody, broken, tls_mode=TlsMode.STRICT)
     sidecar.wait_for(nobody)
     answer = sidecar.caller(nobody, CLIENT).get()
     assert (answer.status, answer.headers.get(UNREACHED)) == (503, "true")
@@ -316,12 +316,12 @@ def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
 
 
 def test_a_new_certificate_ends_no_connection(sidecar, web):
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     client = sidecar.caller(web, CLIENT)
     assert client.get().answered_by == "app"
     connection = client._writer
     renewed = sidecar.authority.issue(WEB, "renewed")
-    sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
+    sidecar.serve(web, tls_mode=TlsMode.STRICT, credential=renewed)
 
     def is_shown() -> bool:
         caller = sidecar.caller(web, CLIENT)
@@ -336,7 +336,7 @@ def test_a_new_certificate_ends_no_connection(sidecar, web):
 
 
 def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes(sidecar, web):
-    served(sidecar, web, stage=Stage.STRICT)
+    served(sidecar, web, tls_mode=TlsMode.STRICT)
     new = Authority("new")
     stranger = sidecar.client_tls(new.issue(CLIENT))
     assert sidecar.caller(web, stranger).get().status == 0
@@ -344,7 +344,7 @@ def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes
 
     def believe(roots: str) -> None:
         renewed = type(own)(chain=own.chain, key=own.key, roots=roots)
-        sidecar.serve(web, stage=Stage.STRICT, credential=renewed)
+        sidecar.serve(web, tls_mode=TlsMode.STRICT, credential=renewed)
 
     believe(own.roots + new.pem)
     until(lambda: sidecar.caller(web, stranger).get().answered_by == "app", "the new authority")
@@ -357,13 +357,13 @@ def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes
 def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, database):
     """R67, D15: two Services lead to one port; plaintext is what the first of them says."""
     port = sidecar.port(database.address.port, Protocol.TCP, Protocol.HTTP)
-    served(sidecar, port, stage=Stage.PERMISSIVE)
+    served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     assert echoes(sidecar, connected(sidecar, port, plain=True))
     assert echoes(sidecar, connected(sidecar, port))
     web = sidecar.caller(port, CLIENT, Protocol.HTTP).get()
     assert web.status == 502  # what the database says is no HTTP, and something that reads HTTP noticed
     port = sidecar.port(sidecar.echoes["app"].port, Protocol.HTTP, Protocol.TCP)
-    served(sidecar, port, stage=Stage.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
+    served(sidecar, port, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(port, CLIENT).get("/books").status == 200
     named = sidecar.caller(port, tls_of_the_mesh(sidecar), Protocol.TCP)
     assert named.get("/books").status == 0  # nobody may open connections
@@ -371,14 +371,14 @@ def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, dat
 
 def test_a_server_that_speaks_first_is_heard_in_plaintext(sidecar, database):
     port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
-    served(sidecar, port, stage=Stage.PLAIN)
+    served(sidecar, port, tls_mode=TlsMode.PLAIN)
     assert heard(sidecar, port) == "ping"
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP_SERVER_FIRST, Protocol.TCP])
 def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, protocol):
     """Strict takes the mesh's TLS without its mark too, and nothing else."""
-    port = served(sidecar, sidecar.port(database.address.port, protocol), stage=Stage.STRICT)
+    port = served(sidecar, sidecar.port(database.address.port, protocol), tls_mode=TlsMode.STRICT)
     assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
     assert heard(sidecar, port, sidecar.client_tls(CLIENT)) == "ping"
     before = database.connections
@@ -389,7 +389,7 @@ def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, prot
 
 def test_much_arrives_whole_although_the_application_is_reached_late(sidecar, database):
     access = closed(CLIENT, connections=True)
-    port = served(sidecar, sidecar.port(database.address.port, Protocol.TCP), stage=Stage.STRICT, access=access)
+    port = served(sidecar, sidecar.port(database.address.port, Protocol.TCP), tls_mode=TlsMode.STRICT, access=access)
     text = "0123456789" * 100_000
     tls = tls_of_the_mesh(sidecar)
     assert sidecar.network.run(talk(Address(ADDRESS, port.port), text, tls=tls)).back == text
@@ -403,24 +403,24 @@ def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protoco
     server = greeting(sidecar.network, "secret", own)
     stranger = ssl.create_default_context(cafile=str(file))
     port = sidecar.port(server.address.port, protocol)
-    for stage in (Stage.PLAIN, Stage.READY, Stage.PERMISSIVE):
-        served(sidecar, port, stage=stage)
-        assert until(lambda: heard(sidecar, port, stranger) == "ping", f"passed on in {stage}")
-    sidecar.serve(port, stage=Stage.STRICT)
+    for tls_mode in (TlsMode.PLAIN, TlsMode.READY, TlsMode.PERMISSIVE):
+        served(sidecar, port, tls_mode=tls_mode)
+        assert until(lambda: heard(sidecar, port, stranger) == "ping", f"passed on in {tls_mode}")
+    sidecar.serve(port, tls_mode=TlsMode.STRICT)
     until(lambda: heard(sidecar, port, stranger) == "SSLCertVerificationError", "the mesh's own certificate")
     server.close()
 
 
-@pytest.mark.parametrize("stage", [Stage.PERMISSIVE, Stage.STRICT])
-def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database, stage):
+@pytest.mark.parametrize("tls_mode", [TlsMode.PERMISSIVE, TlsMode.STRICT])
+def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database, tls_mode):
     """R68, R69: not even the greeting of a server that speaks first, and no connection that does nothing."""
     port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
-    served(sidecar, port, stage=stage, access=closed(CLIENT, connections=True))
+    served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT, connections=True))
     assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
     before = database.connections
     assert heard(sidecar, port, tls_of_the_mesh(sidecar, OTHER)) != "ping"
     assert heard(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
-    served(sidecar, port, stage=stage, access=closed(CLIENT))
+    served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT))
     until(lambda: heard(sidecar, port, tls_of_the_mesh(sidecar)) != "ping", "nobody may connect")
     assert database.connections - before <= 1  # the last one that was allowed
 
@@ -429,21 +429,21 @@ def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
     """R69: connections end within seconds, those of nobody else."""
     port, other = (sidecar.port(database.address.port, Protocol.TCP) for _ in range(2))
     allowed = closed(CLIENT, connections=True)
-    sidecar.serve(port, other, stage=Stage.STRICT, access=allowed)
+    sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=allowed)
     sidecar.wait_for(other)
     mine = connected(sidecar, port)
     grant = Grant(origin=TARGET, sources=(CLIENT,), port=other.port, connections=(Connections(name="all"),))
-    sidecar.serve(port, other, stage=Stage.STRICT, access=Access(closed=True, grants=(grant,)))
+    sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=Access(closed=True, grants=(grant,)))
     assert ends(sidecar, mine)
     assert echoes(sidecar, connected(sidecar, other))
 
 
 def test_mutual_tls_stays_when_plaintext_goes(sidecar, database):
-    """A change of stage ends the connections that are not taken any more, and no others."""
+    """A change of tls_mode ends the connections that are not taken any more, and no others."""
     port = sidecar.port(database.address.port, Protocol.TCP)
-    served(sidecar, port, stage=Stage.PERMISSIVE)
+    served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     mesh, plain = connected(sidecar, port), connected(sidecar, port, plain=True)
-    sidecar.serve(port, stage=Stage.STRICT)
+    sidecar.serve(port, tls_mode=TlsMode.STRICT)
     assert ends(sidecar, plain)
     assert echoes(sidecar, mesh)
 
@@ -489,7 +489,7 @@ def test_health_checks_reach_the_application_without_an_identity(sidecar):
         Probe(name="app/readiness", port=application, path="/healthz?full=1"),
         Probe(name="app/liveness", port=application, path="alive"),
     )
-    workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, stage=Stage.STRICT, probes=found)
+    workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, tls_mode=TlsMode.STRICT, probes=found)
     sidecar.push_parts(*probes.parts(workload, everywhere=everywhere, source="127.0.0.6"))
     caller = Caller(sidecar.network, Address(everywhere, 15020))
     sidecar.callers.append(caller)

@@ -25,7 +25,7 @@ from headgate.model.routing import (
     Protocol,
     Route,
     Spoken,
-    Stage,
+    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key
@@ -144,18 +144,18 @@ def test_http2_is_spoken_within_tls(rig):
     assert server.plaintext == b""
 
 
-@pytest.mark.parametrize("stage", [Stage.READY, Stage.PERMISSIVE, Stage.STRICT])
+@pytest.mark.parametrize("tls_mode", [TlsMode.READY, TlsMode.PERMISSIVE, TlsMode.STRICT])
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP_ANY, Protocol.TCP, Protocol.TCP_SERVER_FIRST])
-def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, stage):
+def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, tls_mode):
     """Both sides as headgate makes them: a pod calls a Service that is itself, through its own proxy twice."""
     server, address = rig.server("app"), rig.free()
     ref = PortRef("default/web", 80)
     spoken = (Spoken(protocol=protocol, services=(ref,)),)
     port = InboundPort(port=address.port, application=server.port, spoken=spoken)
-    place = Endpoint(address=address.host, port=address.port, identity=CLIENT if stage.is_sent_tls else "")
+    place = Endpoint(address=address.host, port=address.port, identity=CLIENT if tls_mode.clients_use_tls else "")
     mesh = rig.mesh({"web": [place]}, protocol=protocol)
     (own,) = mesh.workloads
-    own = structs.replace(own, address=address.host, ports=(port,), stage=stage)
+    own = structs.replace(own, address=address.host, ports=(port,), tls_mode=tls_mode)
     rig.push(structs.replace(mesh, workloads=(own,)))
     if protocol.is_http:
         until(lambda: rig.get().answered_by == "app", "requests arrive")

@@ -104,7 +104,7 @@ def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshe
                 except ConnectionResetError:
                     return True
 
-        until(refused, "the strict stage")
+        until(refused, "the strict tls_mode")
         seen = load.sent
         until(lambda: load.sent > seen + 100)
     assert set(load.counts) == {"v1", "v2"}

@@ -20,7 +20,7 @@ from headgate.model.routing import (
     Protocol,
     Requests,
     Spoken,
-    Stage,
+    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key
@@ -90,11 +90,11 @@ def test_other_names_are_no_ports_of_the_pod():
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-@pytest.mark.parametrize("stage", Stage)
+@pytest.mark.parametrize("tls_mode", TlsMode)
 @pytest.mark.parametrize("access", [Access(), CLOSED, Access(closed=True)])
-def test_no_two_chains_are_for_the_same_clients(capture, stage, access):
+def test_no_two_chains_are_for_the_same_clients(capture, tls_mode, access):
     """Envoy would refuse the listener, and with it the whole pod."""
-    for (kind, _), message in made(pod(capture=capture, stage=stage, access=access)).items():
+    for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode, access=access)).items():
         if kind == LISTENER:
             matches = [
                 chain.filter_chain_match.SerializeToString(deterministic=True) for chain in message.filter_chains
@@ -105,7 +105,7 @@ def test_no_two_chains_are_for_the_same_clients(capture, stage, access):
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_strict_has_nothing_for_plaintext(capture):
     own_ports = {"15001/closed", "15006/closed"} if capture == "transparent" else set()
-    assert in_plaintext(pod(capture=capture, stage=Stage.STRICT)) == own_ports
+    assert in_plaintext(pod(capture=capture, tls_mode=TlsMode.STRICT)) == own_ports
     assert {"8080/http/plain", "5432/tcp/plain"} <= in_plaintext(pod(capture=capture))
 
 
@@ -132,7 +132,7 @@ def test_a_new_policy_for_requests_touches_no_connection_for_requests(capture):
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_from_permissive_to_strict_chains_only_go_or_are_replaced_by_strict_ones(capture):
     """Connections with mutual TLS stay: their chains are the same, and so are the listeners' own fields."""
-    before, after = pod(capture=capture), pod(capture=capture, stage=Stage.STRICT)
+    before, after = pod(capture=capture), pod(capture=capture, tls_mode=TlsMode.STRICT)
     old, new = chains(before), chains(after)
     assert {name for name in old if old[name] == new.get(name)} >= {"8080/http/mesh", "5432/tcp/mesh", "9090/tcp/mesh"}
     for key, message in made(before).items():
@@ -144,13 +144,13 @@ def test_from_permissive_to_strict_chains_only_go_or_are_replaced_by_strict_ones
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_nothing_waits_for_a_clients_first_bytes_in_the_plain_stage(capture):
+def test_nothing_waits_for_a_clients_first_bytes_in_plain_tls_mode(capture):
     """Or a server that speaks first would be heard late."""
-    for stage in Stage:
-        for (kind, _), message in made(pod(capture=capture, stage=stage)).items():
+    for tls_mode in TlsMode:
+        for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
             if kind == LISTENER:
                 filters = {item.name.rpartition(".")[2] for item in message.listener_filters}
-                assert ("tls_inspector" in filters) == (stage is not Stage.PLAIN)
+                assert ("tls_inspector" in filters) == (tls_mode is not TlsMode.PLAIN)
 
 
 def test_an_explicit_sidecar_calls_the_process_where_it_listens():
@@ -183,7 +183,7 @@ def test_what_is_sent_to_the_sidecars_own_ports_does_not_go_round_in_circles():
 def test_ports_that_no_service_leads_to_are_for_open_workloads_that_take_plaintext():
     assert "other" in chains(pod())
     assert "other" not in chains(pod(access=CLOSED))
-    assert "other" not in chains(pod(stage=Stage.STRICT))
+    assert "other" not in chains(pod(tls_mode=TlsMode.STRICT))
 
 
 def test_a_second_protocol_is_for_those_who_name_its_service():

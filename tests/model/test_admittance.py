@@ -18,7 +18,7 @@ from headgate.model.routing import (
     Protocol,
     Requests,
     Spoken,
-    Stage,
+    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key
@@ -117,25 +117,25 @@ def test_deny_is_closed_to_everybody():
 
 
 @pytest.mark.parametrize(
-    ("stage", "plaintext", "tls"),
+    ("tls_mode", "plaintext", "tls"),
     [
-        (Stage.PLAIN, True, False),
-        (Stage.READY, True, True),
-        (Stage.PERMISSIVE, True, True),
-        (Stage.STRICT, False, True),
+        (TlsMode.PLAIN, True, False),
+        (TlsMode.READY, True, True),
+        (TlsMode.PERMISSIVE, True, True),
+        (TlsMode.STRICT, False, True),
     ],
 )
-def test_the_stage_says_what_is_taken_before_anybody_asks_for_access(stage, plaintext, tls):
+def test_the_tls_mode_decides_before_the_grants(tls_mode, plaintext, tls):
     """R74, R76."""
-    staged = structs.replace(OPEN, stage=stage)
-    assert ask(staged, identity="").allowed == plaintext
-    assert ask(staged, identity=SA_3).allowed == tls
+    workload = structs.replace(OPEN, tls_mode=tls_mode)
+    assert ask(workload, identity="").allowed == plaintext
+    assert ask(workload, identity=SA_3).allowed == tls
 
 
 def test_a_strict_workload_refuses_plaintext_by_tls():
     """R74: also where everybody may call it, and where nobody may."""
     for workload in (OPEN, EXAMPLE):
-        found = ask(structs.replace(workload, stage=Stage.STRICT), identity="")
+        found = ask(structs.replace(workload, tls_mode=TlsMode.STRICT), identity="")
         assert found.why == "it takes mutual TLS only, and this is plaintext"
 
 

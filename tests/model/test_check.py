@@ -21,9 +21,9 @@ from headgate.model.routing import (
     Side,
     Split,
     Spoken,
-    Stage,
     Sticky,
     Target,
+    TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key
@@ -96,14 +96,14 @@ def test_workloads_that_nobody_could_tell_apart(what, other):
     ("changes", "fault"),
     [
         ({"identity": "spiffe://other/ns/default/sa/a"}, "none of cluster.local"),
-        ({"target": Stage.READY}, "between plaintext and TLS"),
+        ({"target_tls_mode": TlsMode.READY}, "between plaintext and TLS"),
         ({"ports": (PORT, PORT)}, "a port twice"),
         ({"ports": (BEHIND,)}, "listens elsewhere"),
         ({"ports": (PORT,), "capture": "explicit"}, "where something else does"),
         ({"ports": (InboundPort(port=80, application=80, spoken=()),)}, "no protocol"),
         ({"ports": (InboundPort(port=80, application=80, spoken=HTTP * 2),)}, "or one twice"),
         ({"access": Access(grants=(GRANT,))}, "is open"),
-        ({"access": Access(closed=True, grants=(GRANT,)), "target": Stage.PLAIN}, "takes no TLS"),
+        ({"access": Access(closed=True, grants=(GRANT,)), "target_tls_mode": TlsMode.PLAIN}, "takes no TLS"),
         ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "has a grant without sources"),
         ({"access": Access(closed=True, grants=(structs.replace(GRANT, connections=()),))}, "do nothing"),
     ],
@@ -114,12 +114,12 @@ def test_workloads_that_no_compiler_may_write(changes, fault):
     assert fault in found
 
 
-@pytest.mark.parametrize("stage", [Stage.PLAIN, Stage.READY])
-def test_callers_that_ask_for_what_nobody_can_prove(stage):
+@pytest.mark.parametrize("tls_mode", [TlsMode.PLAIN, TlsMode.READY])
+def test_callers_that_ask_for_what_nobody_can_prove(tls_mode):
     place = Endpoint(address="10.0.0.1", port=80, identity=POD.identity)
     found = Mesh(
         domain="cluster.local",
         endpoints=(Endpoints(ref=WEB, ready=(place,)),),
-        workloads=(structs.replace(POD, stage=stage),),
+        workloads=(structs.replace(POD, tls_mode=tls_mode),),
     )
     assert check(found) == (f"default/web:80 is to prove {POD.identity}, and no workload there can",)

@@ -51,9 +51,9 @@ def hello(channel):
     return channel.unary_unary("/Greeter/Hello")(b"you", timeout=PATIENCE_S)
 
 
-@pytest.mark.parametrize("stage", ["permissive", "strict"])
-def test_calls_and_streams(lab, services, channel, stage):
-    lab.serve(*services, *(EVERYBODY_STRICT if stage == "strict" else []))
+@pytest.mark.parametrize("tls_mode", ["permissive", "strict"])
+def test_calls_and_streams(lab, services, channel, tls_mode):
+    lab.serve(*services, *(EVERYBODY_STRICT if tls_mode == "strict" else []))
     client = channel("client")
     assert hello(client) == b"hello you"
     answers = client.stream_stream("/Greeter/Echo")(iter([b"1", b"2", b"3"]), timeout=PATIENCE_S)

@@ -74,7 +74,7 @@ def own_tls(lab, tmp_path_factory):
 
 def strictness(mesh):
     """Return the TLSConfigs that are in force."""
-    return EVERYBODY_STRICT if mesh.compiled.mesh.workloads[0].stage.value == "strict" else []
+    return EVERYBODY_STRICT if mesh.compiled.mesh.workloads[0].tls_mode.value == "strict" else []
 
 
 def test_a_split_is_exact(mesh, services):

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.compiler.report import Compiled, Report
 from headgate.latest import Latest
-from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Stage, Workload
+from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, TlsMode, Workload
 from headgate.plane.callers import CallerFinder
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 
@@ -12,15 +12,15 @@ WEB = "sidecar/default/web-0"
 SHARED = "spiffe://a/ns/default/sa/web"
 
 
-def callers(stage=Stage.PERMISSIVE, capture="transparent"):
+def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
     def workload(name, address, identity=""):
         return Workload(
             name=name,
             address=address,
             identity=identity or f"spiffe://a/ns/default/sa/{name}",
             capture=capture,
-            stage=stage,
-            target=stage,
+            tls_mode=tls_mode,
+            target_tls_mode=tls_mode,
         )
 
     place = Endpoint(address="10.0.0.7", port=80, workload="default/legacy")
@@ -36,22 +36,22 @@ def callers(stage=Stage.PERMISSIVE, capture="transparent"):
     return CallerFinder(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_a_pod_with_a_proxy_has_counted_itself(stage):
-    assert callers(stage)(WEB, "10.0.0.2", "") is None
+@pytest.mark.parametrize("tls_mode", TlsMode)
+def test_a_pod_with_a_proxy_has_counted_itself(tls_mode):
+    assert callers(tls_mode)(WEB, "10.0.0.2", "") is None
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_the_others_are_pods_or_addresses(stage):
-    assert callers(stage)(WEB, "10.0.0.7", "") == Peer(pod="default/legacy")
-    assert callers(stage)(WEB, "192.0.2.1", "") == Peer(outside="192.0.2.1")
+@pytest.mark.parametrize("tls_mode", TlsMode)
+def test_the_others_are_pods_or_addresses(tls_mode):
+    assert callers(tls_mode)(WEB, "10.0.0.7", "") == Peer(pod="default/legacy")
+    assert callers(tls_mode)(WEB, "192.0.2.1", "") == Peer(outside="192.0.2.1")
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_on_one_machine_all_have_one_address_so_only_those_count_that_can_be_no_proxy(stage):
+@pytest.mark.parametrize("tls_mode", TlsMode)
+def test_on_one_machine_all_have_one_address_so_only_those_count_that_can_be_no_proxy(tls_mode):
     """A proxy that calls with mutual TLS is not among those who come in plaintext."""
-    found = callers(stage, "explicit")(WEB, "127.0.0.1", "")
-    assert found == (Peer(outside="127.0.0.1") if stage.is_sent_tls else None)
+    found = callers(tls_mode, "explicit")(WEB, "127.0.0.1", "")
+    assert found == (Peer(outside="127.0.0.1") if tls_mode.clients_use_tls else None)
 
 
 def test_before_anything_is_compiled_an_address_is_all_there_is():

@@ -7,7 +7,7 @@ from tests.xds.client import Client
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.latest import until
-from headgate.model.routing import Stage, Workload
+from headgate.model.routing import TlsMode, Workload
 from headgate.plane import mtls_migration as staging_module
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.xds.fleet import Fleet, Proxy
@@ -16,8 +16,10 @@ from headgate.xds.session import Request, Session
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 
-def workload(stage: Stage, target: Stage | None = None) -> Workload:
-    return Workload(name="default/web", address="10.0.0.1", identity=IDENTITY, stage=stage, target=target or stage)
+def workload(stage: TlsMode, target: TlsMode | None = None) -> Workload:
+    return Workload(
+        name="default/web", address="10.0.0.1", identity=IDENTITY, tls_mode=stage, target_tls_mode=target or stage
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,7 @@ def lag(proxy: Proxy) -> None:
     proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
 
 
-def step(migration: MtlsMigration, target: Stage) -> Stage:
+def step(migration: MtlsMigration, target: TlsMode) -> TlsMode:
     """Build once: the stage that it is built with is what proxies are given."""
     stage = migration.next().get("default/web", target)
     migration.note([workload(stage, target)])
@@ -54,30 +56,30 @@ def step(migration: MtlsMigration, target: Stage) -> Stage:
 
 def test_a_new_workload_begins_where_it_is_wanted(fleet):
     migration = MtlsMigration(fleet)
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
     assert not migration.is_due
 
 
 def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
-    taken = [step(migration, Stage.STRICT) for _ in range(4)]
-    assert taken == [Stage.READY, Stage.PERMISSIVE, Stage.STRICT, Stage.STRICT]
+    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    taken = [step(migration, TlsMode.STRICT) for _ in range(4)]
+    assert taken == [TlsMode.READY, TlsMode.PERMISSIVE, TlsMode.STRICT, TlsMode.STRICT]
     assert not migration.is_due
 
 
 def test_and_back(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.STRICT, Stage.PLAIN)])
-    assert [step(migration, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+    migration.note([workload(TlsMode.STRICT, TlsMode.PLAIN)])
+    assert [step(migration, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
 
 
 @pytest.mark.parametrize(
-    ("before", "last"), [(Stage.PERMISSIVE, Stage.STRICT), (Stage.READY, Stage.PLAIN)], ids=["strict", "plain"]
+    ("before", "last"), [(TlsMode.PERMISSIVE, TlsMode.STRICT), (TlsMode.READY, TlsMode.PLAIN)], ids=["strict", "plain"]
 )
 async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monkeypatch, before, last):
     """A proxy acknowledges before its workers follow, and connections of before may wait in the server's queue."""
-    first = Stage.READY if last is Stage.STRICT else Stage.PERMISSIVE
+    first = TlsMode.READY if last is TlsMode.STRICT else TlsMode.PERMISSIVE
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.note([workload(first, last)])
@@ -94,55 +96,55 @@ async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monk
 def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkeypatch):
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PERMISSIVE)])
-    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    migration.note([workload(TlsMode.PERMISSIVE)])
+    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_a_step_that_refuses_nothing_waits_for_no_connection(fleet, monkeypatch):
     monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PLAIN, Stage.PERMISSIVE)])
-    assert [step(migration, Stage.PERMISSIVE) for _ in range(2)] == [Stage.READY, Stage.PERMISSIVE]
+    migration.note([workload(TlsMode.PLAIN, TlsMode.PERMISSIVE)])
+    assert [step(migration, TlsMode.PERMISSIVE) for _ in range(2)] == [TlsMode.READY, TlsMode.PERMISSIVE]
 
 
 def test_what_could_not_be_built_is_no_step(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
-    assert migration.next() == migration.next() == {"default/web": Stage.READY}
+    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    assert migration.next() == migration.next() == {"default/web": TlsMode.READY}
 
 
 def test_no_step_while_a_proxy_lags(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     lag(fleet.proxies["gateway"])
     assert migration.waiting() == ("gateway",)
     assert not migration.is_due
-    assert step(migration, Stage.STRICT) is Stage.PERMISSIVE
+    assert step(migration, TlsMode.STRICT) is TlsMode.PERMISSIVE
     fleet.proxies["gateway"].config.set({})
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.proxies["sidecar/default/web"].session = None
     assert migration.waiting() == ("sidecar/default/web",)
-    assert step(migration, Stage.STRICT) is Stage.PERMISSIVE
+    assert step(migration, TlsMode.STRICT) is TlsMode.PERMISSIVE
 
 
 def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PERMISSIVE, Stage.STRICT)])
+    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.expect("sidecar/default/new")
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_a_workload_that_comes_back_begins_anew(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(Stage.PLAIN)])
+    migration.note([workload(TlsMode.PLAIN)])
     migration.note([])
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 # --- after a restart
@@ -170,24 +172,24 @@ def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
 def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
     """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
     before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.note([workload(Stage.STRICT)])
+    before.note([workload(TlsMode.STRICT)])
     fleet = Fleet()
     after = MtlsMigration(fleet, tmp_path / "stages.json")
     assert not after.is_due
-    assert step(after, Stage.PLAIN) is Stage.STRICT
-    assert step(after, Stage.PLAIN) is Stage.STRICT
+    assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
+    assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
     assert after.waiting() == ("sidecar/default/web",)
     connect(fleet.expect("sidecar/default/web"))
-    assert [step(after, Stage.PLAIN) for _ in range(3)] == [Stage.PERMISSIVE, Stage.READY, Stage.PLAIN]
+    assert [step(after, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
 
 
 def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
     before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.note([workload(Stage.PLAIN)])
+    before.note([workload(TlsMode.PLAIN)])
     before.forget()
-    before.note([workload(Stage.STRICT)])
+    before.note([workload(TlsMode.STRICT)])
     after = MtlsMigration(Fleet(), tmp_path / "stages.json")
-    assert step(after, Stage.STRICT) is Stage.STRICT
+    assert step(after, TlsMode.STRICT) is TlsMode.STRICT
 
 
 @pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
@@ -196,11 +198,11 @@ def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, 
     file.write_bytes(content)
     migration = MtlsMigration(fleet, file)
     assert str(file) in caplog.text
-    assert step(migration, Stage.STRICT) is Stage.STRICT
+    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
     migration = MtlsMigration(fleet, tmp_path / "gone" / "stages.json")
-    migration.note([workload(Stage.PLAIN, Stage.STRICT)])
-    assert step(migration, Stage.STRICT) is Stage.READY
+    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    assert step(migration, TlsMode.STRICT) is TlsMode.READY
     assert "can't be kept" in caplog.text

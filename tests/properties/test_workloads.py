@@ -6,11 +6,11 @@ from tests.properties.worlds import key_of, meshes, named
 
 from headgate.compiler.compile import compile_mesh
 from headgate.model.check import check
-from headgate.model.routing import Stage
+from headgate.model.routing import TlsMode
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
-STAGES = st.dictionaries(st.integers(1, 9).map(lambda number: f"default/pod-{number}"), st.sampled_from(Stage))
+TLS_MODES = st.dictionaries(st.integers(1, 9).map(lambda number: f"default/pod-{number}"), st.sampled_from(TlsMode))
 SETTINGS = st.builds(
     Settings, mtls=st.sampled_from(("off", "permissive", "strict")), access=st.sampled_from(("selected", "deny"))
 )
@@ -22,19 +22,19 @@ CLOSING = named(
 )
 
 
-def compiled(world, settings=None, stages=None):
-    return compile_mesh(snapshot_of(world), settings or Settings(), stages or {})
+def compiled(world, settings=None, tls_modes=None):
+    return compile_mesh(snapshot_of(world), settings or Settings(), tls_modes or {})
 
 
-@given(meshes(), SETTINGS, STAGES, st.randoms(use_true_random=False))
-def test_every_mesh_is_sound_and_the_order_of_objects_does_not_matter(world, settings, stages, random):
-    result = compiled(world, settings, stages)
+@given(meshes(), SETTINGS, TLS_MODES, st.randoms(use_true_random=False))
+def test_every_mesh_is_sound_and_the_order_of_objects_does_not_matter(world, settings, tls_modes, random):
+    result = compiled(world, settings, tls_modes)
     assert check(result.mesh) == ()
     assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
     assert set(result.report.seen) >= {item.about for item in result.report.selected}
     items = list(world.items())
     random.shuffle(items)
-    assert compiled(dict(items), settings, stages) == result
+    assert compiled(dict(items), settings, tls_modes) == result
 
 
 @given(meshes())
@@ -61,9 +61,9 @@ def test_without_a_route_nobody_may_do_more(world, data):
         assert _allowed(new) <= _allowed(old)
 
 
-@given(meshes(), STAGES)
-def test_callers_use_tls_exactly_where_a_sidecar_takes_it(world, stages):
-    mesh = compiled(world, stages=stages).mesh
+@given(meshes(), TLS_MODES)
+def test_callers_use_tls_exactly_where_a_sidecar_takes_it(world, tls_modes):
+    mesh = compiled(world, tls_modes=tls_modes).mesh
     by_identity = {}
     for item in mesh.workloads:
         by_identity.setdefault(item.identity, []).append(item)
@@ -71,7 +71,7 @@ def test_callers_use_tls_exactly_where_a_sidecar_takes_it(world, stages):
         able = [
             item for item in by_identity[place.identity] if place.workload == item.name or place.address == item.address
         ]
-        assert any(item.stage.takes_tls and place.port in {port.port for port in item.ports} for item in able)
+        assert any(item.tls_mode.accepts_tls and place.port in {port.port for port in item.ports} for item in able)
 
 
 def _allowed(workload):

@@ -160,9 +160,9 @@ class Arrivals:
         """Say how the caller would come with an identity, which is the first that is needed."""
         if not self._caller.identity:
             return f"{_GIVE_SIDECAR}, so that it calls as its ServiceAccount"
-        if workload.stage is not workload.target:
+        if workload.tls_mode is not workload.target_tls_mode:
             return "wait: it is on its way to mutual TLS, and proxies are getting ready for it"
-        if not workload.stage.takes_tls:
+        if not workload.tls_mode.accepts_tls:
             return "select the pod with a TLSConfig, or let mutual TLS be permissive (--mtls)"
         return "declare the port in the pod template, and lead a Service to it"
 
@@ -189,7 +189,7 @@ class Arrivals:
             return "the caller has no sidecar"
         if port_of(workload, endpoint.port) is None:
             return f"its sidecar does not take port {endpoint.port}"
-        if workload.stage is workload.target:
+        if workload.tls_mode is workload.target_tls_mode:
             return "mutual TLS is off there"
         return "it is between plaintext and mutual TLS, and not all proxies are ready"
 

@@ -23,7 +23,7 @@ from headgate.model.routing import (
     Mesh,
     PortRef,
     RouteTable,
-    Stage,
+    TlsMode,
     Workload,
     roots,
 )
@@ -40,15 +40,15 @@ SECURING = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds that say how workloads may be called."""
 A = TypeVarTuple("A")
 R = TypeVar("R")
-ALL_ARRIVED: Mapping[str, Stage] = MappingProxyType({})
+ALL_ARRIVED: Mapping[str, TlsMode] = MappingProxyType({})
 
 
-def compile_mesh(snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
+def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = ALL_ARRIVED) -> Compiled:
     """Compile one snapshot. Never raises for what users wrote: their mistakes are findings.
 
-    `stages` is what is in force for the workloads (`namespace/pod`) that are on their way to what is wanted of them.
+    `tls_modes` has the mode in force for each workload (`namespace/pod`) whose mTLS migration is not finished.
     """
-    return Compiler().compile(snapshot, settings, stages)
+    return Compiler().compile(snapshot, settings, tls_modes)
 
 
 class Served(NamedTuple):
@@ -82,7 +82,9 @@ class Compiler:
         self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
         self._tables: dict[PortRef, RouteTable] = {}
 
-    def compile(self, snapshot: Snapshot, settings: Settings, stages: Mapping[str, Stage] = ALL_ARRIVED) -> Compiled:
+    def compile(
+        self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = ALL_ARRIVED
+    ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         self._last = snapshot.following(self._last)
         written = self._part(snapshot, Service)
@@ -96,7 +98,7 @@ class Compiler:
         placed = self._part(snapshot, Service, Pod)
         running = self._once(workloads, placed, places.led, settings, roots(tables))
         guarded = self._part(snapshot, Service, Pod, *SECURING)
-        secured = self._once(secure, guarded, places.led, settings, running, dict(stages))
+        secured = self._once(secure, guarded, places.led, settings, running, dict(tls_modes))
         known = self._once(self._identified, places.endpoints, secured.workloads)
         mesh = with_hosts(
             Mesh(

@@ -32,7 +32,7 @@ def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
     return {
         (place, port.port): item.identity
         for item in workloads
-        if item.stage.is_sent_tls
+        if item.tls_mode.clients_use_tls
         for port in item.ports
         for place in (item.address, item.name)
     }

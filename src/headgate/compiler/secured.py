@@ -15,7 +15,7 @@ from headgate.compiler.unenforced import Words
 from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
 from headgate.model.identities import spiffe_id
-from headgate.model.routing import Access, Connections, Grant, InboundPort, Requests, Stage, Workload
+from headgate.model.routing import Access, Connections, Grant, InboundPort, Requests, TlsMode, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
 from headgate.resources.smi import Rule, TCPRoute, TLSConfig, TrafficTarget
@@ -27,7 +27,7 @@ _REPLACE = (
     "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they say "
     f'{INJECT}: "false" or headgate runs with --sidecars none'
 )
-_STAGES = {"off": Stage.PLAIN, "permissive": Stage.PERMISSIVE, "strict": Stage.STRICT}
+_TLS_MODES = {"off": TlsMode.PLAIN, "permissive": TlsMode.PERMISSIVE, "strict": TlsMode.STRICT}
 Allowed = tuple[Requests | Connections, ...]
 
 
@@ -232,9 +232,9 @@ def secure(
     led: Iterable[Iterable[PodPort]],
     settings: Settings,
     workloads: tuple[Workload, ...],
-    stages: Mapping[str, Stage],
+    tls_modes: Mapping[str, TlsMode],
 ) -> Secured:
-    """Return the workloads with their stage and access; `stages` has those that are not what is wanted yet.
+    """Return the workloads with their TLS mode and access; `tls_modes` has those whose mTLS migration is not finished.
 
     `led` is what each Service leads to.
     """
@@ -245,8 +245,8 @@ def secure(
         target = _target(item.name, account, configs, targets=targets, settings=settings)
         done[item.name] = structs.replace(
             item,
-            target=target,
-            stage=stages.get(item.name, target),
+            target_tls_mode=target,
+            tls_mode=tls_modes.get(item.name, target),
             subjects=configs.subjects(item.name),
             access=targets.access(account),
         )
@@ -282,9 +282,9 @@ def _of_config(namespace: str) -> Words:
     )
 
 
-def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, settings: Settings) -> Stage:
+def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, settings: Settings) -> TlsMode:
     """Return what is wanted of a workload: who calls is known by certificate only, so a TrafficTarget needs TLS."""
     if configs.is_selected(pod):
-        return Stage.STRICT
-    stage = _STAGES[settings.mtls]
-    return Stage.PERMISSIVE if stage is Stage.PLAIN and targets.is_selected(account) else stage
+        return TlsMode.STRICT
+    default = _TLS_MODES[settings.mtls]
+    return TlsMode.PERMISSIVE if default is TlsMode.PLAIN and targets.is_selected(account) else default

@@ -3,7 +3,7 @@
 What a client may do lives where a change bites at once: for requests in the routes, which open connections look up anew;
 for connections in the filter chain, whose connections end within seconds (`--drain-time-s`) when it changes. So that
 nothing else ends with them, chains have stable names and contents (`inbound_chains`), and a listener's own fields stay as
-they are but for what looks for TLS: in the plain stage nothing waits for a client's first bytes, and a server that speaks
+they are but for what looks for TLS: in the plain tls_mode nothing waits for a client's first bytes, and a server that speaks
 first is heard at once.
 """
 
@@ -18,7 +18,7 @@ from headgate.envoy.inbound_chains import Side
 from headgate.envoy.names import InboundRef
 from headgate.envoy.upstream_tls import DENIED, UNREACHED
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
-from headgate.model.routing import Access, InboundPort, Protocol, Stage, Workload
+from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
 SILENCE_SECONDS = 5
 """How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""
@@ -52,7 +52,7 @@ def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
 
     `domain` ends the server names by which clients say which Service they mean.
     """
-    side = Side(stage=workload.stage, access=workload.access, domain=domain, trust_domain=trust_domain)
+    side = Side(tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain)
     if workload.capture == "explicit":
         yield from _explicit(workload, side)
     else:
@@ -106,7 +106,7 @@ def _needed(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
 
 def listener(name: str, host: str, port: InboundPort, side: Side) -> pb.Listener:
     """Return the listener of an explicit sidecar on a port of its pod's address."""
-    return _listener(name, address(host, port.port), side.stage, inbound_chains.of_port(side, port))
+    return _listener(name, address(host, port.port), side.tls_mode, inbound_chains.of_port(side, port))
 
 
 def captured_listener(everywhere: str, ports: tuple[InboundPort, ...], side: Side) -> pb.Listener:
@@ -117,26 +117,26 @@ def captured_listener(everywhere: str, ports: tuple[InboundPort, ...], side: Sid
     chains = [found for port in ports for found in inbound_chains.of_port(side, port, among_others=True)]
     chains += [inbound_chains.nowhere(port) for port in _OWN_PORTS]
     chains += inbound_chains.of_other_ports(side)
-    message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.stage, chains)
+    message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.tls_mode, chains)
     original = pb.ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=pb.pack(pb.OriginalDst()))
     message.listener_filters.insert(0, original)
     return message
 
 
 def _listener(
-    name: str, where: pb.Address, stage: Stage, chains: Iterator[pb.FilterChain] | list[pb.FilterChain]
+    name: str, where: pb.Address, tls_mode: TlsMode, chains: Iterator[pb.FilterChain] | list[pb.FilterChain]
 ) -> pb.Listener:
     tls = pb.ListenerFilter(name="envoy.filters.listener.tls_inspector", typed_config=pb.pack(pb.TlsInspector()))
     return pb.Listener(
         name=name,
         address=where,
         filter_chains=chains,
-        listener_filters=[tls] if stage.takes_tls else [],
+        listener_filters=[tls] if tls_mode.accepts_tls else [],
         listener_filters_timeout=pb.Duration(seconds=SILENCE_SECONDS),
         continue_on_listener_filters_timeout=True,
         traffic_direction=pb.TrafficDirection.INBOUND,
         enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
-        access_log=[traffic_stats.denied_handshakes()] if stage.takes_tls else [],
+        access_log=[traffic_stats.denied_handshakes()] if tls_mode.accepts_tls else [],
     )
 
 

@@ -1,4 +1,4 @@
-"""Filter chains of a sidecar's inbound side: who is taken in which stage, and what becomes of him.
+"""Filter chains of a sidecar's inbound side: who is taken in which tls_mode, and what becomes of him.
 
 A client of the mesh shakes hands, proves who it is, and says by the server name which Service it means (D15). On ports that
 are not HTTP it offers the protocol `headgate` besides: every other TLS there may be the application's own, and is passed
@@ -16,7 +16,7 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.upstream_tls import ALPN, DENIED, UNREACHED
-from headgate.model.routing import Access, InboundPort, Spoken, Stage, server_name
+from headgate.model.routing import Access, InboundPort, Spoken, TlsMode, server_name
 from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
@@ -33,7 +33,7 @@ _UNREACHED = "headgate: the application does not accept connections on this port
 class Side(Value, frozen=True, kw_only=True):
     """What the chains of all ports of a workload have in common."""
 
-    stage: Stage
+    tls_mode: TlsMode
     access: Access
     domain: str
     trust_domain: str
@@ -49,15 +49,15 @@ def of_port(side: Side, port: InboundPort, *, among_others: bool = False) -> Ite
         if among_others:
             match.destination_port.CopyFrom(pb.UInt32Value(value=port.port))
         chains = _Chains(side, port, spoken, match)
-        if side.stage.takes_tls:
+        if side.tls_mode.accepts_tls:
             yield from chains.with_tls()
-        if side.stage.takes_plaintext and not order:
+        if side.tls_mode.accepts_plaintext and not order:
             yield chains.plain()
 
 
 def of_other_ports(side: Side) -> Iterator[pb.FilterChain]:
     """Yield the chain of ports that no Service leads to. Nobody can say there who he is, so it is for open workloads."""
-    if side.stage.takes_plaintext and not side.access.closed:
+    if side.tls_mode.accepts_plaintext and not side.access.closed:
         yield pb.FilterChain(
             name="other", filters=[_passed(names.OTHER, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))]
         )
@@ -103,7 +103,7 @@ class _Chains:
             yield chain
         else:
             yield self._of_mesh("mesh", (ALPN,))
-            yield self._foreign() if self._side.stage.takes_plaintext else self._of_mesh("any", ())
+            yield self._foreign() if self._side.tls_mode.accepts_plaintext else self._of_mesh("any", ())
 
     def _of_mesh(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
         access = self._side.access

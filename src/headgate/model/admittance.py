@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from headgate.model.evaluate import Asked, first_unmet
 from headgate.model.requests import Request
-from headgate.model.routing import Access, Connections, Grant, InboundPort, PortRef, Protocol, Requests, Stage, Workload
+from headgate.model.routing import (
+    Access,
+    Connections,
+    Grant,
+    InboundPort,
+    PortRef,
+    Protocol,
+    Requests,
+    TlsMode,
+    Workload,
+)
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Key, Value
 
@@ -110,9 +120,9 @@ def _malformed(seen: Sanitized) -> Admittance | None:
 
 def _transport(workload: Workload, place: InboundPort | None, port: int, identity: str) -> str:
     """Return why a call does not even get to the question who may do what; empty when it does."""
-    if not identity and workload.stage is Stage.STRICT:
+    if not identity and workload.tls_mode is TlsMode.STRICT:
         return "it takes mutual TLS only, and this is plaintext"
-    if identity and not workload.stage.takes_tls:
+    if identity and not workload.tls_mode.accepts_tls:
         return "it takes plaintext only, and this is mutual TLS"
     if place is None and workload.capture == "explicit":
         return f"its sidecar takes nothing on port {port}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from headgate.model.identities import parse_id
-from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Split, Stage, Workload
+from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Split, TlsMode, Workload
 from headgate.model.slots import TOTAL
 
 
@@ -43,7 +43,7 @@ def _workload_faults(mesh: Mesh) -> Iterator[str]:
     for item in mesh.workloads:
         faults = (*_who(item, mesh.trust_domain), *_port_faults(item), *_access_faults(item.access))
         yield from (f"workload {item.name} {fault}" for fault in faults)
-    called = {item.identity for item in mesh.workloads if item.stage.is_sent_tls}
+    called = {item.identity for item in mesh.workloads if item.tls_mode.clients_use_tls}
     asked = {place.identity: entry.ref for entry in mesh.endpoints for place in entry.ready if place.identity}
     yield from (
         f"{ref} is to prove {who}, and no workload there can" for who, ref in asked.items() if who not in called
@@ -54,9 +54,9 @@ def _who(item: Workload, trust_domain: str) -> Iterator[str]:
     account = parse_id(item.identity)
     if account is None or account.domain != trust_domain:
         yield f"has the identity {item.identity!r}, which is none of {trust_domain}"
-    if item.target is Stage.READY:
+    if item.target_tls_mode is TlsMode.READY:
         yield "is to stay between plaintext and TLS"
-    if item.access.grants and not item.target.takes_tls:
+    if item.access.grants and not item.target_tls_mode.accepts_tls:
         yield "is to know its callers, and takes no TLS"
 
 

@@ -7,6 +7,8 @@ import enum
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from msgspec import field
+
 from headgate.model.identities import PrivateText
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.resources.meta import Key, Value
@@ -83,35 +85,36 @@ OPEN = Access()
 PROBE_PORT = 15020  # where the orchestrator's health checks find a transparent sidecar
 
 
-class Stage(enum.Enum):
-    """How far a workload is from plaintext to mutual TLS.
+class TlsMode(enum.Enum):
+    """Which connections a workload accepts, and which its clients open: plaintext or mutual TLS.
 
-    They are in order, and a workload moves by one at a time: each step is safe when every proxy holds the one before.
+    An mTLS migration moves a workload to a neighboring mode of this order. Such a step is safe as soon as every proxy has
+    acknowledged the mode before.
     """
 
-    PLAIN = "plain"  # takes plaintext only, is sent plaintext
-    READY = "ready"  # takes both, is sent plaintext
-    PERMISSIVE = "permissive"  # takes both; callers with an identity send TLS
-    STRICT = "strict"  # takes mutual TLS only
+    PLAIN = "plain"  # accepts plaintext only; clients send plaintext
+    READY = "ready"  # accepts both; clients send plaintext
+    PERMISSIVE = "permissive"  # accepts both; clients that have an identity use mutual TLS
+    STRICT = "strict"  # accepts mutual TLS only
 
     @property
-    def takes_tls(self) -> bool:
-        """Whether its proxy accepts mutual TLS."""
-        return self is not Stage.PLAIN
+    def accepts_tls(self) -> bool:
+        """Say whether the workload's proxy accepts mutual TLS."""
+        return self is not TlsMode.PLAIN
 
     @property
-    def takes_plaintext(self) -> bool:
-        """Whether its proxy accepts plaintext."""
-        return self is not Stage.STRICT
+    def accepts_plaintext(self) -> bool:
+        """Say whether the workload's proxy accepts plaintext."""
+        return self is not TlsMode.STRICT
 
     @property
-    def is_sent_tls(self) -> bool:
-        """Whether callers with an identity of their own call it with mutual TLS."""
-        return self in {Stage.PERMISSIVE, Stage.STRICT}
+    def clients_use_tls(self) -> bool:
+        """Say whether clients that have an identity call the workload with mutual TLS."""
+        return self in {TlsMode.PERMISSIVE, TlsMode.STRICT}
 
-    def towards(self, target: "Stage") -> "Stage":
-        """Return the next stage on the way to a target."""
-        order = list(Stage)
+    def step_toward(self, target: "TlsMode") -> "TlsMode":
+        """Return the next mode on the way to a target, or the target itself when it is reached."""
+        order = list(TlsMode)
         here, there = order.index(self), order.index(target)
         return order[here + (there > here) - (there < here)]
 
@@ -152,7 +155,7 @@ class Workload(Value, frozen=True, kw_only=True):
 
     `uid` tells it from other pods that have, or had, its name; empty where nobody knows.
 
-    `stage` is what is in force, `target` what is wanted. A transparent sidecar sees everything that the pod's network
+    `tls_mode` is in force; `target_tls_mode` is where its mTLS migration ends. A transparent sidecar sees everything that the pod's network
     carries; an explicit one is the pod's address and an HTTP proxy for its process.
     """
 
@@ -163,8 +166,8 @@ class Workload(Value, frozen=True, kw_only=True):
     capture: Literal["transparent", "explicit"] = "transparent"
     subjects: tuple[str, ...] = ()
     ports: tuple[InboundPort, ...] = ()
-    stage: Stage = Stage.PERMISSIVE
-    target: Stage = Stage.PERMISSIVE
+    tls_mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="stage")
+    target_tls_mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="target")
     access: Access = OPEN
     probes: tuple[Probe, ...] = ()
 

@@ -44,7 +44,7 @@ class CallerFinder:
         if address in known.proxied:
             return None
         called = known.workloads.get(node_id.removeprefix(f"{SIDECAR}/"))
-        if called and not called.stage.is_sent_tls and called.capture == "explicit" and _is_loopback(address):
+        if called and not called.tls_mode.clients_use_tls and called.capture == "explicit" and _is_loopback(address):
             return None
         pod = known.pods.get(address, "")
         return Peer(pod=pod) if pod else Peer(outside=address)

@@ -22,7 +22,7 @@ from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import Wanted
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
-from headgate.model.routing import Mesh, Stage, Workload
+from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.settings import Settings
 from headgate.telemetry.prometheus.text import Line, histogram
@@ -86,7 +86,7 @@ class Loop:
         self.gateways = tuple(node.id for node in known.gateways)
         self.settings = settings
         self.credentials = credentials
-        self._seen: tuple[Snapshot | None, Mapping[str, Stage]] = (None, {})
+        self._seen: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
         self._proven: Mapping[str, Credential] = {}
         self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
         self._wanted = ExpectedProxies(None, known)

@@ -109,7 +109,7 @@ class ControlPlaneMetrics:
     def _mesh(self) -> Iterator[Family]:
         compiled = self._live_state.loop.compiled.get()
         workloads = compiled.mesh.workloads if compiled else ()
-        stages = Counter(workload.stage.value for workload in workloads)
+        stages = Counter(workload.tls_mode.value for workload in workloads)
         text = "Pods with a proxy, by how far they are from plaintext to mutual TLS."
         yield Family("headgate_mesh_pods", "gauge", text, _by("stage", stages))
         text = "The share of requests that a backend should get by a split or a route, 0 to 1."

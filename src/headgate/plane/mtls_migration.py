@@ -17,7 +17,7 @@ import msgspec
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import SIDECAR
 from headgate.identity.rotation import UNDER_WAY_S
-from headgate.model.routing import Stage, Workload
+from headgate.model.routing import TlsMode, Workload
 from headgate.private import write_private
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -40,7 +40,7 @@ class MtlsMigration:
         self._late: Proxy | None = None  # one that the next step waited for
         self._timer: asyncio.TimerHandle | None = None
         self._file = file
-        self._kept: Mapping[str, Stage] = _read(file) if file else {}
+        self._kept: Mapping[str, TlsMode] = _read(file) if file else {}
         self._stages, self._targets = dict(self._kept), dict(self._kept)
         # When what was opened in the stage before has arrived; not known before all hold the stage of now.
         self._arrival: float | None = None if self._kept else 0.0
@@ -62,7 +62,7 @@ class MtlsMigration:
         if self._arrival is None:
             self._arrival = time.monotonic() + UNDER_WAY_S
         left = self._arrival - time.monotonic()
-        if left <= 0 or all(stage.takes_tls and stage.takes_plaintext for _, stage in self._steps()):
+        if left <= 0 or all(stage.accepts_tls and stage.accepts_plaintext for _, stage in self._steps()):
             return True
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(left, self._look_again)
@@ -72,11 +72,11 @@ class MtlsMigration:
         self._timer = None
         self._fleet.bump()
 
-    def _steps(self) -> Iterator[tuple[str, Stage]]:
+    def _steps(self) -> Iterator[tuple[str, TlsMode]]:
         """Yield the next stage of each workload that is not where it is wanted."""
         for name, stage in self._stages.items():
             if stage is not self._targets[name]:
-                yield name, stage.towards(self._targets[name])
+                yield name, stage.step_toward(self._targets[name])
 
     def waiting(self) -> tuple[str, ...]:
         """Return the proxies that are not known to hold what decides about TLS: they lag, refused it, or are away."""
@@ -84,8 +84,8 @@ class MtlsMigration:
 
     def note(self, workloads: Sequence[Workload]) -> None:
         """Take note of what proxies are given now, and of what is wanted; workloads that are gone are forgotten."""
-        before, self._stages = self._stages, {item.name: item.stage for item in workloads}
-        self._targets = {item.name: item.target for item in workloads}
+        before, self._stages = self._stages, {item.name: item.tls_mode for item in workloads}
+        self._targets = {item.name: item.target_tls_mode for item in workloads}
         if any(before.get(name, stage) is not stage for name, stage in self._stages.items()):
             self._arrival = None
         if self._file and self._stages != self._kept:
@@ -98,7 +98,7 @@ class MtlsMigration:
             self._file.unlink(missing_ok=True)
             self._file = None
 
-    def next(self) -> Mapping[str, Stage]:
+    def next(self) -> Mapping[str, TlsMode]:
         """Return the stages for the next build: a step further where one is due. `note` what came of it."""
         return {**self._stages, **dict(self._steps())} if self.is_due else dict(self._stages)
 
@@ -110,10 +110,10 @@ def _holds(proxy: Proxy) -> bool:
     )
 
 
-def _read(file: Path) -> Mapping[str, Stage]:
+def _read(file: Path) -> Mapping[str, TlsMode]:
     """Return what is kept in a file: `{"default/web": "strict"}`; nothing where it can't be read, or is of another release."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Stage])
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, TlsMode])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
@@ -123,7 +123,7 @@ def _read(file: Path) -> Mapping[str, Stage]:
         return {}
 
 
-def _write(file: Path, stages: Mapping[str, Stage]) -> None:
+def _write(file: Path, stages: Mapping[str, TlsMode]) -> None:
     """Keep stages. Those of a moment ago do no harm: a stage and the next one go together."""
     try:
         write_private(file, msgspec.json.encode(stages))

@@ -13,7 +13,7 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import LIFETIME, Wanted
 from headgate.identity.keys import FileKeys
 from headgate.kinds import MESH
-from headgate.model.routing import Mesh, Stage, Workload
+from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
@@ -72,7 +72,7 @@ def test_a_refusal_is_told_in_the_proxys_words() -> None:
 
 
 def test_it_is_not_while_pods_are_on_their_way_and_says_whom_that_waits_for() -> None:
-    """A step to the next stage waits for every proxy, not only for those of the pods."""
+    """A step to the next tls_mode waits for every proxy, not only for those of the pods."""
     status, reason, message = programmed(said(underway=("default/b",)), fleet(a="2", b="2"), "sidecar/default/caller")
     assert (status, reason) == ("False", "Pending")
     assert message.startswith("strict on 1 of 2 pods; not in the wanted TLS mode yet: pod default/b")
@@ -134,8 +134,8 @@ def test_an_older_generation_is_no_answer() -> None:
 def test_who_is_underway_is_read_off_the_stages() -> None:
     identity = "spiffe://cluster.local/ns/default/sa/web"
     workloads = [
-        Workload(name=name, address="127.0.0.9", identity=identity, stage=stage, target=Stage.STRICT)
-        for name, stage in (("default/a", Stage.STRICT), ("default/b", Stage.PERMISSIVE))
+        Workload(name=name, address="127.0.0.9", identity=identity, tls_mode=tls_mode, target_tls_mode=TlsMode.STRICT)
+        for name, tls_mode in (("default/a", TlsMode.STRICT), ("default/b", TlsMode.PERMISSIVE))
     ]
     mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))

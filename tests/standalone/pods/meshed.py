@@ -20,7 +20,7 @@ from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
 from headgate.latest import Latest, until
-from headgate.model.routing import InboundPort, Protocol, Spoken, Stage, Workload
+from headgate.model.routing import InboundPort, Protocol, Spoken, TlsMode, Workload
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.pods import Identity
@@ -144,8 +144,8 @@ def workload(pod: Pod) -> Workload:
         identity="spiffe://cluster.local/ns/default/sa/default",
         capture="explicit",
         ports=tuple(InboundPort(port=port, application=number, spoken=spoken) for port, number in numbers.items()),
-        stage=Stage.PLAIN,
-        target=Stage.PLAIN,
+        tls_mode=TlsMode.PLAIN,
+        target_tls_mode=TlsMode.PLAIN,
     )
 
 

@@ -35,7 +35,7 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
         parents[parent.about].append(parent)
     gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
     selected = {item.about: item for item in report.selected}
-    underway = {item.name for item in compiled.mesh.workloads if item.stage is not item.target}
+    underway = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
     return {
         key: ObjectReport(
             generation=report.seen.get(key, 0),
