@@ -123,7 +123,7 @@ class Plane:
         """Wait until every proxy holds everything and every split says so; return when, on the processor's clock too."""
         late: Proxy | None = None
         while late := self._fleet.first(lambda proxy: not proxy.settled(), late):
-            await self._fleet.news.change().wait()
+            await self._fleet.news.next_change().wait()
         for obj in (await self._store.list(*_SPLIT)).items:
             await self.programmed(_number(obj["metadata"]["name"]), obj["metadata"]["generation"])
         return time.monotonic()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headgate.kinds import NAMES, Names, names_of
+from headgate.kinds import NAMES, KindNames, names_of
 
 PATIENCE_S = 60.0
 APPLY = "application/apply-patch+yaml"
@@ -100,6 +100,6 @@ class Api:
         return self._versions.get(group, "v1")
 
     @staticmethod
-    def _path(names: Names, version: str, namespace: str) -> str:
+    def _path(names: KindNames, version: str, namespace: str) -> str:
         root = f"/{'apis' if '/' in version else 'api'}/{version}"
         return f"{root}/namespaces/{namespace}/{names.plural}" if names.namespaced else f"{root}/{names.plural}"

@@ -1,4 +1,4 @@
-"""Durations: the strict ones of the Gateway API, those that Go reads, and how they are written."""
+"""Durations are parsed with the Gateway API's and Go's syntax, and formatted with Go's."""
 
 import pytest
 
@@ -9,27 +9,27 @@ from headgate.durations import formatted, milliseconds, seconds
     ("text", "expected"),
     [("0s", 0), ("10s", 10_000), ("1h30m", 5_400_000), ("500ms", 500), ("1m5s250ms", 65_250), ("1s1s", 2000)],
 )
-def test_durations_of_the_gateway_api(text, expected):
+def test_a_gateway_api_duration_parses_to_milliseconds(text, expected):
     assert milliseconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.5s", "-1s", "1d", "s", "123456s", "1h1h1h1h1h", " 1s", "1s ", "\u0661s"])
-def test_what_is_no_duration_of_the_gateway_api(text):
+def test_an_invalid_gateway_api_duration_raises_a_value_error(text):
     with pytest.raises(ValueError, match="is not a duration: write for example 10s"):
         milliseconds(text)
 
 
 @pytest.mark.parametrize(("text", "value"), [("30s", 30), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("1.5m", 90)])
-def test_windows_are_durations(text: str, value: float):
+def test_a_go_duration_parses_to_seconds(text: str, value: float):
     assert seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-3s", "5 s", "1d"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str):
+def test_an_invalid_go_duration_raises_a_message_with_an_example(text: str):
     with pytest.raises(ValueError, match="30s, 5m or 1m30s"):
         seconds(text)
 
 
 @pytest.mark.parametrize(("seconds", "written"), [(30, "30s"), (60, "1m0s"), (3661.5, "1h1m1.5s"), (0.25, "0.25s")])
-def test_durations_are_written_as_go_does(seconds: float, written: str) -> None:
+def test_seconds_are_formatted_as_go_formats_a_duration(seconds: float, written: str) -> None:
     assert formatted(seconds) == written

@@ -1,11 +1,11 @@
-"""The cell of the latest value: everyone sees the newest, and nobody is woken for nothing."""
+"""Readers of a Latest see the newest value and wake only when it changes."""
 
 import asyncio
 
 from headgate.latest import Latest
 
 
-async def test_a_reader_gets_the_value_that_is_there_and_then_each_newer_one():
+async def test_a_reader_gets_the_current_value_and_then_each_newer_one():
     cell = Latest(1)
     changes = cell.changes()
     assert await anext(changes) == 1
@@ -16,7 +16,7 @@ async def test_a_reader_gets_the_value_that_is_there_and_then_each_newer_one():
     assert await waiting == 2
 
 
-async def test_a_slow_reader_sees_only_the_newest():
+async def test_a_slow_reader_skips_to_the_newest_value():
     cell = Latest(0)
     changes = cell.changes()
     assert await anext(changes) == 0
@@ -26,7 +26,7 @@ async def test_a_slow_reader_sees_only_the_newest():
     assert cell.get() == 9
 
 
-async def test_an_equal_value_is_no_news():
+async def test_setting_an_equal_value_wakes_no_reader():
     cell = Latest([1])
     changes = cell.changes()
     await anext(changes)
@@ -40,7 +40,7 @@ async def test_an_equal_value_is_no_news():
     assert await waiting == [2]
 
 
-async def test_every_reader_is_woken():
+async def test_a_new_value_wakes_every_reader():
     cell = Latest(0)
     readers = [cell.changes() for _ in range(3)]
     for reader in readers:

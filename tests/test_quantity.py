@@ -1,4 +1,4 @@
-"""Quantities are exact (R9, R10, D24)."""
+"""Quantities are parsed exactly (R9, R10, D24)."""
 
 from fractions import Fraction
 
@@ -34,7 +34,7 @@ from headgate.quantity import parse_quantity
         ("1e-3", Fraction(1, 1000)),
     ],
 )
-def test_a_quantity_is_exact(text, value):
+def test_a_quantity_parses_to_an_exact_fraction(text, value):
     assert parse_quantity(text) == value
 
 
@@ -55,14 +55,14 @@ def test_a_quantity_is_exact(text, value):
         ("1\n", "is not a quantity"),
     ],
 )
-def test_what_is_no_quantity_is_told_in_words(text, message):
+def test_an_invalid_quantity_raises_a_message_for_the_user(text, message):
     with pytest.raises(ValueError, match=message):
         parse_quantity(text)
 
 
 @given(st.text(max_size=50))
-def test_any_text_is_a_quantity_or_a_message(text):
+def test_any_text_parses_or_raises_a_value_error(text):
     try:
         assert isinstance(parse_quantity(text), Fraction)
     except ValueError as error:
-        assert str(error)  # noqa: PT017 - either is right
+        assert str(error)  # noqa: PT017 - a value is right, too

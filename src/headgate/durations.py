@@ -1,4 +1,4 @@
-"""Durations as texts: the Gateway API's (GEP-2257), and Go's, which the metrics APIs and kubectl's users write."""
+"""Parse and format durations: the Gateway API's syntax (GEP-2257), and Go's, which kubectl and the metrics APIs use."""
 
 import re
 
@@ -10,21 +10,21 @@ _GATEWAY_API = re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 
 
 def milliseconds(text: str) -> int:
-    """Return a duration of the Gateway API, such as `1h30m` or `500ms`. Raises ValueError that says what is allowed."""
+    """Parse a Gateway API duration, such as `1h30m` or `500ms`, to milliseconds. Raises ValueError with an example."""
     if not _GATEWAY_API.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration: write for example 10s, 500ms or 1h30m, with whole numbers")
     return round(seconds(text) * 1000)
 
 
 def seconds(text: str) -> float:
-    """Return a duration as Go reads it, such as `1m30s` or `2.5s`. Raises ValueError that says what is allowed."""
+    """Parse a Go duration, such as `1m30s` or `2.5s`, to seconds. Raises ValueError with an example."""
     if not _GO.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration; write for example 30s, 5m or 1m30s")
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 
 
 def formatted(seconds: float) -> str:
-    """Write a duration as Go does: `30s`, `1m30s`, `2.5s`."""
+    """Format seconds as Go formats a duration: `30s`, `1m30s`, `2.5s`."""
     minutes, rest = divmod(round(seconds, 3), 60)
     hours, minutes = divmod(int(minutes), 60)
     text = f"{rest:.3f}".rstrip("0").rstrip(".")

@@ -1,7 +1,7 @@
-"""What can go wrong, named by what the caller can do about it (ARCHITECTURE.md, errors).
+"""The errors that headgate raises on purpose (ARCHITECTURE.md, rule 4).
 
-A user's mistake is a value (a `Cause` inside `Invalid` or `DecodeError`, later a `Finding`); the world's failures are
-the `StoreError` and `ProxyError` trees; everything else is a bug.
+A user's mistake is a `Cause` inside `Invalid` or `DecodeError`, later a `Finding`. Failures of the environment are a
+`StoreError` or a `ProxyError`. Every other exception is a bug.
 """
 
 import re
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class HeadgateError(Exception):
-    """Base of every error that headgate raises on purpose."""
+    """The base class of headgate's errors."""
 
 
 class Cause(NamedTuple):
-    """One mistake in an object: `field` is the path as the user wrote it (`spec.backends[0].weight`)."""
+    """One mistake in an object. `field` is its path (`spec.backends[0].weight`), or empty for the whole object."""
 
     field: str
     message: str
@@ -23,7 +23,7 @@ class Cause(NamedTuple):
 
 
 class DecodeError(HeadgateError):
-    """An object's content can't be used; `causes` names every field that is wrong."""
+    """An object can't be decoded; `causes` has one entry for each wrong field."""
 
     def __init__(self, *causes: Cause) -> None:
         super().__init__("; ".join(map(str, causes)))
@@ -31,7 +31,7 @@ class DecodeError(HeadgateError):
 
 
 class StoreError(HeadgateError):
-    """The store did not do what was asked."""
+    """A read or write of the object store failed."""
 
 
 class NotFound(StoreError):
@@ -39,19 +39,19 @@ class NotFound(StoreError):
 
 
 class AlreadyExists(StoreError):
-    """An object of that name exists."""
+    """An object of this kind and name already exists."""
 
 
 class Conflict(StoreError):
-    """The object changed since it was read: read it again and repeat."""
+    """The object changed since it was read. Read it again and retry."""
 
 
 class Gone(StoreError):
-    """The revision asked for is no longer kept: list again and watch from there."""
+    """The requested resource version has expired. List again, and watch from the version of that list."""
 
 
 class Invalid(StoreError):
-    """The object breaks a rule; `causes` names every field that does."""
+    """The object breaks rules of its kind; `causes` has one entry for each wrong field."""
 
     def __init__(self, *causes: Cause) -> None:
         super().__init__("; ".join(map(str, causes)))
@@ -59,7 +59,7 @@ class Invalid(StoreError):
 
 
 class Unavailable(StoreError):
-    """The store can't be reached now: try again."""
+    """The store can't be reached at the moment. Retry."""
 
 
 class ProxyError(HeadgateError):
@@ -67,13 +67,13 @@ class ProxyError(HeadgateError):
 
 
 class TelemetryError(HeadgateError):
-    """Nothing can be said about traffic now; the message says why."""
+    """Traffic metrics are not available; the message says why."""
 
 
-def refusal(error: BaseException) -> OSError | StoreError | None:
-    """Return what the disk or the store refused; None when the error, or any part of a group of errors, is a bug."""
+def expected_failure(error: BaseException) -> OSError | StoreError | None:
+    """Return the disk or store failure behind an error; None if the error, or one error of its group, is a bug."""
     if isinstance(error, BaseExceptionGroup):
-        parts = [refusal(part) for part in error.exceptions]
+        parts = [expected_failure(part) for part in error.exceptions]
         return parts[0] if all(parts) else None
     return error if isinstance(error, OSError | StoreError) else None
 
@@ -82,6 +82,6 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 def usage_message(formatted: str) -> str:
-    """Return typer's message about a wrong argument, without the words of its validation library and its types."""
+    """Return typer's message about a wrong argument in plain words: without `Value error` and names of types."""
     plain = formatted.replace(": Value error, ", ": ", 1)
     return re.sub(r"a valid (int|float)(?: range)?\b", lambda found: _NUMBERS[found[1]], plain)

@@ -1,4 +1,4 @@
-"""Words for a failed HTTP request: what the operating system, TLS or the HTTP client says, without the client's own frame."""
+"""Error texts of failed HTTP requests: the reason of the operating system, of TLS or of the HTTP client."""
 
 import os
 from typing import Any
@@ -7,9 +7,9 @@ _REFUSED = "Connect call failed"
 
 
 def describe(error: Exception) -> str:
-    """Return the reason of an OSError or an aiohttp.ClientError in a few words."""
+    """Return the reason of an OSError or an aiohttp.ClientError in a few words, without the client's prefix."""
     cause: Any = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     text = str(getattr(cause, "strerror", None) or cause)
-    if text.startswith(_REFUSED) and cause.errno:  # asyncio puts the address in place of the system's words
+    if text.startswith(_REFUSED) and cause.errno:  # asyncio replaces the system's error text
         return os.strerror(cause.errno)
     return text or "no answer in time"

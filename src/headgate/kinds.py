@@ -1,6 +1,6 @@
-"""Kinds and their names: the one table of them, for the registry, the APIs, the command line and the kubectl plugin.
+"""The names of all kinds, for the registry, the APIs, the command line and the kubectl plugin.
 
-Every kind whose name users write is here, also those that headgate does not store.
+Kinds that headgate does not store are included when users may write their names in a command.
 """
 
 import msgspec
@@ -12,8 +12,8 @@ ACCESS = "access.smi-spec.io"
 MESH = "headgate.dev"
 
 
-class Names(msgspec.Struct, frozen=True):
-    """The names of a kind: `plural` is its resource in paths, `short` what kubectl's users write."""
+class KindNames(msgspec.Struct, frozen=True):
+    """The names of a kind: `plural` is its resource name in API paths, `short` has kubectl's short names."""
 
     group: str
     kind: str
@@ -23,64 +23,64 @@ class Names(msgspec.Struct, frozen=True):
 
     @property
     def singular(self) -> str:
-        """The name that stands before a slash: `deployment/foo`."""
+        """The kind in lower case, as in `deployment/foo`."""
         return self.kind.lower()
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Every word that means the kind."""
+        """All names of the kind that a command accepts."""
         return (self.singular, self.plural, *self.short)
 
 
 NAMES = (
-    Names("", "Namespace", "namespaces", ("ns",), namespaced=False),
-    Names("", "Node", "nodes", ("no",), namespaced=False),
-    Names("", "Service", "services", ("svc",)),
-    Names("", "Pod", "pods", ("po",)),
-    Names("", "ServiceAccount", "serviceaccounts", ("sa",)),
-    Names("", "Secret", "secrets"),
-    Names("", "ConfigMap", "configmaps", ("cm",)),
-    Names("", "Event", "events", ("ev",)),
-    Names("", "ReplicationController", "replicationcontrollers", ("rc",)),
-    Names("apps", "Deployment", "deployments", ("deploy",)),
-    Names("apps", "ReplicaSet", "replicasets", ("rs",)),
-    Names("apps", "StatefulSet", "statefulsets", ("sts",)),
-    Names("apps", "DaemonSet", "daemonsets", ("ds",)),
-    Names("batch", "Job", "jobs"),
-    Names("discovery.k8s.io", "EndpointSlice", "endpointslices", ("ep",)),
-    Names(GATEWAY, "GatewayClass", "gatewayclasses", ("gc",), namespaced=False),
-    Names(GATEWAY, "Gateway", "gateways", ("gtw",)),
-    Names(GATEWAY, "HTTPRoute", "httproutes"),
-    Names(GATEWAY, "GRPCRoute", "grpcroutes"),
-    Names(GATEWAY, "TCPRoute", "tcproutes"),
-    Names(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
-    Names(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),
-    Names(SPECS, "HTTPRouteGroup", "httproutegroups", ("htr",)),
-    Names(SPECS, "TCPRoute", "tcproutes", ("tr",)),
-    Names(SPECS, "UDPRoute", "udproutes", ("ur",)),
-    Names(ACCESS, "TrafficTarget", "traffictargets", ("tt",)),
-    Names(MESH, "TLSConfig", "tlsconfigs"),
+    KindNames("", "Namespace", "namespaces", ("ns",), namespaced=False),
+    KindNames("", "Node", "nodes", ("no",), namespaced=False),
+    KindNames("", "Service", "services", ("svc",)),
+    KindNames("", "Pod", "pods", ("po",)),
+    KindNames("", "ServiceAccount", "serviceaccounts", ("sa",)),
+    KindNames("", "Secret", "secrets"),
+    KindNames("", "ConfigMap", "configmaps", ("cm",)),
+    KindNames("", "Event", "events", ("ev",)),
+    KindNames("", "ReplicationController", "replicationcontrollers", ("rc",)),
+    KindNames("apps", "Deployment", "deployments", ("deploy",)),
+    KindNames("apps", "ReplicaSet", "replicasets", ("rs",)),
+    KindNames("apps", "StatefulSet", "statefulsets", ("sts",)),
+    KindNames("apps", "DaemonSet", "daemonsets", ("ds",)),
+    KindNames("batch", "Job", "jobs"),
+    KindNames("discovery.k8s.io", "EndpointSlice", "endpointslices", ("ep",)),
+    KindNames(GATEWAY, "GatewayClass", "gatewayclasses", ("gc",), namespaced=False),
+    KindNames(GATEWAY, "Gateway", "gateways", ("gtw",)),
+    KindNames(GATEWAY, "HTTPRoute", "httproutes"),
+    KindNames(GATEWAY, "GRPCRoute", "grpcroutes"),
+    KindNames(GATEWAY, "TCPRoute", "tcproutes"),
+    KindNames(GATEWAY, "ReferenceGrant", "referencegrants", ("refgrant",)),
+    KindNames(SPLIT, "TrafficSplit", "trafficsplits", ("ts",)),
+    KindNames(SPECS, "HTTPRouteGroup", "httproutegroups", ("htr",)),
+    KindNames(SPECS, "TCPRoute", "tcproutes", ("tr",)),
+    KindNames(SPECS, "UDPRoute", "udproutes", ("ur",)),
+    KindNames(ACCESS, "TrafficTarget", "traffictargets", ("tt",)),
+    KindNames(MESH, "TLSConfig", "tlsconfigs"),
 )
 _BY_KIND = {(names.group, names.kind): names for names in NAMES}
 _BY_NAME = {names.kind: names for names in reversed(NAMES)}
 
 
-def names_of(kind: str, group: str | None = None) -> Names:
-    """Return the names of a kind; without a group, of the first that is called so. Raises KeyError for an unknown one."""
+def names_of(kind: str, group: str | None = None) -> KindNames:
+    """Return the names of a kind; without a group, of the first kind of that name. Raises KeyError for an unknown kind."""
     return _BY_NAME[kind] if group is None else _BY_KIND[group, kind]
 
 
-def _all(*kinds: str) -> tuple[Names, ...]:
+def _all(*kinds: str) -> tuple[KindNames, ...]:
     return tuple(map(names_of, kinds))
 
 
-METERED = (
+METRICS_KINDS = (
     *_all("Namespace", "Node", "Pod", "ReplicationController", "Service"),
     *_all("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet", "Job"),
 )
-"""The kinds of every metrics API (R82)."""
-TAPPED = (
+"""The kinds that every metrics API serves (R82)."""
+TAPPABLE_KINDS = (
     *_all("Pod", "Deployment", "ReplicaSet", "Service", "Namespace"),
     *_all("TrafficSplit", "HTTPRoute", "GRPCRoute", "Gateway"),
 )
-"""The kinds whose requests can be tapped."""
+"""The kinds that `tap` accepts."""

@@ -1,4 +1,4 @@
-"""A cell that holds the latest value; how tasks tell each other what is current (ARCHITECTURE.md, rule 2)."""
+"""A shared value that tasks can wait on: one task sets it, any number of tasks read the newest one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """One value, many readers: setting an equal value is no news, and a slow reader sees only the newest."""
+    """Hold one value and wake its readers when it changes. Readers skip values that were replaced meanwhile."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -20,23 +20,23 @@ class Latest(Generic[T]):
         return self._value
 
     def set(self, value: T) -> None:
-        """Make `value` current and wake the readers, unless it equals what is there."""
+        """Make `value` current and wake the readers. An equal value changes nothing and wakes no reader."""
         if value is not self._value and value != self._value:
             self.replace(value)
 
     def replace(self, value: T) -> None:
-        """Make `value` current and wake the readers."""
+        """Make `value` current and wake the readers, without comparing it with the old value."""
         self._value = value
         self._version += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def change(self) -> asyncio.Event:
+    def next_change(self) -> asyncio.Event:
         """Return the event that the next change sets."""
         return self._changed
 
     async def changes(self) -> AsyncIterator[T]:
-        """Yield the current value, then each newer one; values between two reads are skipped."""
+        """Yield the current value, then the newest value after each change."""
         seen = -1
         while True:
             while seen == self._version:
@@ -46,18 +46,18 @@ class Latest(Generic[T]):
 
 
 async def until(condition: Callable[[], bool], *cells: Latest[Any]) -> None:
-    """Wait until a condition holds; it is looked at again whenever one of the cells changes."""
+    """Wait until a condition holds. It is evaluated at once and after every change of one of the cells."""
     while not condition():
-        await changed(*cells)
+        await wait_for_change(*cells)
 
 
-async def changed(*cells: Latest[Any]) -> None:
+async def wait_for_change(*cells: Latest[Any]) -> None:
     """Wait until one of the cells changes."""
-    await first(*(cell.change().wait() for cell in cells))
+    await wait_for_any(*(cell.next_change().wait() for cell in cells))
 
 
-async def first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of several waits has ended, and cancel the others."""
+async def wait_for_any(*waits: Coroutine[Any, Any, object]) -> None:
+    """Run coroutines until the first of them ends, then cancel the rest."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

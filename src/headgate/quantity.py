@@ -1,4 +1,4 @@
-"""Kubernetes quantities as exact rationals (requirements R9, D24): `500m` is 1/2, never 0.5."""
+"""Parse Kubernetes quantities to exact fractions (R9, D24): `500m` is 1/2."""
 
 import re
 from fractions import Fraction
@@ -17,14 +17,14 @@ _SUFFIXES = {
     "E": Fraction(10**18),
     **{f"{letter}i": Fraction(1024 ** (power + 1)) for power, letter in enumerate("KMGTPE")},
 }
-_LONGEST = 40  # characters; a quantity is short, and a hostile exponent must not cost memory
+_LONGEST = 40  # characters; a longer text is not worth parsing
 _LARGEST_EXPONENT = 18
 
 
 def parse_quantity(text: str) -> Fraction:
     """Return the exact value of a quantity such as `1`, `0m`, `500m`, `1.5`, `2Ki` or `1e3`.
 
-    Raises ValueError with the reason, in words for the user.
+    Raises ValueError with a message for the user.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"a quantity has at most {_LONGEST} characters")

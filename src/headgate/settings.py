@@ -1,4 +1,4 @@
-"""What the person who runs headgate decides, as one value; nothing reads the environment later."""
+"""The operator's settings as one immutable value, so that no stage reads the environment."""
 
 from typing import Literal
 
@@ -6,14 +6,15 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that change what is compiled.
+    """Settings that change the compiled configuration.
 
-    `lowest_port` is the smallest TCP port that the proxy may bind; ports below it are served to proxy clients only.
-    `trust_domain` begins every identity of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
-    `mtls` is what workloads with a sidecar do that no TLSConfig selects (R74): plaintext, both, or mutual TLS only.
-    `access` is for workloads that no TrafficTarget selects (D21): open, or closed to everybody.
-    `certificate_seconds` is how long a workload's certificate lives; connections between proxies are renewed within it.
-    `outbound` is for what a transparent sidecar's application sends to an address that is no Service's.
+    `domain` is the cluster's DNS domain.
+    `lowest_port` is the smallest TCP port that the gateway may bind; lower ports are only reachable through its HTTP proxy.
+    `trust_domain` starts every SPIFFE ID of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
+    `mtls` is the TLS mode of workloads with a sidecar that no TLSConfig selects (R74).
+    `access` is for workloads that no TrafficTarget selects (D21): `selected` allows every request, `deny` denies all.
+    `certificate_seconds` is the lifetime of a workload's certificate; connections between proxies end well before it.
+    `outbound` says whether a transparent sidecar lets connections to addresses pass that belong to no Service.
     """
 
     domain: str = "cluster.local"

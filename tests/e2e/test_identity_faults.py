@@ -12,9 +12,9 @@ from tests.e2e.identity_rig import CALLER, SERVER
 from tests.e2e.test_privileges import unprivileged
 from tests.e2e.world import World, until
 
+from headgate.atomic_file import write_private
 from headgate.identity.authority import Authority, new_root
 from headgate.identity.keys import Kept, to_files
-from headgate.private import write_private
 
 DOMAIN = "cluster.local"
 DAY = 86_400

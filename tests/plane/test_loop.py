@@ -42,7 +42,7 @@ class World:
         """Return the pod's proxy when it is another one, and there is something for it."""
         await until(lambda: self._is_told(besides), self.loop.compiled, self.credentials.current, self.fleet.news)
         while self.fleet.proxies[SIDECAR].config.get() is None:
-            await self.fleet.proxies[SIDECAR].config.change().wait()
+            await self.fleet.proxies[SIDECAR].config.next_change().wait()
         return self.fleet.proxies[SIDECAR]
 
     def _is_told(self, besides: Proxy | None) -> bool:
@@ -86,7 +86,7 @@ async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) ->
     before.attach(Session(), lambda _ending: pytest.fail("its stream was ended"))
     world.place("1", account="web", address="10.1.0.2")
     while before.config.get() is told:
-        await before.config.change().wait()
+        await before.config.next_change().wait()
     assert world.fleet.proxies[SIDECAR] is before
 
 
@@ -100,7 +100,7 @@ async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monke
     before = proxy.config.get()
     world.place("1", account="web", address="10.1.0.2")
     while (on_its_way := proxy.config.get()) is before:
-        await proxy.config.change().wait()
+        await proxy.config.next_change().wait()
     world.place("1", account="web", address="10.1.0.3")
     snapshot = world.snapshot.get()
     assert snapshot
@@ -110,7 +110,7 @@ async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monke
     client.take()
     world.fleet.bump()
     while proxy.config.get() is on_its_way:
-        await proxy.config.change().wait()
+        await proxy.config.next_change().wait()
 
 
 def test_a_change_is_distributed_when_half_of_the_proxies_hold_it() -> None:

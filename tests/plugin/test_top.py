@@ -8,7 +8,7 @@ import pytest
 from tests.plugin.responses import leg, listed, traffic_metrics
 
 from headgate.errors import HeadgateError
-from headgate.figures import latency
+from headgate.formatting import latency
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.kinds import kind_named
 from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate

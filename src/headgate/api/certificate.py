@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from headgate.private import write_private
+from headgate.atomic_file import write_private
 
 NAME = "headgate"
 KEY = "api.key"

@@ -16,7 +16,7 @@ from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
 from headgate.cli.wait import parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
-from headgate.figures import counted
+from headgate.formatting import pluralize
 from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
 from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
@@ -144,11 +144,14 @@ def _print_status(notice: Notice) -> None:
 def _status_lines(notice: Notice) -> list[str]:
     """Return how the authority is, line by line."""
     step = STEPS[Phase(notice.phase)] if notice.phase else "the authority is not headgate's own"
-    lines = [f"rotation: {step}", f"certificates: {counted(notice.certificates, 'proxy has one', 'proxies have one')}"]
+    lines = [
+        f"rotation: {step}",
+        f"certificates: {pluralize(notice.certificates, 'proxy has one', 'proxies have one')}",
+    ]
     if notice.waits:
         more = notice.waits - len(notice.waiting)
         names = ", ".join(notice.waiting) + (f" and {more} more" if more else "")
-        lines.append(f"waiting for {counted(notice.waits, 'proxy', 'proxies')}: {names}")
+        lines.append(f"waiting for {pluralize(notice.waits, 'proxy', 'proxies')}: {names}")
     if notice.fault:
         lines.append(f"fault: {notice.fault}")
     lines += [f"{node}: {fault}" for node, fault in notice.faults.items()]

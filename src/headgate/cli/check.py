@@ -16,7 +16,7 @@ from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, note, s
 from headgate.cli.placeholders import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
-from headgate.figures import counted
+from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, Value
@@ -214,5 +214,5 @@ def _print(result: CheckResult) -> None:
 def summary(result: CheckResult) -> str:
     """Say in a line how it went."""
     counts = (("error", result.errors), ("warning", result.warnings), ("note", result.notes))
-    found = ", ".join(counted(number, word) for word, number in counts if number)
-    return f"{found or 'nothing wrong'} in {counted(result.objects, 'object')}"
+    found = ", ".join(pluralize(number, word) for word, number in counts if number)
+    return f"{found or 'nothing wrong'} in {pluralize(result.objects, 'object')}"

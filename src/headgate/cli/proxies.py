@@ -12,7 +12,7 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, stdout
-from headgate.figures import NONE, age
+from headgate.formatting import NONE, age
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
 

@@ -12,7 +12,7 @@ from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
-from headgate.figures import counted
+from headgate.formatting import pluralize
 from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, ProxyCounts
 
 
@@ -42,8 +42,8 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     yield "proxies", _proxies(mesh.proxies)
     yield "certificates", _certificates(mesh.certificates)
     yield "findings", _findings(mesh.findings)
-    survived = [counted(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
-    survived += [counted(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
+    survived = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
+    survived += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
     yield "earlier run", Text(" and ".join(survived) or "nothing is left of one")
 
 
@@ -68,7 +68,7 @@ def _certificates(counts: CertificateCounts) -> Text:
     if counts.total:
         found += Text(f": the oldest is valid since {since(counts.oldest)}, the first expires at {counts.first_expiry}")
     if counts.faults:
-        faults = counted(counts.faults, "proxy gets", "proxies get")
+        faults = pluralize(counts.faults, "proxy gets", "proxies get")
         found += Text(f"; {faults} no new one", style=PROXY_STYLES["Refused"])
     return found
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
 from headgate.identity.issuers import LIFETIME, Clock, Issuer, Wanted
-from headgate.latest import Latest, changed
+from headgate.latest import Latest, wait_for_change
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value, timestamp
 
@@ -119,7 +119,7 @@ class Credentials:
                 for node, entry in self._entries.items():
                     self._start(node, entry)
                 while True:
-                    await changed(self._issuer.signer, self._issuer.roots)
+                    await wait_for_change(self._issuer.signer, self._issuer.roots)
                     self._publish()
                     self._renew_outdated()
             finally:

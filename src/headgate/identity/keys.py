@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from headgate.atomic_file import write_private
 from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
 from headgate.identity.authority import Authority
 from headgate.identity.certificates import to_base64
 from headgate.identity.issuers import IssueError
 from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText
 from headgate.objects.ports import Store
-from headgate.private import write_private
 from headgate.resources.meta import Key, Object, Value
 
 SECRET = Key("", "Secret", SYSTEM_NAMESPACE, "headgate-ca")

@@ -18,7 +18,7 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
-from headgate.latest import Latest, first, until
+from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.meta import Input, Key, Object, timestamp
@@ -90,9 +90,9 @@ class Board:
         # What an earlier headgate wrote stays until there is something to say: `ca roots` is never empty for a moment.
         await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
         while True:
-            news = [cell.change() for cell in cells]  # before the write: what changes meanwhile is not in it
+            news = [cell.next_change() for cell in cells]  # before the write: what changes meanwhile is not in it
             if await self._write():
-                await first(*(event.wait() for event in news))
+                await wait_for_any(*(event.wait() for event in news))
             await self._schedule.sleep(PAUSE_S)
 
     async def _write(self) -> bool:

@@ -19,7 +19,7 @@ from headgate.identity.certificates import dates, read_certificates
 from headgate.identity.credentials import LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import Kept
-from headgate.latest import Latest, first, until
+from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
@@ -104,7 +104,7 @@ class Rotation:
             return
         asked, left = self.asked.get(), begins_at(kept) - self._schedule.clock()
         if asked in ("", kept.answered) and left > 0:
-            await first(self.asked.change().wait(), self._schedule.sleep(min(left, LONGEST_SLEEP_S)))
+            await wait_for_any(self.asked.next_change().wait(), self._schedule.sleep(min(left, LONGEST_SLEEP_S)))
             return
         await self._issuer.announce(asked)
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 from headgate.kubernetes.login import Login
-from headgate.private import write_private
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LIBRARY = "kubernetes_asyncio"

@@ -46,7 +46,7 @@ class Feed:
         """Wait until the picture has an object as it was written, or a later version of it."""
         key, wanted = key_of(written), version_of(written)
         while not self._has(key, wanted):
-            next_picture = self.seen.change()
+            next_picture = self.seen.next_change()
             try:
                 current = version_of(await self._source.get(key))  # it may be another version since
             except NotFound:
@@ -59,7 +59,7 @@ class Feed:
         """Wait until the picture has everything that is stored now, or later versions of it."""
         for (group, kind), known in self._versions.items():
             while True:
-                next_picture = self.seen.change()
+                next_picture = self.seen.next_change()
                 listing = await self._source.list(group, kind)
                 if known == {key_of(obj): version_of(obj) for obj in listing.items}:
                     break

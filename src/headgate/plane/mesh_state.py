@@ -7,7 +7,7 @@ from typing import NamedTuple
 import headgate
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
-from headgate.figures import counted
+from headgate.formatting import pluralize
 from headgate.resources.inspect import (
     CertificateCounts,
     FindingCounts,
@@ -51,7 +51,7 @@ def _problems(world: Observed, now: float) -> Iterator[str]:
     for proxy in world.proxies:
         yield from _of_proxy(proxy, now)
     if errors := _findings(world.findings).errors:
-        yield f"{counted(errors, 'error')} in objects: `headgate check` shows them"
+        yield f"{pluralize(errors, 'error')} in objects: `headgate check` shows them"
     if world.revisions.failures and not world.revisions.current:
         stored = world.revisions.stored
         yield f"revision {stored} can't be built because of a bug in headgate: its log says more"
@@ -60,7 +60,7 @@ def _problems(world: Observed, now: float) -> Iterator[str]:
 def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:
     status = proxy.status
     if status.state == "Refused":
-        yield f"{proxy.node} refused {counted(len(status.refusals), 'resource')}: {status.message}"
+        yield f"{proxy.node} refused {pluralize(len(status.refusals), 'resource')}: {status.message}"
     if status.state == "Lagging" and status.waiting and now - epoch_seconds(status.waiting) > LATE_S:
         yield f"{proxy.node} lags: {status.message}"
     if status.state == "Disconnected" and status.serves:

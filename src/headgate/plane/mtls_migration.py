@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.atomic_file import write_private
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import SIDECAR
 from headgate.identity.rotation import UNDER_WAY_S
 from headgate.model.routing import TlsMode, Workload
-from headgate.private import write_private
 from headgate.xds.fleet import Fleet, Proxy
 
 INBOUND = "inbound"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import typer
 
 from headgate.errors import HeadgateError
-from headgate.kinds import TAPPED
+from headgate.kinds import TAPPABLE_KINDS
 from headgate.plugin.api import MetricsApi, Query, items, resource_name
 from headgate.plugin.app import app
 from headgate.plugin.errors import WrongUsage
@@ -98,7 +98,7 @@ def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: 
 def _kinds(command: str) -> Candidates:
     """Return the kinds that a command takes; some take one resource only."""
     if command == "tap":
-        return Candidates({f"{names.singular}/": "" for names in TAPPED}, open=True)
+        return Candidates({f"{names.singular}/": "" for names in TAPPABLE_KINDS}, open=True)
     if command == "edges":
         return Candidates({f"{one.singular}/": "" for one in KINDS if one is not SPLITS}, open=True)
     return Candidates({one.plural: "" for one in KINDS})

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from headgate import figures
-from headgate.figures import NONE
+from headgate import formatting
+from headgate.formatting import NONE
 from headgate.plugin.api import Document, items
 from headgate.plugin.kinds import OUTSIDE, Kind
 from headgate.plugin.metrics import Metrics, parse_metrics
@@ -57,7 +57,7 @@ class Security(msgspec.Struct, frozen=True):
             return NONE
         if self.secured in (0, self.exchanged):
             return "yes" if self.secured else "no"
-        return figures.percent(self.secured, self.exchanged - self.secured)
+        return formatting.percent(self.secured, self.exchanged - self.secured)
 
 
 class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):

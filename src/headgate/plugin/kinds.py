@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headgate.kinds import Names, names_of
+from headgate.kinds import KindNames, names_of
 from headgate.plugin.errors import WrongUsage
 
 METRICS = "traffic.metrics.k8s.io/v1beta1"
@@ -13,7 +13,7 @@ OUTSIDE = "Outside"
 """The kind of an edge's other end that is no resource: a gateway, or an address."""
 
 
-class Kind(Names, frozen=True, kw_only=True):
+class Kind(KindNames, frozen=True, kw_only=True):
     """A kind: its plural is the resource of the API. `api` is the group and version that has it."""
 
     api: str = METRICS

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headgate import figures
+from headgate import formatting
 from headgate.durations import seconds
 from headgate.errors import HeadgateError
 from headgate.plugin.colors import Color
@@ -122,9 +122,9 @@ def parse_window(item: Mapping[str, Any]) -> float:
 
 def percent(metrics: Metrics) -> str:
     """Write the share that succeeded."""
-    return figures.percent(metrics.success, metrics.failure)
+    return formatting.percent(metrics.success, metrics.failure)
 
 
 def rate(metrics: Metrics) -> str:
     """Write requests per second."""
-    return figures.rate(metrics.requests, metrics.window)
+    return formatting.rate(metrics.requests, metrics.window)

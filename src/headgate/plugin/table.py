@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.figures import NONE, latency
+from headgate.formatting import NONE, latency
 from headgate.plugin.colors import Color, paint
 from headgate.plugin.metrics import Metrics, percent, rate
 

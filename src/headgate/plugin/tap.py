@@ -9,14 +9,14 @@ import msgspec
 import typer
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
-from headgate.kinds import TAPPED
+from headgate.kinds import TAPPABLE_KINDS
 from headgate.plugin.api import error_message, forbidden_error, is_api_status, no_api_error
 from headgate.plugin.colors import Color, paint, wanted
 from headgate.plugin.errors import NoMetrics, WrongUsage
 from headgate.plugin.kubectl_proxy import Kubectl, KubectlProxy, Response
 
 INSPECT = "inspect.headgate.dev/v1"
-_BY_NAME = {word: names.plural for names in TAPPED for word in names.words}
+_BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.words}
 _FAILED = 500
 _ACCOUNT = "/sa/"
 
@@ -63,7 +63,7 @@ def _target(what: str) -> tuple[str, str]:
     plural = _BY_NAME.get(kind.lower())
     if plural is None or not slash or not name or "/" in name:
         raise WrongUsage(
-            f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(names.plural for names in TAPPED)}"
+            f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(names.plural for names in TAPPABLE_KINDS)}"
         )
     return plural, name
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headgate.figures import NONE
+from headgate.formatting import NONE
 from headgate.plugin.api import Document, items, resource_name
 from headgate.plugin.errors import WrongUsage
 from headgate.plugin.metrics import Metrics, parse_metrics

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import structs
 
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, Names, names_of
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, KindNames, names_of
 from headgate.resources import smi
 from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
 from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
@@ -20,7 +20,7 @@ _ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # what `kubect
 _PER_OBJECT = frozenset({"Namespace", "Service"})  # can't be deleted as a collection, as in Kubernetes
 
 
-class Kind(Names, frozen=True, kw_only=True):
+class Kind(KindNames, frozen=True, kw_only=True):
     """What is known of a kind. `versions[0]` is the hub: what the store holds and discovery prefers."""
 
     versions: tuple[str, ...] = ("v1",)

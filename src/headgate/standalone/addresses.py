@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from headgate.atomic_file import read_json, write_private
 from headgate.errors import HeadgateError
-from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 
 Part = Literal["services", "pods"]
@@ -157,7 +157,7 @@ def _listeners(a: int) -> frozenset[int]:
 
 
 def _recorded(record: Path | None) -> frozenset[int]:
-    found = read_record(record, _Guards) if record else None
+    found = read_json(record, _Guards) if record else None
     return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.atomic_file import read_json, write_private
 from headgate.errors import HeadgateError
-from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 
 LOOPBACK = "127.0.0.1"
@@ -40,7 +40,7 @@ class Instance(Value, frozen=True, kw_only=True):
 
 def read_instance(state: Path) -> Instance | None:
     """Return the instance that runs, or ran last, in a state directory."""
-    return read_record(state / INSTANCE, Instance)
+    return read_json(state / INSTANCE, Instance)
 
 
 def write_instance(state: Path, instance: Instance) -> None:

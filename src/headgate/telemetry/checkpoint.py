@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.private import write_private
+from headgate.atomic_file import write_private
 from headgate.telemetry.receiver import Checkpoint, Receiver
 
 FILE = "traffic.msgpack"

@@ -37,4 +37,4 @@ class DroppedCopies:
         """Expire mirrors in time, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.now.change().wait(), self.expire())
+                await asyncio.wait_for(self.now.next_change().wait(), self.expire())

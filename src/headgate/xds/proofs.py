@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+from headgate.atomic_file import write_private
 from headgate.errors import ProxyError
-from headgate.private import write_private
 
 LIFETIME = timedelta(hours=1)
 SECRET_BYTES = 32

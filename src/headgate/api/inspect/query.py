@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from headgate.api.resource_attributes import ResourceAttributes
 from headgate.api.status import no_such_path
-from headgate.kinds import TAPPED
+from headgate.kinds import TAPPABLE_KINDS
 from headgate.resources.inspect import GROUP, VERSION
 from headgate.resources.meta import Value
 
@@ -37,7 +37,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
         *(
             Resource(plural=one.plural, kind=one.kind, verbs=(), namespaced=one.namespaced, subresources=_TAPS)
-            for one in TAPPED
+            for one in TAPPABLE_KINDS
         ),
     )
 }

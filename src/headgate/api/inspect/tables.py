@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from headgate.api import responses
 from headgate.api.inspect.query import Resource
-from headgate.figures import NONE, age
+from headgate.formatting import NONE, age
 from headgate.resources.inspect import Finding, Proxy
 from headgate.resources.meta import epoch_seconds
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from headgate import durations
-from headgate.kinds import METERED, names_of
+from headgate.kinds import METRICS_KINDS, names_of
 from headgate.resources import metrics as shapes
 from headgate.resources.meta import Value, timestamp
 from headgate.resources.metrics import (
@@ -22,7 +22,7 @@ from headgate.telemetry.answers.answers import Row, Statistics
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SPLIT
 from headgate.telemetry.counters.flows import Reading
 
-KINDS: Mapping[str, str] = {names.plural: names.kind for names in METERED}
+KINDS: Mapping[str, str] = {names.plural: names.kind for names in METRICS_KINDS}
 SPLITS = names_of(SPLIT).plural
 EDGES = "edges"
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))

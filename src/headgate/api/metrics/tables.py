@@ -5,7 +5,7 @@ from typing import Any
 
 from headgate.api import responses
 from headgate.api.responses import column
-from headgate.figures import NONE, latency, percent, rate
+from headgate.formatting import NONE, latency, percent, rate
 from headgate.resources.metrics import TrafficMetrics
 from headgate.telemetry.answers.answers import SHARES, Row
 

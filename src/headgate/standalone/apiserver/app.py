@@ -27,9 +27,9 @@ from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.status import ApiError, no_such_path
+from headgate.atomic_file import write_private
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
-from headgate.private import write_private
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
 from headgate.standalone.apiserver import openapi, requests

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from headgate.errors import DecodeError, Invalid, refusal
+from headgate.errors import DecodeError, Invalid, expected_failure
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.core import Service
@@ -85,7 +85,7 @@ class Controllers:
         except (DecodeError, Invalid) as error:
             await self._complain(about, str(error))
         except Exception as error:  # a bug in one object must not stop the others
-            if reason := refusal(error):
+            if reason := expected_failure(error):
                 self._refused.add(metadata["namespace"])
                 if self._is_new(about, str(reason)):
                     log.warning("%s %s waits, and is tried again: %s", about["kind"], metadata["name"], reason)

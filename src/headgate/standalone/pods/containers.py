@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.private import read_record, write_private
+from headgate.atomic_file import read_json, write_private
 from headgate.resources.meta import Value
 from headgate.resources.pods import Identity
 from headgate.standalone.pods.environment import ConfigError
@@ -49,7 +49,7 @@ def restarts(policy: str, exit_code: int) -> bool:
 
 def recorded(directory: Path) -> Record | None:
     """Return what is known of a container's process; None when nothing is."""
-    return read_record(directory / "run.json", Record)
+    return read_json(directory / "run.json", Record)
 
 
 class ContainerRun(Run):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headgate.admission.workloads import workload_causes
-from headgate.errors import DecodeError, NotFound, refusal
+from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Listed, Store, follow
 from headgate.resources.decode import read
@@ -173,7 +173,7 @@ class LocalRuntime:
             await self._site.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
         except Exception as error:  # a bug in one pod must not stop the others
-            if (reason := refusal(error)) is None:
+            if (reason := expected_failure(error)) is None:
                 log.exception("pod %s", pod["metadata"]["name"])
             else:
                 log.warning("pod %s is tried again in %g s: %s", pod["metadata"]["name"], _AGAIN, reason)

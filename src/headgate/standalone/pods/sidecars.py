@@ -139,7 +139,7 @@ class Sidecar:
     async def _follow(self) -> None:
         """Look anew whenever Envoy ended or was started again."""
         while True:
-            changed = self._envoy.state.change()
+            changed = self._envoy.state.next_change()
             async with asyncio.TaskGroup() as tasks:
                 looking = tasks.create_task(self._look())
                 await changed.wait()

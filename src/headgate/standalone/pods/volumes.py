@@ -7,7 +7,7 @@ begin with a mountPath are replaced in `command`, `args`, `env` and `workingDir`
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from headgate.private import write_private
+from headgate.atomic_file import write_private
 from headgate.resources.workloads import ConfigMapVolume, Container, KeyPath, Pod, Volume
 from headgate.standalone.pods.environment import ConfigError, Mount, Sources
 

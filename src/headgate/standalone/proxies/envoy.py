@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from headgate.atomic_file import read_json, write_private
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.collector_export import Collector, exported
 from headgate.errors import ProxyError
 from headgate.latest import Latest
-from headgate.private import read_record, write_private
 from headgate.resources.meta import Value
 from headgate.resources.pods import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
@@ -83,7 +83,7 @@ class _Record(Value, frozen=True, kw_only=True):
 
 def left_behind(directory: Path) -> Process | None:
     """Return the Envoy that an earlier headgate started with this directory, if it runs."""
-    record = read_record(directory / RECORD, _Record)
+    record = read_json(directory / RECORD, _Record)
     return adopt(record.identity) if record else None
 
 
@@ -220,7 +220,7 @@ class EnvoyProcess:
 
     async def _adopt(self) -> bool:
         """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
-        record = read_record(self._record_path, _Record)
+        record = read_json(self._record_path, _Record)
         process = adopt(record.identity) if record else None
         if not record or not process:
             return False

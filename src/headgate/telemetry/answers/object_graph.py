@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from headgate.kinds import METERED
+from headgate.kinds import METRICS_KINDS
 from headgate.resources.meta import Value
 from headgate.resources.metrics import MetricsMesh
 from headgate.resources.pod_owners import POD, Ref, owners
@@ -13,7 +13,7 @@ from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 SERVICE, NAMESPACE, NODE = "Service", "Namespace", "Node"
 SPLIT = "TrafficSplit"
 OUTSIDE = "Outside"
-CLUSTER_SCOPED = frozenset(names.kind for names in METERED if not names.namespaced)
+CLUSTER_SCOPED = frozenset(names.kind for names in METRICS_KINDS if not names.namespaced)
 _IDENTITY = "spiffe://"
 _NO_PODS = MetricsMesh(pods=0, meshed=0)
 

@@ -1,12 +1,13 @@
-"""Figures about traffic as people read them, the same in every table (R103)."""
+"""Numbers as every command and table prints them: percentages, rates, latencies, ages and counts (R103)."""
 
 NONE = "-"
-_LOW_RATE = 0.1
-_DIGITS = 3  # that a latency is worth
+"""What a table shows when there is no value."""
+_LOW_RATE = 0.1  # requests per second
+_DIGITS = 3  # significant digits of a latency
 
 
 def percent(success: int, failure: int) -> str:
-    """Write the share that succeeded: `75.47%`. It is 100.00% only when nothing failed."""
+    """Return the share of successful requests: `75.47%`. It is 100.00% only when no request failed."""
     requests = success + failure
     if not requests:
         return NONE
@@ -14,7 +15,7 @@ def percent(success: int, failure: int) -> str:
 
 
 def rate(requests: int, seconds: float) -> str:
-    """Write requests per second: `1.8rps`. A low rate has two digits: `0.033rps` is one request in 30 seconds."""
+    """Return requests per second as `1.8rps`, or with two digits when low: `0.033rps` is one request in 30 seconds."""
     if not requests or seconds <= 0:
         return NONE
     rps = requests / seconds
@@ -22,15 +23,15 @@ def rate(requests: int, seconds: float) -> str:
 
 
 def latency(seconds: float | None) -> str:
-    """Write a latency as `1ms`, `0.42ms` or `1.2s`."""
+    """Return a latency as `1ms`, `0.42ms` or `1.2s`."""
     if seconds is None:
         return NONE
-    rounded = float(f"{seconds:.{_DIGITS}g}")  # first: 999.7 ms are a second
+    rounded = float(f"{seconds:.{_DIGITS}g}")  # before the unit is chosen: 999.7 ms are printed as 1s
     return _plain(rounded, "s") if rounded >= 1 else _plain(1000 * rounded, "ms")
 
 
 def age(seconds: float) -> str:
-    """Write how long ago something happened, as kubectl does: `12s`, `5m`, `3h`, `9d`. It is never negative."""
+    """Return how long ago something happened, as kubectl prints it: `12s`, `5m`, `3h`, `9d`. It is never negative."""
     found = max(seconds, 0.0)
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
         if found < size * most:
@@ -38,8 +39,8 @@ def age(seconds: float) -> str:
     return f"{found // 86400:.0f}d"
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Count a word: `1 pod`, `2 pods`; `many` is its plural where that is irregular."""
+def pluralize(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 pod`, `2 pods`. `many` is the plural where it is irregular."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 

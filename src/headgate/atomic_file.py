@@ -1,4 +1,4 @@
-"""Files that only their owner may read, written all at once, and read back by the next headgate."""
+"""State files: written atomically with mode 0600, and read back as JSON by the next headgate process."""
 
 import contextlib
 import os
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600: all of it, or nothing when the process ends meanwhile.
+    """Write a file of mode 0600 atomically: a process that dies meanwhile leaves the old content.
 
-    Raises OSError whose `filename` is the path.
+    Raises OSError with the path as `filename`.
     """
     try:
         _write(path, content)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # a write that fails names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write() sets no filename
 
 
-def read_record(path: Path, shape: type[T]) -> T | None:
-    """Return what an earlier headgate wrote in JSON; None where there is nothing, or nothing of that shape."""
+def read_json(path: Path, shape: type[T]) -> T | None:
+    """Read a JSON file as a value of type `shape`; None if it is missing, unreadable or of another shape."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=shape)
     except (OSError, msgspec.DecodeError):
@@ -31,7 +31,7 @@ def read_record(path: Path, shape: type[T]) -> T | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates it with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
