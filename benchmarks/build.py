@@ -59,7 +59,7 @@ class Pipeline:
         self._objects[key_of(change)] = read.value
         snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
         compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
-        self._memo.turn()
+        self._memo.begin_build()
         config, encoding = _timed(lambda: encode(project(compiled.mesh, NODE), self._memo))
         responses, answering = _timed(lambda: self._stream.deliver(config))
         sent = sum(len(write_response(response)) for response in responses)

@@ -35,7 +35,7 @@ class Gateway(NamedTuple):
 
     def apply(self, mesh: Mesh) -> None:
         """Make `mesh` what the gateway is to do."""
-        self.memo.turn()
+        self.memo.begin_build()
         self.proxy.config.set(_bound(encode(project(mesh, self.node), self.memo)))
 
 

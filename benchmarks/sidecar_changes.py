@@ -71,7 +71,7 @@ class Sidecars:
         self._objects[key_of(change)] = read.value
         snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
         compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
-        self._memo.turn()
+        self._memo.begin_build()
         workloads = compiled.mesh.workloads
         for item in workloads:
             self._authority.credential(item)

@@ -88,7 +88,7 @@ class Lab:
     def build(self) -> None:
         """Compile, and give every proxy its part."""
         compiled = compile_mesh(snapshot_of(self._objects), Settings())
-        self._memo.turn()
+        self._memo.begin_build()
         self._workloads = compiled.mesh.workloads
         for item in self._workloads:
             node = sidecar(item)

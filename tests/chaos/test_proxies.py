@@ -51,7 +51,7 @@ class World:
         self._memo = Memo()
 
     def apply(self, wanted: Mesh) -> None:
-        self._memo.turn()
+        self._memo.begin_build()
         config = encode(project(wanted, Node(id="any")), self._memo)
         for proxy in self.fleet.proxies.values():
             proxy.config.set(config)

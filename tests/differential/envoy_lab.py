@@ -85,7 +85,7 @@ class EnvoyLab:
             member.take()
 
     def _offer(self, mesh):
-        self.memo.turn()
+        self.memo.begin_build()
         self.proxy.config.set(encode(self.view(mesh), self.memo))
 
     async def settle(self, mesh):

@@ -14,7 +14,7 @@ from tests.ports import free_port
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import ROUTES
-from headgate.envoy.sticky import IDENTITY
+from headgate.envoy.filter_state import USER_KEY
 from headgate.envoy.view import Node, project
 from headgate.model.routing import PortRef
 from headgate.plane.feed import snapshot_of
@@ -71,7 +71,7 @@ class Lab(EnvoyLab):
         routes = [
             route
             for route in host.routes
-            if not route.match.HasField("connect_matcher") and IDENTITY not in route.typed_per_filter_config
+            if not route.match.HasField("connect_matcher") and USER_KEY not in route.typed_per_filter_config
         ]
         return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
 

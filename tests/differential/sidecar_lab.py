@@ -12,7 +12,7 @@ from tests.differential.wires import Message, exchange
 from tests.e2e.inbound_rig import Authority
 
 from headgate.compiler.compile import compile_mesh
-from headgate.envoy.upstream_tls import ALPN
+from headgate.envoy.upstream_tls import MESH_ALPN
 from headgate.envoy.view import OUTBOUND_PORT, Node, project
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.plane.feed import snapshot_of
@@ -152,7 +152,7 @@ class SidecarLab(EnvoyLab):
             context.check_hostname = False
             context.load_verify_locations(cadata=self.authority.pem)
             if marked:
-                context.set_alpn_protocols([ALPN])
+                context.set_alpn_protocols([MESH_ALPN])
             if who in self.certificates:
                 file = Path(self.directory.name) / f"{len(self._contexts)}.pem"
                 file.write_text(self.certificates[who].key.reveal() + self.certificates[who].chain)

@@ -232,7 +232,7 @@ class Outbound(Rig):
         """Give the proxy a whole mesh, and wait until it holds that."""
 
         async def give() -> None:
-            self._memo.turn()
+            self._memo.begin_build()
             self._proxy.config.set(encode(project(mesh, node or self.node, self.credential), self._memo))
 
         self.network.run(give())

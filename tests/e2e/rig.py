@@ -194,7 +194,7 @@ class Rig:
         """Give the proxy a whole mesh, and wait until it holds that."""
 
         async def give() -> None:
-            self._memo.turn()
+            self._memo.begin_build()
             self._proxy.config.set(encode(project(mesh, node), self._memo))
 
         self.network.run(give())

@@ -21,7 +21,7 @@ from tests.e2e.wire import Address
 from tests.e2e.world import until
 
 from headgate.envoy import probes
-from headgate.envoy.upstream_tls import ALPN, UNREACHED
+from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, TlsMode, Workload
@@ -79,7 +79,7 @@ def served(sidecar: Sidecar, port: InboundPort, **more: object) -> InboundPort:
 
 
 def tls_of_the_mesh(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLContext:
-    return sidecar.client_tls(identity, [ALPN])
+    return sidecar.client_tls(identity, [MESH_ALPN])
 
 
 def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
@@ -309,10 +309,10 @@ def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
     sidecar.serve(nobody, broken, tls_mode=TlsMode.STRICT)
     sidecar.wait_for(nobody)
     answer = sidecar.caller(nobody, CLIENT).get()
-    assert (answer.status, answer.headers.get(UNREACHED)) == (503, "true")
+    assert (answer.status, answer.headers.get(UNREACHED_HEADER)) == (503, "true")
     assert "does not accept connections" in answer.body
     answer = sidecar.caller(broken, CLIENT).get()
-    assert (answer.status, answer.headers.get(UNREACHED)) == (503, None)
+    assert (answer.status, answer.headers.get(UNREACHED_HEADER)) == (503, None)
 
 
 def test_a_new_certificate_ends_no_connection(sidecar, web):
@@ -383,7 +383,7 @@ def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, prot
     assert heard(sidecar, port, sidecar.client_tls(CLIENT)) == "ping"
     before = database.connections
     assert heard(sidecar, port, tls_of_the_mesh(sidecar, None)) != "ping"
-    assert heard(sidecar, port, sidecar.client_tls(Authority().issue(CLIENT), [ALPN])) != "ping"
+    assert heard(sidecar, port, sidecar.client_tls(Authority().issue(CLIENT), [MESH_ALPN])) != "ping"
     assert database.connections == before
 
 

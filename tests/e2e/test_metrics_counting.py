@@ -22,7 +22,7 @@ from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse
 from headgate.envoy.stats_sink import BOUNDS
 from headgate.envoy.traffic_stats import parse_code
-from headgate.envoy.upstream_tls import ALPN
+from headgate.envoy.upstream_tls import MESH_ALPN
 from headgate.envoy.view import Node
 from headgate.model.latency import BOUNDS_US
 from headgate.model.requests import Match, Redirect
@@ -220,7 +220,7 @@ def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
     for _ in range(2):
         assert rig.ask().body == "IncompleteReadError"
     rig.reports.wait_for(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
-    assert parse_code("200UPE").whole == 0
+    assert parse_code("200UPE").complete_status == 0
     rig.reports.wait_for(LATENCY, {}, "backend")  # nobody got a whole response
 
 
@@ -496,7 +496,7 @@ def test_a_sidecar_counts_refused_connections_by_the_identity_that_the_caller_pr
     sidecar.serve(port, access=only(CLIENT))
     sidecar.wait_for(port)
     foreign = Authority("another").issue(OTHER)
-    tls = [sidecar.client_tls(one, [ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
+    tls = [sidecar.client_tls(one, [MESH_ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
     assert [said(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
     assert talk(Address(ADDRESS, port.port)) == b""
     place = str(port.port), ADDRESS
@@ -508,7 +508,7 @@ def test_a_sidecar_whose_rules_allow_no_caller_counts_every_connection_as_refuse
     port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
     sidecar.serve(port, access=Access(closed=True))
     sidecar.wait_for(port)
-    assert [said(sidecar, port, sidecar.client_tls(CLIENT, [ALPN])) for _ in range(2)] == [b"", b""]
+    assert [said(sidecar, port, sidecar.client_tls(CLIENT, [MESH_ALPN])) for _ in range(2)] == [b"", b""]
     sidecar.reports.wait_for(DENIED, {CLIENT: 2}, "identity")
 
 
@@ -526,7 +526,7 @@ def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> b
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
-    monkeypatch.setattr(traffic_stats, "MOST_HISTOGRAMS", 2)
+    monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))

@@ -12,7 +12,7 @@ from tests.e2e.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected,
 from tests.e2e.wire import Address, Load
 from tests.e2e.world import until
 
-from headgate.envoy.routes import ADDRESSED
+from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
@@ -232,10 +232,10 @@ def test_a_client_can_not_choose_the_routes_of_another_address(network):
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
     network.push(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
     until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
-    forged = b"".join(f"{ADDRESSED}: {addresses['other']}:80\r\n".encode() for _ in range(2))
+    forged = b"".join(f"{ORIGINAL_ADDRESS}: {addresses['other']}:80\r\n".encode() for _ in range(2))
     answers = [network.say(WEB, GET.replace(b"host:", forged + b"host:")) for _ in range(2)]
     assert all(answer.endswith(b"one") for answer in answers)
-    assert ADDRESSED.encode() not in one.decrypted
+    assert ORIGINAL_ADDRESS.encode() not in one.decrypted
     assert not two.requests
 
 

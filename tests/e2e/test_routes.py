@@ -18,7 +18,7 @@ from tests.e2e.wire import Address, Backend, Request
 from tests.e2e.world import World, until
 
 from headgate.envoy import names
-from headgate.envoy.clusters import COPIES
+from headgate.envoy.clusters import MIRROR_MAX_REQUESTS
 from headgate.model.routing import PortRef
 
 GROUP = "gateway.networking.k8s.io"
@@ -301,7 +301,7 @@ def test_copies_beyond_a_mirrors_limits_are_counted_and_named_while_it_happens(w
         return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
 
     assert dropping() == []
-    assert world.send(COPIES + 150, Request(place, "/", HOST)) == {"main": COPIES + 150}
+    assert world.send(MIRROR_MAX_REQUESTS + 150, Request(place, "/", HOST)) == {"main": MIRROR_MAX_REQUESTS + 150}
     dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
     assert dropped >= 150
     kind, _, message = world.event("CopiesDropped", "route", namespace)

@@ -5,20 +5,20 @@ import json
 import pytest
 
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.collector_export import Collector, exported
+from headgate.envoy.collector_export import Collector, with_collector
 
 PLAIN = bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", xds_socket="/x", token="/t")
 
 
 def test_without_a_collector_nothing_changes():
-    assert exported(PLAIN, None) is PLAIN
+    assert with_collector(PLAIN, None) is PLAIN
 
 
 @pytest.mark.parametrize(
     ("host", "kind"), [("127.0.0.1", "STATIC"), ("::1", "STATIC"), ("collector.otel", "STRICT_DNS")]
 )
 def test_the_collector_gets_what_headgate_gets(host, kind):
-    found = json.loads(exported(PLAIN, Collector(host=host, port=4317)))
+    found = json.loads(with_collector(PLAIN, Collector(host=host, port=4317)))
     before = json.loads(PLAIN)
     assert found["stats_sinks"][0] == before["stats_sinks"][0]
     own, theirs = (sink["typed_config"] for sink in found["stats_sinks"])
@@ -42,4 +42,4 @@ def test_the_collector_gets_what_headgate_gets(host, kind):
 
 def test_the_text_is_the_same_each_time():
     """An Envoy is adopted only when its bootstrap is."""
-    assert len({exported(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1
+    assert len({with_collector(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1

@@ -59,7 +59,7 @@ def test_a_change_leaves_the_other_types_as_the_very_same_objects(capture):
     def build(weight):
         found = {key_of(item): item for item in (*mesh(20, 3, capture), split(0, weight))}
         compiled = compile_mesh(snapshot_of(found), Settings()).mesh
-        memo.turn()
+        memo.begin_build()
         return [encode(project(compiled, sidecar(item), CREDENTIAL), memo) for item in compiled.workloads]
 
     for before, after in zip(build(90), build(80), strict=True):

@@ -37,7 +37,7 @@ def mesh(blue=9, green=1, *, services=MANY, **frontend):
 
 
 def build(memo, world):
-    memo.turn()
+    memo.begin_build()
     return encode(project(world, GATEWAY), memo)
 
 
@@ -59,7 +59,7 @@ def test_a_weight_change_encodes_one_resource_whatever_the_number_of_services(se
 
 def test_two_proxies_share_their_bytes():
     memo = Memo()
-    memo.turn()
+    memo.begin_build()
     one = encode(project(mesh(), GATEWAY), memo)
     two = encode(project(mesh(), Node(id="other", proxy_address="127.0.0.2", proxy_port=15001)), memo)
     for type_url in (CLUSTER, ENDPOINTS, ROUTES, SCOPES):

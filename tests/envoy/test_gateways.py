@@ -55,7 +55,7 @@ def mesh(*weights, chain="CHAIN", **more):
 
 
 def build(memo, world):
-    memo.turn()
+    memo.begin_build()
     return encode(project(world, Node(id="gateway")), memo)
 
 

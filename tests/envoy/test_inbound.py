@@ -85,7 +85,7 @@ def test_a_name_is_read_back(port, protocol):
 
 
 def test_other_names_are_no_ports_of_the_pod():
-    others = (names.INBOUND, names.OTHER, names.PROBES, names.probed(80), "outbound/a/b/80", "inbound/80x")
+    others = (names.INBOUND, names.OTHER_PORTS, names.PROBES, names.probe_cluster(80), "outbound/a/b/80", "inbound/80x")
     assert [names.parse_inbound(name) for name in others] == [None] * len(others)
 
 

@@ -21,7 +21,12 @@ FRONTENDS = st.builds(
 
 @given(ref=REFS, target=REFS, authority=st.text())
 def test_a_name_is_read_back(ref, target, authority):
-    made = (names.outbound(ref), names.backend(ref, target.service), names.none(ref), names.host(ref, authority))
+    made = (
+        names.outbound(ref),
+        names.backend(ref, target.service),
+        names.no_endpoints(ref),
+        names.host_scope(ref, authority),
+    )
     assert [names.parse(name) for name in made] == [ref] * 4
     assert len(set(made)) == 4
 
@@ -30,7 +35,7 @@ def test_a_name_is_read_back(ref, target, authority):
 def test_a_rule_of_a_route_is_read_back_wherever_it_is_attached(ref, origin, number):
     rule = Key("gateway.networking.k8s.io", "HTTPRoute", *origin.service.split("/"))
     gateway = names.GatewayRef(*ref)
-    made = [names.of_rule(place, rule, str(number)) for place in (ref, gateway)]
+    made = [names.rule(place, rule, str(number)) for place in (ref, gateway)]
     assert [names.parse_rule(name) for name in made] == [rule, rule]
     assert [names.parse(name) for name in made] == [ref, None]
     assert [names.parse_gateway(name) for name in made] == [None, gateway]
@@ -44,7 +49,7 @@ def test_a_mirror_is_known_by_its_name(ref):
     assert [names.is_mirror(name) for name in (names.mirror(ref), names.outbound(ref))] == [True, False]
 
 
-@pytest.mark.parametrize("name", [names.PROXY, names.PROBE, names.MISSING, names.secret("default/all")])
+@pytest.mark.parametrize("name", [names.PROXY, names.TRY, names.MISSING, names.secret("default/all")])
 def test_the_proxys_own_listeners_belong_to_no_service(name):
     assert names.parse(name) is None
 
@@ -83,6 +88,10 @@ def test_an_ipv6_address_stands_in_brackets():
 @given(ref=REFS, origin=REFS, target=REFS)
 def test_the_split_whose_groups_a_cluster_is_for_is_read_back(ref, origin, target):
     namespace, name = origin.service.split("/")
-    matched = names.matched(ref, TRAFFIC_SPLIT.key(namespace, name))
-    assert names.owner(matched) == names.owner(f"{matched}/{target.service}/{target.port}") == origin.service
-    assert names.owner(names.backend(ref, target.service)) == names.owner(names.outbound(ref)) == ""
+    matched = names.matched_requests(ref, TRAFFIC_SPLIT.key(namespace, name))
+    assert (
+        names.matching_split(matched)
+        == names.matching_split(f"{matched}/{target.service}/{target.port}")
+        == origin.service
+    )
+    assert names.matching_split(names.backend(ref, target.service)) == names.matching_split(names.outbound(ref)) == ""

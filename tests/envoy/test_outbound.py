@@ -7,8 +7,8 @@ from tests.envoy.test_encode import MANY, mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.route_plan import LARGEST_SUM, plan
-from headgate.envoy.view import Node, callers, project, sidecar
+from headgate.envoy.route_plan import MAX_WEIGHT_SUM, plan_service_port
+from headgate.envoy.view import Node, allowed_sources, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (
     Access,
@@ -192,8 +192,10 @@ def test_backends_that_take_tcp_from_a_root_are_told_so_by_all_their_callers():
 def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_share():
     ready = {ONE: (place(1, BLUE), place(2), place(3)), TWO: (place(4, GREEN), place(5))}
     shares = tuple(Target(ref=item, weight=weight) for item, weight in ((ONE, 9), (TWO, 1)))
-    _, (found,) = plan(RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l")
-    assert [(item.backend, item.is_secured, item.weight) for item in found.parted] == [
+    _, (found,) = plan_service_port(
+        RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l"
+    )
+    assert [(item.backend, item.uses_tls, item.weight) for item in found.localities_by_tls] == [
         ("default/one", True, 18),
         ("default/one", False, 36),
         ("default/two", True, 3),
@@ -203,9 +205,11 @@ def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_s
 
 def test_endpoints_stay_together_where_their_weights_would_become_too_large():
     ready = {ONE: (place(1, BLUE), place(2)), TWO: (place(3),)}
-    shares = (Target(ref=ONE, weight=LARGEST_SUM - 1), Target(ref=TWO, weight=1))
-    _, (found,) = plan(RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l")
-    assert [item.weight for item in found.parted] == [LARGEST_SUM - 1, 1]
+    shares = (Target(ref=ONE, weight=MAX_WEIGHT_SUM - 1), Target(ref=TWO, weight=1))
+    _, (found,) = plan_service_port(
+        RouteTable(ref=ONE, routes=(Route(split=Split(targets=shares)),)), ready, domain="c.l"
+    )
+    assert [item.weight for item in found.localities_by_tls] == [MAX_WEIGHT_SUM - 1, 1]
 
 
 # --- an HTTP proxy
@@ -278,7 +282,7 @@ def test_an_address_chooses_the_routes_of_redirected_requests(address, key):
 
 def test_listeners_for_redirected_requests_share_a_filter_chain():
     config = rendered(small(one=[place(1)], two=[place(2)], address="10.0.0.1"), workload(capture="transparent"))
-    assert list(config[CHAIN]) == [names.REQUESTS]
+    assert list(config[CHAIN]) == [names.SHARED_CHAIN]
     for service in ("one", "two"):
         found = listener(config, f"outbound/default/{service}/80")
         assert not found.filter_chains
@@ -308,7 +312,7 @@ def test_a_pod_that_two_services_lead_to_has_one_listener():
 
 
 def test_names_of_pods_and_of_their_clusters_are_read_back():
-    for name in (names.pod(ONE, "fd00::1", 8080), names.direct(ONE, BLUE)):
+    for name in (names.pod(ONE, "fd00::1", 8080), names.direct_cluster(ONE, BLUE)):
         assert names.parse(name) == ONE
 
 
@@ -350,7 +354,7 @@ def test_a_service_is_known_to_who_may_call_one_of_its_pods(servers, ready, know
 def test_a_split_is_known_to_who_may_call_one_of_its_backends():
     routes = [Route(split=Split(targets=(Target(ref=ONE, weight=1), Target(ref=TWO, weight=1))))]
     world = small(one=[place(1)], two=[place(2)], routes=routes)
-    known = callers(structs.replace(world, workloads=(closed(1, GREEN), closed(2, BLUE))))
+    known = allowed_sources(structs.replace(world, workloads=(closed(1, GREEN), closed(2, BLUE))))
     assert known == {"default/one": {GREEN, BLUE}, "default/two": {BLUE}}
 
 
@@ -398,7 +402,7 @@ def test_a_weight_change_encodes_one_resource_whatever_the_number_of_sidecars(ca
     found = tuple(workload(number, capture=capture) for number in range(10))
 
     def build(*weights):
-        memo.turn()
+        memo.begin_build()
         world = structs.replace(mesh(*weights), workloads=found)
         for item in found:
             encode(project(world, sidecar(item), CREDENTIAL), memo)
@@ -412,7 +416,7 @@ def test_a_weight_change_encodes_one_resource_whatever_the_number_of_sidecars(ca
 def test_a_view_finds_its_workload():
     found = workload(3, namespace="shop")
     view = view_of(mesh(), found)
-    assert (view.workload, view.identity, view.home) == (found, found.identity, "shop")
+    assert (view.workload, view.identity, view.client_namespace) == (found, found.identity, "shop")
     gone = project(mesh(), sidecar(found), CREDENTIAL)
     assert (gone.workload, gone.identity) == (None, "")
     assert project(mesh(), GATEWAY).workload is None

@@ -46,33 +46,33 @@ def closed(*grants):
 
 def permission(match):
     """Return what a rule about requests permits; none when it permits nothing."""
-    policies = rbac.requests(closed(grant(match=match)), PORT).policies
+    policies = rbac.request_rules(closed(grant(match=match)), PORT).policies
     return policies["shop/cars/routes/match"].permissions[0] if policies else None
 
 
 def test_a_policy_has_the_name_of_its_rule():
-    found = rbac.requests(closed(grant(match=ANY)), PORT)
+    found = rbac.request_rules(closed(grant(match=ANY)), PORT)
     assert list(found.policies) == ["shop/cars/routes/match"]
-    assert list(rbac.connections(closed(grant(ports=())), PORT).policies) == ["shop/cars/raw"]
+    assert list(rbac.connection_rules(closed(grant(ports=())), PORT).policies) == ["shop/cars/raw"]
 
 
 def test_an_open_workload_says_that_everybody_may():
-    (policy,) = rbac.requests(OPEN, PORT).policies.values()
+    (policy,) = rbac.request_rules(OPEN, PORT).policies.values()
     assert policy.permissions[0].any
     assert policy.principals[0].any
 
 
 @pytest.mark.parametrize("access", [closed(), closed(grant()), closed(grant(match=ANY, sources=()))])
 def test_without_a_rule_nobody_may_do_anything(access):
-    found = rbac.requests(access, PORT)
+    found = rbac.request_rules(access, PORT)
     assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
-    assert not rbac.connections(access, PORT).policies
-    assert rbac.callers(access, PORT) == ()
+    assert not rbac.connection_rules(access, PORT).policies
+    assert rbac.allowed_identities(access, PORT) == ()
 
 
 def test_only_the_uri_of_a_certificate_is_an_identity():
     """R70: names on it may be chosen by whoever may write a TLSConfig (R75)."""
-    (policy,) = rbac.requests(closed(grant(match=ANY)), PORT).policies.values()
+    (policy,) = rbac.request_rules(closed(grant(match=ANY)), PORT).policies.values()
     (principal,) = policy.principals
     proven = pb.MtlsAuthenticated.FromString(principal.custom.typed_config.value)
     assert proven.san_matcher.san_type == pb.SubjectAltNameMatcher.SanType.URI
@@ -82,27 +82,27 @@ def test_only_the_uri_of_a_certificate_is_an_identity():
 @pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
 def test_a_target_is_limited_to_a_port_of_the_pods(port, fits):
     """2.3: the number of a Service that leads there means another port of the pods, if it means any."""
-    assert bool(rbac.requests(closed(grant(match=ANY, port=port)), PORT).policies) == fits
-    assert bool(rbac.connections(closed(grant(ports=(), port=port)), PORT).policies) == fits
-    assert (rbac.callers(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
+    assert bool(rbac.request_rules(closed(grant(match=ANY, port=port)), PORT).policies) == fits
+    assert bool(rbac.connection_rules(closed(grant(ports=(), port=port)), PORT).policies) == fits
+    assert (rbac.allowed_identities(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
 
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
 def test_a_tcp_route_means_a_port_by_its_own_number_or_by_that_of_a_service(port, fits):
     """R68, R69: what clients connect to; not by the number of a Service that says HTTP."""
-    assert bool(rbac.connections(closed(grant(ports=(1, port))), PORT).policies) == fits
-    assert (rbac.callers(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
+    assert bool(rbac.connection_rules(closed(grant(ports=(1, port))), PORT).policies) == fits
+    assert (rbac.allowed_identities(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
 def test_rules_about_requests_allow_no_connections_and_the_other_way_round():
     """R69."""
-    assert not rbac.connections(closed(grant(match=ANY)), PORT).policies
-    assert not rbac.requests(closed(grant(ports=())), PORT).policies
+    assert not rbac.connection_rules(closed(grant(match=ANY)), PORT).policies
+    assert not rbac.request_rules(closed(grant(ports=())), PORT).policies
 
 
 def test_callers_are_all_who_may_connect_by_any_rule():
     access = closed(grant(ports=(), sources=(TWO,)), grant(ports=(8080,), sources=(ONE, TWO)), grant(match=ANY))
-    assert rbac.callers(access, PORT) == (ONE, TWO)
+    assert rbac.allowed_identities(access, PORT) == (ONE, TWO)
 
 
 def test_what_can_not_be_asked_for_here_is_not_allowed():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.envoy.route_plan import ClusterPlan, Draw, Locality, RoutePlan, WeightedName, plan
+from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Locality, PlannedRoute, RoutePlan, plan_service_port
 from headgate.model.requests import ANY
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 
@@ -12,13 +12,13 @@ SHARES = (Target(ref=BLUE, weight=9), Target(ref=GREEN, weight=1))
 
 
 def planned(ready, *targets, broken=()):
-    return plan(RouteTable(ref=WEB, routes=(Route(split=Split(targets=targets, broken=broken)),)), ready)
+    return plan_service_port(RouteTable(ref=WEB, routes=(Route(split=Split(targets=targets, broken=broken)),)), ready)
 
 
 def test_a_split_is_one_cluster_with_a_locality_for_each_backend():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (THREE,)}, *SHARES)
-    whole = WeightedName(cluster="outbound/default/web/80", weight=1)
-    assert route == RoutePlan(name="outbound/default/web/80", draws=(Draw(match=ANY, clusters=(whole,)),))
+    whole = ClusterWeight(cluster="outbound/default/web/80", weight=1)
+    assert route == RoutePlan(name="outbound/default/web/80", routes=(PlannedRoute(match=ANY, clusters=(whole,)),))
     assert clusters == (
         ClusterPlan(
             name="outbound/default/web/80",
@@ -49,7 +49,7 @@ def test_a_service_without_endpoints_is_a_cluster_without_localities():
 
 def test_backends_that_share_an_endpoint_are_a_cluster_each():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
-    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.draws[0].clusters] == [
+    assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.routes[0].clusters] == [
         ("blue", 9),
         ("green", 1),
     ]
@@ -60,6 +60,6 @@ def test_backends_that_share_an_endpoint_are_a_cluster_each():
 def test_a_share_that_must_fail_is_a_cluster_without_endpoints(targets):
     broken = (Broken(weight=2, reason="NoReadyEndpoints"), Broken(weight=3, reason="NoReadyEndpoints"))
     route, clusters = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets, broken=broken)
-    assert route.draws[0].clusters[-1] == WeightedName(cluster="none/default/web/80", weight=5)
+    assert route.routes[0].clusters[-1] == ClusterWeight(cluster="none/default/web/80", weight=5)
     assert clusters[-1] == ClusterPlan(name="none/default/web/80")
     assert len(clusters) == len(targets) + 1

@@ -8,11 +8,11 @@ from google.protobuf import json_format
 from headgate.envoy import descriptors, names, pb, stats_sink
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
 from headgate.envoy.clusters import cluster, mirror_cluster
-from headgate.envoy.listeners import edge_listener, proxy_listener, service_listener
+from headgate.envoy.listeners import gateway_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
-from headgate.envoy.route_plan import WeightedName
-from headgate.envoy.tcp_proxy import capture, listener, pod_listener
-from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, where_no_cluster
+from headgate.envoy.route_plan import ClusterWeight
+from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
+from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, route_name_without_cluster
 from headgate.model import latency
 from headgate.model.routing import Endpoint, PortRef, Protocol
 from headgate.telemetry.counters import histogram
@@ -20,7 +20,7 @@ from headgate.telemetry.counters import histogram
 REF = PortRef("default/web", 80)
 NAME = names.outbound(REF)
 POD = Endpoint(address="10.1.1.1", port=8080, workload="default/web-1")
-SHARE = WeightedName(cluster=NAME, weight=1)
+SHARE = ClusterWeight(cluster=NAME, weight=1)
 XDS = XdsAddress(host="headgate.headgate-system.svc", port=15010, name="xds.headgate", roots="/etc/headgate/roots.json")
 
 
@@ -90,7 +90,7 @@ def test_a_server_is_a_pod_its_port_and_whether_it_was_called_by_mutual_tls(text
     [
         ({"cluster": NAME, "pod": "default/web-1:8080 "}, "default/web"),
         ({"cluster": NAME, "pod": "default/v1-1:8080 ", "backend": "default/v1"}, "default/v1"),
-        ({"cluster": where_no_cluster(NAME) + NAME, "pod": "10.1.1.1:8080"}, "default/web"),
+        ({"cluster": route_name_without_cluster(NAME) + NAME, "pod": "10.1.1.1:8080"}, "default/web"),
         ({"cluster": "gateway/default/edge/80/none", "pod": "10.1.1.1:8080"}, ""),
         ({"cluster": NAME}, ""),
         ({"cluster": "a/b/c/d", "pod": "10.1.1.1:8080"}, ""),
@@ -101,7 +101,7 @@ def test_a_backend_is_the_service_of_the_cluster_unless_another_one_is_named(att
 
 
 def test_the_address_of_a_connection_that_is_passed_on_makes_no_series():
-    rendered = capture(names.OUTBOUND, "0.0.0.0", 15001, WeightedName(cluster=names.PASSTHROUGH, weight=1))
+    rendered = outbound_listener(names.OUTBOUND, "0.0.0.0", 15001, ClusterWeight(cluster=names.PASSTHROUGH, weight=1))
     stats = [
         counter.stat
         for logger in loggers(rendered)
@@ -116,7 +116,7 @@ def test_the_address_of_a_connection_that_is_passed_on_makes_no_series():
     [
         service_listener(NAME, "10.0.0.1", 80),
         proxy_listener("127.0.0.1", 15001),
-        edge_listener("gateway/default/edge/80", "10.0.0.2", 80, "gateway/default/edge/80"),
+        gateway_listener("gateway/default/edge/80", "10.0.0.2", 80, "gateway/default/edge/80"),
         listener(NAME, "10.0.0.1", 80, (SHARE,)),
         pod_listener(names.pod(REF, "10.1.1.1", 8080), POD, SHARE),
     ],
@@ -133,9 +133,9 @@ def test_all_that_is_counted_is_in_the_scope_that_the_bootstrap_holds(rendered):
 def test_a_route_without_a_cluster_is_known_by_its_place_and_one_with_a_cluster_still_is():
     gateway = GatewayRef("default/edge", 443)
     for place, found in ((NAME, names.backend(REF, "default/v1")), (NAME, "")):
-        assert names.parse(where_no_cluster(place) + found) == REF
+        assert names.parse(route_name_without_cluster(place) + found) == REF
     for found in (names.gateway(gateway) + "/HTTPRoute/default/shop/0", ""):
-        assert names.parse_gateway(where_no_cluster(names.gateway(gateway)) + found) == gateway
+        assert names.parse_gateway(route_name_without_cluster(names.gateway(gateway)) + found) == gateway
 
 
 def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing():

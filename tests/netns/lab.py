@@ -216,7 +216,7 @@ class Lab:
         return self.compiled
 
     async def _offer(self):
-        self._memo.turn()
+        self._memo.begin_build()
         for workload in self.compiled.mesh.workloads:
             view = project(self.compiled.mesh, sidecar(workload), self._credential(workload))
             self._fleet.proxies[view.node.id].config.set(encode(view, self._memo))

@@ -136,7 +136,7 @@ def _connected(listeners):
 
 
 def _inbound(config):
-    own = (names.INBOUND, names.OTHER)
+    own = (names.INBOUND, names.OTHER_PORTS)
     return {
         (type_url, name): item
         for type_url, found in config.items()

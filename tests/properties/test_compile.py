@@ -21,7 +21,7 @@ from headgate.model.slots import TOTAL
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
-GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/probe")
 NO_ENDPOINTS = Reason.NO_READY_ENDPOINTS
 KEPT = 0.7  # of the objects of a world, from one snapshot to the next
 HISTORIES = 50  # of up to four worlds each
@@ -143,7 +143,7 @@ def envoy_is_told_exactly_these_shares(one):
         else:
             refused = {item.left_out for item in outcome.shares}
             unresolved = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
-            fails = {names.outbound(outcome.ref), names.none(outcome.ref)}
+            fails = {names.outbound(outcome.ref), names.no_endpoints(outcome.ref)}
             assert told.keys() <= ({outcome.ref.service} | fails if refused <= unresolved else fails)
 
 
@@ -170,14 +170,14 @@ def every_name_is_read_back(one):
     refs = {table.ref for table in one.result.mesh.tables}
     for resources in one.config.values():
         for name in resources:
-            assert (names.parse(name) in refs) != (name in {names.PROXY, names.PROBE, names.TUNNEL})
+            assert (names.parse(name) in refs) != (name in {names.PROXY, names.TRY, names.TUNNEL})
 
 
 def a_second_build_encodes_nothing(one):
     memo = Memo()
     rendered(one.result.mesh, memo)
     before = memo.encoded
-    memo.turn()
+    memo.begin_build()
     rendered(compiled(one.world).mesh, memo)
     assert memo.encoded == before
 
@@ -219,7 +219,7 @@ def test_a_memo_gives_what_a_fresh_encoding_gives(history):
     memo = Memo()
     for world in history:
         mesh = compiled(world).mesh
-        memo.turn()
+        memo.begin_build()
         assert rendered(mesh, memo) == rendered(mesh)
 
 

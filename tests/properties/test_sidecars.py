@@ -13,13 +13,13 @@ from headgate.compiler.compile import compile_mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, callers, project, sidecar
+from headgate.envoy.view import Node, allowed_sources, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import PortRef
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
-GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/probe")
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/probe")
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 SETTINGS = st.builds(
     Settings, access=st.sampled_from(("selected", "deny")), outbound=st.sampled_from(("allow", "refuse"))
@@ -34,12 +34,12 @@ CLASSES = {
 MATCH = "envoy.transport_socket_match"
 FIXED = {
     names.PROXY,
-    names.REQUESTS,
+    names.SHARED_CHAIN,
     names.OUTBOUND,
     names.OUTBOUND6,
     names.PASSTHROUGH,
     names.INBOUND,
-    names.OTHER,
+    names.OTHER_PORTS,
     names.PROBES,
     names.IDENTITY,
     names.ROOTS,
@@ -153,7 +153,7 @@ def test_what_holds_for_every_world(world, settings):
 def test_a_sidecar_is_told_of_what_it_may_call_and_of_nothing_else(world):
     """D21 `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
-    known = callers(mesh)
+    known = allowed_sources(mesh)
     addressed = {PortRef(front.service, port) for front in mesh.frontends if front.address for port in front.ports}
     for workload in mesh.workloads:
         config = rendered(mesh, sidecar(workload))

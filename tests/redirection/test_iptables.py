@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.redirection import iptables
-from headgate.redirection.exclusions import Redirect
+from headgate.redirection.exclusions import Exclusions
 from headgate.redirection.iptables import Outcome, RedirectionError, has_ipv6, is_host
 from headgate.redirection.rules import rules
 
@@ -31,10 +31,10 @@ def test_ipv6_is_where_others_could_reach_it():
 
 def test_a_system_without_iptables_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
-    monkeypatch.setattr(iptables, "_refuse_host", lambda: None)
+    monkeypatch.setattr(iptables, "_reject_host_network", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(RedirectionError, match="there is no iptables here: install the package iptables"):
-        iptables.apply(rules(Redirect()))
+        iptables.apply(rules(Exclusions()))
 
 
 def test_printing_needs_no_privileges_and_no_iptables():
@@ -61,7 +61,7 @@ def test_the_machines_own_network_is_never_touched(monkeypatch):
     if str(Path("/proc/self/ns/pid").readlink()) != iptables.FIRST_PID_NAMESPACE:
         pytest.skip("within a container the machine's own network can't be told from a pod's")
     monkeypatch.setattr(iptables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
-    for action in (lambda: iptables.apply(rules(Redirect())), iptables.clean):
+    for action in (lambda: iptables.apply(rules(Exclusions())), iptables.clean):
         with pytest.raises(RedirectionError, match="this is the machine's own network, not a pod's"):
             action()
 
@@ -71,7 +71,7 @@ def install(monkeypatch, tmp_path):
     """Make programs named like those of iptables, in a pod's network without IPv6; `kept` is what they print as saved."""
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", str(tmp_path))
     monkeypatch.setattr(iptables, "INTERFACES_IPV6", tmp_path / "none")
-    monkeypatch.setattr(iptables, "_refuse_host", lambda: None)
+    monkeypatch.setattr(iptables, "_reject_host_network", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
 
     def make(name, kept="", *, restore="/bin/cat > /dev/null", check="exit 0"):
@@ -89,7 +89,7 @@ def install(monkeypatch, tmp_path):
     return make
 
 
-WANTED = rules(Redirect())
+WANTED = rules(Exclusions())
 
 
 def test_new_rules_go_where_those_of_an_earlier_time_are(install):

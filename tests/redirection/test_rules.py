@@ -6,8 +6,8 @@ import pytest
 
 from headgate.errors import DecodeError
 from headgate.redirection import exclusions
-from headgate.redirection.exclusions import Redirect, read
-from headgate.redirection.rules import lines, missing, own, removal, rules
+from headgate.redirection.exclusions import Exclusions, parse_exclusions
+from headgate.redirection.rules import own_rules, removal_transaction, rule_lines, rules, update_transaction
 
 APPLICATION, PROXY = 1000, 1337
 POD = {4: "10.1.0.5", 6: "fd00::5"}
@@ -17,7 +17,7 @@ EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
 def fate(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
     """Walk a chain as the kernel does; return the port that a connection is redirected to, or nothing."""
-    for line in lines(text):
+    for line in rule_lines(text):
         _, name, *words = line.split()
         if name != chain:
             continue
@@ -45,7 +45,7 @@ def family(request):
     return request.param
 
 
-def text_of(family, redirect=Redirect()):  # noqa: B008  # a value that never changes
+def text_of(family, redirect=Exclusions()):  # noqa: B008  # a value that never changes
     return rules(redirect)[0 if family == 4 else 1]
 
 
@@ -76,7 +76,7 @@ def test_a_pod_that_the_proxy_chose_for_a_call_of_itself_is_entered_through_the_
 
 
 def test_a_port_that_is_left_alone_is_left_alone_for_the_pod_itself_too(family):
-    text = text_of(family, Redirect(excluded_inbound_ports=(9090,)))
+    text = text_of(family, Exclusions(excluded_inbound_ports=(9090,)))
     assert fate(text, "PREROUTING", to=POD[family], port=9090) is None
     assert fate(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
     assert fate(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
@@ -85,12 +85,12 @@ def test_a_port_that_is_left_alone_is_left_alone_for_the_pod_itself_too(family):
 
 def test_dns_over_tcp_is_left_alone_and_nothing_says_udp(family):
     assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=53) is None
-    assert all("udp" not in line for line in lines(text_of(family)))
-    assert all("-p tcp" in line for line in lines(text_of(family)) if not line.startswith("-A HEADGATE"))
+    assert all("udp" not in line for line in rule_lines(text_of(family)))
+    assert all("-p tcp" in line for line in rule_lines(text_of(family)) if not line.startswith("-A HEADGATE"))
 
 
 def test_ports_addresses_and_users_that_are_named_are_left_alone(family):
-    named = read(outbound_ports="25, 587", addresses="10.96.0.1,fd00:96::/112", users="0,42")
+    named = parse_exclusions(outbound_ports="25, 587", addresses="10.96.0.1,fd00:96::/112", users="0,42")
     text = text_of(family, named)
     excluded = {4: "10.96.0.1", 6: "fd00:96::1"}[family]
     outside = {4: "10.96.0.2", 6: "fd00:97::1"}[family]
@@ -102,15 +102,15 @@ def test_ports_addresses_and_users_that_are_named_are_left_alone(family):
 
 
 def test_the_proxys_own_user_is_no_exclusion():
-    text = text_of(4, Redirect(excluded_users=(PROXY,)))
+    text = text_of(4, Exclusions(excluded_users=(PROXY,)))
     assert fate(text, "OUTPUT", to=POD[4], port=8080, user=PROXY, device="lo") == 15006
 
 
 def test_lists_are_read_as_people_write_them():
-    assert read(inbound_ports=" 9102,9090 ,9102,,", addresses="10.0.0.1") == Redirect(
+    assert parse_exclusions(inbound_ports=" 9102,9090 ,9102,,", addresses="10.0.0.1") == Exclusions(
         excluded_inbound_ports=(9102, 9090), excluded_addresses=("10.0.0.1/32",)
     )
-    assert read() == Redirect()
+    assert parse_exclusions() == Exclusions()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_lists_are_read_as_people_write_them():
 )
 def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
     with pytest.raises(DecodeError) as error:
-        read(**given)
+        parse_exclusions(**given)
     (cause,) = error.value.causes
     assert cause.field == field
     assert said in cause.message
@@ -137,7 +137,7 @@ def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
 
 def test_every_mistake_is_named_at_once():
     with pytest.raises(DecodeError) as error:
-        read(inbound_ports="a,80,b", users="x")
+        parse_exclusions(inbound_ports="a,80,b", users="x")
     assert [cause.field for cause in error.value.causes] == [
         exclusions.INBOUND_PORTS,
         exclusions.INBOUND_PORTS,
@@ -147,16 +147,16 @@ def test_every_mistake_is_named_at_once():
 
 def test_jumps_are_added_only_where_they_are_missing():
     text = text_of(4)
-    assert missing(text, EMPTY) == text
-    again = missing(text, text)
-    assert lines(again) == lines(text)[2:]
+    assert update_transaction(text, EMPTY) == text
+    again = update_transaction(text, text)
+    assert rule_lines(again) == rule_lines(text)[2:]
     assert ":HEADGATE_IN - [0:0]" in again  # which empties the chain, in the same transaction
 
 
 def test_taking_away_touches_nothing_of_others():
     others = "-A PREROUTING -p tcp -j KUBE-PORTALS\n-A OUTPUT -p tcp -m tcp --dport 1 -j HEADGATE_LIKE\n"
     saved = text_of(4).replace("COMMIT\n", f":HEADGATE_LIKE - [0:0]\n{others}COMMIT\n")
-    assert removal(saved).splitlines() == [
+    assert removal_transaction(saved).splitlines() == [
         "*nat",
         "-D PREROUTING -p tcp -j HEADGATE_IN",
         "-D OUTPUT -p tcp -j HEADGATE_OUT",
@@ -166,5 +166,5 @@ def test_taking_away_touches_nothing_of_others():
         "-X HEADGATE_OUT",
         "COMMIT",
     ]
-    assert own(saved) == lines(text_of(4))
-    assert removal(EMPTY) == ""
+    assert own_rules(saved) == rule_lines(text_of(4))
+    assert removal_transaction(EMPTY) == ""

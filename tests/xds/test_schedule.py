@@ -15,7 +15,7 @@ from headgate.envoy.config import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,
-    NOTHING,
+    NO_RESOURCES,
     ORDER,
     ROUTES,
     RUNTIME,
@@ -83,7 +83,7 @@ def as_before(config, before):
     """Return a configuration in which what is the same as before is the same object, as the encoder has it."""
     found = {}
     for type_url, resources in config.items():
-        last = before.get(type_url, NOTHING)
+        last = before.get(type_url, NO_RESOURCES)
         common = last.common if last.common == resources.common else resources.common
         same = common is last.common and last.own == resources.own
         found[type_url] = last if same else Resources(common, resources.own)

@@ -20,7 +20,7 @@ from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh
 from headgate.settings import Settings
 
-GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, probe="/run/headgate/probe.sock")
+GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/headgate/probe.sock")
 
 
 class Stage(enum.StrEnum):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
 
-from headgate.envoy.listeners import ANSWERED
-from headgate.envoy.traffic_stats import UPSTREAM, parse_backend, parse_pod
-from headgate.envoy.upstream_tls import DENIED
+from headgate.envoy.listeners import UPSTREAM_HEADER_PREFIX
+from headgate.envoy.traffic_stats import UPSTREAM_ATTRIBUTES, parse_backend, parse_pod
+from headgate.envoy.upstream_tls import DENIED_HEADER
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 from headgate.resources.meta import Value
@@ -62,7 +62,11 @@ class Tally:
 
     def add(self, status: int, headers: dict[str, str], body: bytes) -> None:
         """Count an answer. The application's own 4xx is an answer like any; a 5xx, or a proxy's 4xx, is a failure."""
-        said = {name: text for name, _ in UPSTREAM if (text := headers.get(f"{ANSWERED}{name}", "-")) != "-"}
+        said = {
+            name: text
+            for name, _ in UPSTREAM_ATTRIBUTES
+            if (text := headers.get(f"{UPSTREAM_HEADER_PREFIX}{name}", "-")) != "-"
+        }
         backend = parse_backend(said)
         served = bool(backend)
         self.statuses[status] += 1
@@ -71,7 +75,7 @@ class Tally:
             self.pods[parse_pod(said.get("pod", "")).pod or "-"] += 1
         else:
             self.proxy_answers[status] += 1
-        refused = served and DENIED in headers
+        refused = served and DENIED_HEADER in headers
         if refused or status >= (500 if served else 400):
             self.failures[Failure(status, backend, first_line(body), refused)] += 1
 

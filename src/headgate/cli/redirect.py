@@ -41,7 +41,7 @@ def redirect(
     at once. `clean` takes away exactly these. Both need the capability NET_ADMIN.
     """
     try:
-        read = exclusions.read(
+        read = exclusions.parse_exclusions(
             inbound_ports=excluded_inbound_ports,
             outbound_ports=excluded_outbound_ports,
             addresses=excluded_addresses,

@@ -24,7 +24,7 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
     pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # why headgate can't be reached
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
-    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.OVERFLOW}")),
+    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
     pb.StringMatcher(contains="rbac."),  # of HTTP filters and of network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(
@@ -34,7 +34,9 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
 )
 CREDENTIAL = "token"  # names a secret of the bootstrap, as `ROOTS` does; within its file alone
 ROOTS = "roots"
-CONNECTIONS = 100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
+MAX_DOWNSTREAM_CONNECTIONS = (
+    100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
+)
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # between attempts to reach headgate again
 REGEX_MARGIN = 2  # Envoy compiles a pattern a little differently than the check of an object did
 
@@ -105,14 +107,14 @@ def bootstrap(
                 pb.ResourceMonitor(
                     name="envoy.resource_monitors.global_downstream_max_connections",
                     typed_config=pb.pack(
-                        pb.DownstreamConnectionsMonitor(max_active_downstream_connections=CONNECTIONS)
+                        pb.DownstreamConnectionsMonitor(max_active_downstream_connections=MAX_DOWNSTREAM_CONNECTIONS)
                     ),
                 )
             ]
         ),
     )
     seconds = stats_sink.CLUSTER_SECONDS if xds else stats_sink.LOCAL_SECONDS
-    stats_sink.report(message, cluster=XDS_CLUSTER, seconds=seconds)
+    stats_sink.add_stats_sink(message, cluster=XDS_CLUSTER, seconds=seconds)
     return _json(message)
 
 
@@ -144,7 +146,7 @@ def _runtime() -> pb.LayeredRuntime:
         "envoy.reloadable_features.rbac_match_headers_individually": pb.Value(bool_value=False),
     }
     layer = pb.RuntimeLayer(name="headgate", static_layer=pb.Struct(fields=fields))
-    return pb.LayeredRuntime(layers=[layer, tap.layer()])
+    return pb.LayeredRuntime(layers=[layer, tap.runtime_layer()])
 
 
 def _xds_service() -> pb.GrpcService:

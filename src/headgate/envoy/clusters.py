@@ -7,15 +7,15 @@ from headgate.envoy.upstream_tls import Peer
 from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-METADATA = "headgate"  # the key of what headgate says about an endpoint
-SECURED = "TLSv1.3"  # the only version between proxies (upstream_tls.py)
+METADATA_KEY = "headgate"  # the key of what headgate says about an endpoint
+TLS_VERSION = "TLSv1.3"  # the only version between proxies (upstream_tls.py)
 CONNECT_SECONDS = 5
-COPIES_CONNECTED = 100
-COPIES_WAITING = 100
-COPIES = 200
+MIRROR_MAX_CONNECTIONS = 100
+MIRROR_MAX_PENDING = 100
+MIRROR_MAX_REQUESTS = 200
 """At once, in one cluster of copies: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
-COPY_SECONDS = 10  # a copy has no caller that would give up on it
-COPY_CONNECT_SECONDS = 1
+MIRROR_TIMEOUT_SECONDS = 10  # a copy has no caller that would give up on it
+MIRROR_CONNECT_SECONDS = 1
 QUERY_SECONDS = 2
 QUERY_TRIES = 2
 """A cluster becomes active with the first answer of DNS. A name without an answer holds up others for this long only."""
@@ -37,7 +37,7 @@ def cluster(
     )
     options = http_options(protocol)
     if peers and protocol.is_http:
-        options = renewed(options or explicit_http1(), seconds)
+        options = with_max_age(options or explicit_http1(), seconds)
     found = pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.EDS,
@@ -50,7 +50,7 @@ def cluster(
         typed_extension_protocol_options={HTTP_OPTIONS: pb.pack(options)} if options else None,
     )
     if peers:
-        upstream_tls.secure(found, peers)
+        upstream_tls.add_transport_sockets(found, peers)
     return found
 
 
@@ -58,33 +58,33 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     """Return the cluster of a mirror: it has its own limits, so that a dead or hanging mirror changes nothing else."""
     found = cluster(name, protocol, peers, seconds)
     threshold = pb.CircuitBreakers.Thresholds(
-        max_connections=pb.UInt32Value(value=COPIES_CONNECTED),
-        max_pending_requests=pb.UInt32Value(value=COPIES_WAITING),
-        max_requests=pb.UInt32Value(value=COPIES),
+        max_connections=pb.UInt32Value(value=MIRROR_MAX_CONNECTIONS),
+        max_pending_requests=pb.UInt32Value(value=MIRROR_MAX_PENDING),
+        max_requests=pb.UInt32Value(value=MIRROR_MAX_REQUESTS),
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
-    found.connect_timeout.CopyFrom(pb.Duration(seconds=COPY_CONNECT_SECONDS))
+    found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
     found.track_cluster_stats.CopyFrom(
         pb.TrackClusterStats(per_endpoint_stats=True)
     )  # counts copies (traffic_stats.py)
     options = http_options(protocol) or explicit_http1()
-    options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=COPY_SECONDS))
+    options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
-        renewed(options, seconds)
+        with_max_age(options, seconds)
     found.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
     return found
 
 
-def resolved(plan: ClusterPlan) -> pb.Cluster:
+def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     """Return the cluster of one name outside the mesh (R5), which the proxy resolves itself; each new connection goes to an address that DNS gives at that time."""
-    render = mirror_cluster if plan.copies else cluster
+    render = mirror_cluster if plan.is_mirror else cluster
     found = render(plan.name, plan.protocol)
     found.ClearField("eds_cluster_config")
     found.ClearField("common_lb_config")
     found.cluster_type.CopyFrom(
         pb.Cluster.CustomClusterType(name="envoy.cluster.dns", typed_config=pb.pack(_resolution()))
     )
-    found.load_assignment.CopyFrom(assignment(plan))
+    found.load_assignment.CopyFrom(load_assignment(plan))
     return found
 
 
@@ -105,14 +105,14 @@ def _resolution() -> pb.DnsCluster:
     )
 
 
-def direct(name: str, peer: Peer) -> pb.Cluster:
+def direct_cluster(name: str, peer: Peer) -> pb.Cluster:
     """Return the cluster of whatever address a redirected connection was meant for: a peer must answer there."""
-    found = passthrough(name)
+    found = passthrough_cluster(name)
     found.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
     return found
 
 
-def passthrough(name: str) -> pb.Cluster:
+def passthrough_cluster(name: str) -> pb.Cluster:
     """Return the cluster of whatever address a redirected connection was meant for, as it came."""
     return pb.Cluster(
         name=name,
@@ -122,7 +122,7 @@ def passthrough(name: str) -> pb.Cluster:
     )
 
 
-def renewed(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtocolOptions:
+def with_max_age(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtocolOptions:
     """Return the options of a cluster whose connections end, each after its last request, before certificates do.
 
     Connections that carry bytes, not requests, are the application's: they last, and prove who calls when they begin.
@@ -153,10 +153,10 @@ def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
     return None
 
 
-def assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
+def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
     """Return the endpoints of a cluster."""
     ref = names.parse(plan.name)
-    found = [_locality(plan, locality, ref.service if ref else "") for locality in plan.parted]
+    found = [_locality(plan, locality, ref.service if ref else "") for locality in plan.localities_by_tls]
     return pb.ClusterLoadAssignment(cluster_name=plan.name, endpoints=found)
 
 
@@ -172,7 +172,7 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     backend = None if locality.backend == service else _backend(locality.backend)
     peers = locality.peers
     found = pb.LocalityLbEndpoints(
-        locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.is_secured else ""),
+        locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.uses_tls else ""),
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         lb_endpoints=[
             pb.LbEndpoint(
@@ -185,21 +185,23 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
         ],
     )
     if plan.peers and len(peers) == 1:
-        found.metadata.filter_metadata[upstream_tls.MATCH].CopyFrom(upstream_tls.metadata(*peers))
+        found.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(upstream_tls.peer_metadata(*peers))
     elif plan.peers:
         for item, endpoint in zip(found.lb_endpoints, locality.endpoints, strict=True):
-            item.metadata.filter_metadata[upstream_tls.MATCH].CopyFrom(upstream_tls.metadata(locality.peer(endpoint)))
+            item.metadata.filter_metadata[upstream_tls.MATCH_METADATA].CopyFrom(
+                upstream_tls.peer_metadata(locality.peer(endpoint))
+            )
     return found
 
 
 def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
     """Return the pod of an endpoint. Envoy's own counters of copies have no version of TLS beside it, so it says that too."""
-    secured = SECURED if plan.copies and locality.peer(endpoint) else ""
+    secured = TLS_VERSION if plan.is_mirror and locality.peer(endpoint) else ""
     return pod_and_port(endpoint) + secured if endpoint.workload else ""
 
 
 def _backend(service: str) -> pb.Metadata:
-    return pb.Metadata(filter_metadata={METADATA: pb.Struct(fields={"backend": pb.Value(string_value=service)})})
+    return pb.Metadata(filter_metadata={METADATA_KEY: pb.Struct(fields={"backend": pb.Value(string_value=service)})})
 
 
 def pod_and_port(endpoint: Endpoint) -> str:

@@ -21,7 +21,7 @@ class Collector(Value, frozen=True, kw_only=True):
     port: int
 
 
-def exported(bootstrap: bytes, collector: Collector | None) -> bytes:
+def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:
     """Return a bootstrap (JSON) whose proxy reports to a collector too; unchanged without one."""
     if collector is None:
         return bootstrap

@@ -74,7 +74,7 @@ class Resources(Mapping[str, Encoded]):
             return NotImplemented
         return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
 
-    def is_made_of(self, other: "Resources") -> bool:
+    def has_same_parts_as(self, other: "Resources") -> bool:
         """Say whether its parts are the very objects that the other one has."""
         return self.common is other.common and self.own is other.own
 
@@ -89,4 +89,4 @@ class Resources(Mapping[str, Encoded]):
 ProxyConfig: TypeAlias = Mapping[TypeUrl, Mapping[str, Encoded]]
 Configuration: TypeAlias = Mapping[TypeUrl, Resources]
 """A ProxyConfig as `encode` makes it."""
-NOTHING = Resources({}, {})
+NO_RESOURCES = Resources({}, {})

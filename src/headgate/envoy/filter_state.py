@@ -10,19 +10,19 @@ from headgate.envoy import pb
 from headgate.model.requests import Path
 
 FILTER = "headgate.state"
-IDENTITY = "headgate.user"
-PATH = "headgate.path"
+USER_KEY = "headgate.user"
+PATH_KEY = "headgate.path"
 """Envoy matches one expression against a path; its header `:path`, which any number may match, includes the query."""
 
 
 def state_filter() -> pb.HttpFilter:
     """Return the filter; it does nothing but on routes that enable it."""
-    return pb.HttpFilter(name=FILTER, typed_config=pb.pack(writer()), disabled=True)
+    return pb.HttpFilter(name=FILTER, typed_config=pb.pack(state_writer()), disabled=True)
 
 
-def writer() -> pb.HttpSetFilterState:
+def state_writer() -> pb.HttpSetFilterState:
     """Return what writes the state of every request that comes to it."""
-    state = [_state(IDENTITY, "%UNIQUE_ID%"), _state(PATH, "%PATH(NQ)%")]
+    state = [_state(USER_KEY, "%UNIQUE_ID%"), _state(PATH_KEY, "%PATH(NQ)%")]
     return pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
 
 
@@ -34,10 +34,10 @@ def enable(route: pb.Route) -> None:
 def path_matcher(path: Path) -> pb.FilterStateMatcher:
     """Return a condition on the path without its query; it fails before the filter has run."""
     if path.kind == "exact":
-        return pb.FilterStateMatcher(key=PATH, string_match=pb.StringMatcher(exact=path.value))
+        return pb.FilterStateMatcher(key=PATH_KEY, string_match=pb.StringMatcher(exact=path.value))
     pattern = path.value if path.kind == "regex" else f"{re.escape(path.value.rstrip('/'))}(?:/.*)?"
     matcher = pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=pattern or "(?:)"))
-    return pb.FilterStateMatcher(key=PATH, string_match=matcher)
+    return pb.FilterStateMatcher(key=PATH_KEY, string_match=matcher)
 
 
 def _state(key: str, text: str) -> pb.FilterStateValue:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from headgate.envoy import listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
-from headgate.envoy.route_filters import Entrance
-from headgate.envoy.route_plan import ClusterPlan, Draw, Planner, Protocols, Ready, WeightedName
+from headgate.envoy.route_filters import ListenerInfo
+from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, PlannedRoute, Planner, Protocols, Ready
 from headgate.model.evaluate import MISDIRECTED
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Route, Split
 from headgate.resources.meta import Value
@@ -26,7 +26,7 @@ class HostPlan(Value, frozen=True, kw_only=True):
     """The routes for one host, in their order."""
 
     host: str
-    draws: tuple[Draw, ...]
+    routes: tuple[PlannedRoute, ...]
 
 
 class TlsPlan(Value, frozen=True, kw_only=True):
@@ -38,17 +38,17 @@ class TlsPlan(Value, frozen=True, kw_only=True):
 
 
 class HostPlans(Value, frozen=True, kw_only=True):
-    """The hosts of a listener on the port `place` of a Gateway; requests for `misdirected` hosts get 421."""
+    """The hosts of a listener on the port `parent` of a Gateway; requests for `misdirected` hosts get 421."""
 
     name: str
-    place: str
+    parent: str
     hosts: tuple[HostPlan, ...]
     misdirected: tuple[str, ...] = ()
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Return every cluster that the routes name."""
-        return tuple(dict.fromkeys(name for host in self.hosts for draw in host.draws for name in draw.needs))
+        return tuple(dict.fromkeys(name for host in self.hosts for planned in host.routes for name in planned.needs))
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
     name: str
     address: str
     port: int
-    shares: tuple[WeightedName, ...] = ()
+    shares: tuple[ClusterWeight, ...] = ()
     tls: tuple[TlsPlan, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class GatewayPlan(NamedTuple):
     clusters: tuple[ClusterPlan, ...]
 
 
-def plan(
+def plan_gateway_port(
     port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "", opaque: Collection[PortRef] = ()
 ) -> GatewayPlan:
     """Decide how a port of a Gateway is served; with `domain`, endpoints with an identity are called by mutual TLS.
@@ -101,12 +101,12 @@ def _by_listener(planner: Planner, ref: GatewayRef, port: GatewayPort) -> Iterat
     name = names.gateway(ref)
     plans = [(item.listener, _host(planner, port, item)) for item in port.hosts]
     if not port.tls:
-        yield HostPlans(name=name, place=name, hosts=tuple(plan for _, plan in plans))
+        yield HostPlans(name=name, parent=name, hosts=tuple(plan for _, plan in plans))
     listeners = dict.fromkeys(host for host, _ in port.tls)
     for listener in listeners:
         yield HostPlans(
-            name=names.of_listener(ref, listener),
-            place=name,
+            name=names.listener_routes(ref, listener),
+            parent=name,
             hosts=tuple(plan for owner, plan in plans if owner == listener),
             misdirected=tuple(host.host for owner, host in plans if owner != listener),
         )
@@ -114,14 +114,14 @@ def _by_listener(planner: Planner, ref: GatewayRef, port: GatewayPort) -> Iterat
 
 def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
     one = "" if item.host.startswith("*") else item.host
-    entrance = Entrance(scheme="https" if port.tls else "http", port=port.port, host=one)
-    return HostPlan(host=item.host, draws=tuple(planner.draws(item.routes, entrance)))
+    listener_info = ListenerInfo(scheme="https" if port.tls else "http", port=port.port, host=one)
+    return HostPlan(host=item.host, routes=tuple(planner.plan_routes(item.routes, listener_info)))
 
 
-def _connections(planner: Planner, port: GatewayPort) -> tuple[WeightedName, ...]:
+def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
     """Return where connections go; without a route, or when every share is broken, they are closed."""
-    draw = planner.draw(port.connections or _NOWHERE, Entrance(scheme="", port=port.port))
-    return draw.clusters or (WeightedName(cluster=names.MISSING, weight=1),)
+    planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
+    return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 
 
 def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
@@ -130,12 +130,14 @@ def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
     for host, certificate in port.tls:
         by_host[host] += (names.secret(certificate.secret),)
     for host, secrets in by_host.items():
-        yield TlsPlan(host=host, secrets=secrets, routes=names.of_listener(ref, host) if port.protocol.is_http else "")
+        yield TlsPlan(
+            host=host, secrets=secrets, routes=names.listener_routes(ref, host) if port.protocol.is_http else ""
+        )
 
 
 def configuration(found: HostPlans) -> pb.RouteConfiguration:
     """Return the routes of a port. The most specific host decides, whatever port the client writes behind it."""
-    hosts = [routes.virtual_host(item.host, item.host, item.draws, place=found.place) for item in found.hosts]
+    hosts = [routes.virtual_host(item.host, item.host, item.routes, parent=found.parent) for item in found.hosts]
     message = routes.configuration(found.name, [*hosts, *map(_misdirected, found.misdirected)])
     message.ignore_port_in_host_matching = True
     return message
@@ -166,7 +168,7 @@ def listener(found: ListenerPlan) -> pb.Listener:
 def _plain(found: ListenerPlan, routes_name: str) -> pb.Listener:
     if found.shares:
         return tcp_proxy.listener(found.name, found.address, found.port, found.shares)
-    return listeners.edge_listener(found.name, found.address, found.port, routes_name)
+    return listeners.gateway_listener(found.name, found.address, found.port, routes_name)
 
 
 def _chain(filters: list[pb.Filter], shown: TlsPlan) -> pb.FilterChain:

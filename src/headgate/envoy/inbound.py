@@ -14,25 +14,25 @@ from typing import NamedTuple
 from headgate.envoy import inbound_chains, names, pb, probes, rbac, traffic_stats
 from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, address, http_options
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
-from headgate.envoy.inbound_chains import Side
+from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
-from headgate.envoy.upstream_tls import DENIED, UNREACHED
+from headgate.envoy.upstream_tls import DENIED_HEADER, UNREACHED_HEADER
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
-SILENCE_SECONDS = 5
+TLS_DETECTION_SECONDS = 5
 """How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
-_CALLER = ("x", "forwarded", "client", "cert")
+_XFCC_WORDS = ("x", "forwarded", "client", "cert")
 """The words of the header that tells the application who calls: Envoy writes it, and drops what a client wrote there."""
-_MISTAKEN = tuple(
-    "".join(chain.from_iterable(zip(_CALLER, (*marks, ""), strict=True)))
-    for marks in product("-_", repeat=len(_CALLER) - 1)
+_XFCC_VARIANTS = tuple(
+    "".join(chain.from_iterable(zip(_XFCC_WORDS, (*marks, ""), strict=True)))
+    for marks in product("-_", repeat=len(_XFCC_WORDS) - 1)
     if "_" in marks
 )
 """Its other spellings, which many applications (those behind CGI or WSGI) take for the same header."""
 
-_OF_PROXIES = (DENIED, UNREACHED)
+_PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
 """Response headers that only this proxy may write: an application's own mean nothing."""
 
 
@@ -52,34 +52,34 @@ def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
 
     `domain` ends the server names by which clients say which Service they mean.
     """
-    side = Side(tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain)
+    side = InboundSettings(tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain)
     if workload.capture == "explicit":
         yield from _explicit(workload, side)
     else:
         yield from _transparent(workload, side)
 
 
-def _explicit(workload: Workload, side: Side) -> Iterator[Part]:
+def _explicit(workload: Workload, side: InboundSettings) -> Iterator[Part]:
     for port in workload.ports:
         for protocol in _protocols(port):
             name = names.inbound(InboundRef(port.port, protocol))
             yield Part(CLUSTER, name, cluster, (name, protocol, workload.address, port.application))
         yield from _routes(port, side.access)
         name = names.inbound(InboundRef(port.port))
-        yield Part(LISTENER, name, listener, (name, workload.address, port, side), _needed((port,)))
+        yield Part(LISTENER, name, listener, (name, workload.address, port, side), _needed_clusters((port,)))
 
 
-def _transparent(workload: Workload, side: Side) -> Iterator[Part]:
+def _transparent(workload: Workload, side: InboundSettings) -> Iterator[Part]:
     network = _V6 if ":" in workload.address else _V4
     ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.spoken)
-    yield Part(CLUSTER, names.OTHER, captured_cluster, (names.OTHER, Protocol.TCP, network.source))
+    yield Part(CLUSTER, names.OTHER_PORTS, transparent_cluster, (names.OTHER_PORTS, Protocol.TCP, network.source))
     for port in ports:
         for protocol in _protocols(port):
             name = names.inbound(InboundRef(port.port, protocol))
-            yield Part(CLUSTER, name, captured_cluster, (name, protocol, network.source))
+            yield Part(CLUSTER, name, transparent_cluster, (name, protocol, network.source))
         yield from _routes(port, side.access)
-    needs = (names.OTHER, *_needed(ports))
-    yield Part(LISTENER, names.INBOUND, captured_listener, (network.everywhere, ports, side), needs)
+    needs = (names.OTHER_PORTS, *_needed_clusters(ports))
+    yield Part(LISTENER, names.INBOUND, transparent_listener, (network.everywhere, ports, side), needs)
     yield from probes.parts(workload, everywhere=network.everywhere, source=network.source)
 
 
@@ -94,7 +94,7 @@ def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
             yield Part(ROUTES, name, routes, (name, port, access), (name,))
 
 
-def _needed(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
+def _needed_clusters(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
     """Return the clusters that listeners name themselves: those for connections."""
     return tuple(
         names.inbound(InboundRef(port.port, protocol))
@@ -104,19 +104,19 @@ def _needed(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
     )
 
 
-def listener(name: str, host: str, port: InboundPort, side: Side) -> pb.Listener:
+def listener(name: str, host: str, port: InboundPort, side: InboundSettings) -> pb.Listener:
     """Return the listener of an explicit sidecar on a port of its pod's address."""
-    return _listener(name, address(host, port.port), side.tls_mode, inbound_chains.of_port(side, port))
+    return _listener(name, address(host, port.port), side.tls_mode, inbound_chains.port_chains(side, port))
 
 
-def captured_listener(everywhere: str, ports: tuple[InboundPort, ...], side: Side) -> pb.Listener:
+def transparent_listener(everywhere: str, ports: tuple[InboundPort, ...], side: InboundSettings) -> pb.Listener:
     """Return the listener of a transparent sidecar, with what is redirected to it from every port of the pod.
 
     Its own ports lead nowhere, or a connection to one of them would go round in circles for ever.
     """
-    chains = [found for port in ports for found in inbound_chains.of_port(side, port, among_others=True)]
-    chains += [inbound_chains.nowhere(port) for port in _OWN_PORTS]
-    chains += inbound_chains.of_other_ports(side)
+    chains = [found for port in ports for found in inbound_chains.port_chains(side, port, among_others=True)]
+    chains += [inbound_chains.closed_port_chain(port) for port in _OWN_PORTS]
+    chains += inbound_chains.other_ports_chains(side)
     message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.tls_mode, chains)
     original = pb.ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=pb.pack(pb.OriginalDst()))
     message.listener_filters.insert(0, original)
@@ -132,7 +132,7 @@ def _listener(
         address=where,
         filter_chains=chains,
         listener_filters=[tls] if tls_mode.accepts_tls else [],
-        listener_filters_timeout=pb.Duration(seconds=SILENCE_SECONDS),
+        listener_filters_timeout=pb.Duration(seconds=TLS_DETECTION_SECONDS),
         continue_on_listener_filters_timeout=True,
         traffic_direction=pb.TrafficDirection.INBOUND,
         enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
@@ -144,9 +144,9 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     """Return the one route to the application, and who may take it.
 
     Nothing is tried again here: whoever called has other pods to turn to. What may be tried again is marked
-    (`upstream_tls.UNREACHED`).
+    (`upstream_tls.UNREACHED_HEADER`).
     """
-    rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.requests(access, port), track_per_rule_stats=True))
+    rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True))
     route = pb.Route(
         match=pb.RouteMatch(prefix="/"),
         route=pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0)),
@@ -156,8 +156,8 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     return pb.RouteConfiguration(
         name=name,
         virtual_hosts=[host],
-        request_headers_to_remove=_MISTAKEN,
-        response_headers_to_remove=_OF_PROXIES,
+        request_headers_to_remove=_XFCC_VARIANTS,
+        response_headers_to_remove=_PROXY_HEADERS,
     )
 
 
@@ -172,7 +172,7 @@ def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
     return message
 
 
-def captured_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
+def transparent_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
     """Return the cluster of what a transparent sidecar stands before: where the client wanted to go.
 
     `source` is whom the application sees, and whose packets are not redirected again.

@@ -15,7 +15,7 @@ from headgate.envoy import names, pb, rbac, tap, traffic_stats
 from headgate.envoy.config_source import ads
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
-from headgate.envoy.upstream_tls import ALPN, DENIED, UNREACHED
+from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
 from headgate.model.routing import Access, InboundPort, Spoken, TlsMode, server_name
 from headgate.resources.meta import Value
 
@@ -24,13 +24,13 @@ RBAC = "envoy.filters.http.rbac"
 EARLY_BYTES = 1 << 16  # that a client may have sent when the application is reached; then it waits
 PREFIX = "inbound"  # of statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request to %DOWNSTREAM_PEER_URI_SAN%\n"
-_REFUSED_TO_NOBODY = (
+_REFUSED_WITHOUT_MTLS = (
     "headgate: access denied: this workload wants to know who calls, and the request came without mutual TLS\n"
 )
 _UNREACHED = "headgate: the application does not accept connections on this port\n"
 
 
-class Side(Value, frozen=True, kw_only=True):
+class InboundSettings(Value, frozen=True, kw_only=True):
     """What the chains of all ports of a workload have in common."""
 
     tls_mode: TlsMode
@@ -39,7 +39,7 @@ class Side(Value, frozen=True, kw_only=True):
     trust_domain: str
 
 
-def of_port(side: Side, port: InboundPort, *, among_others: bool = False) -> Iterator[pb.FilterChain]:
+def port_chains(side: InboundSettings, port: InboundPort, *, among_others: bool = False) -> Iterator[pb.FilterChain]:
     """Yield the chains of one port; `among_others` is for a listener that takes several."""
     for order, spoken in enumerate(port.spoken):
         meant = [server_name(ref, side.domain) for ref in spoken.services] if order else []
@@ -55,24 +55,25 @@ def of_port(side: Side, port: InboundPort, *, among_others: bool = False) -> Ite
             yield chains.plain()
 
 
-def of_other_ports(side: Side) -> Iterator[pb.FilterChain]:
+def other_ports_chains(side: InboundSettings) -> Iterator[pb.FilterChain]:
     """Yield the chain of ports that no Service leads to. Nobody can say there who he is, so it is for open workloads."""
     if side.tls_mode.accepts_plaintext and not side.access.closed:
         yield pb.FilterChain(
-            name="other", filters=[_passed(names.OTHER, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))]
+            name="other",
+            filters=[_tcp_proxy(names.OTHER_PORTS, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))],
         )
 
 
-def nowhere(port: int) -> pb.FilterChain:
+def closed_port_chain(port: int) -> pb.FilterChain:
     """Return the chain of a port to which nothing may be connected."""
     match = pb.FilterChainMatch(destination_port=pb.UInt32Value(value=port))
-    return pb.FilterChain(name=f"{port}/closed", filter_chain_match=match, filters=[_passed(names.MISSING)])
+    return pb.FilterChain(name=f"{port}/closed", filter_chain_match=match, filters=[_tcp_proxy(names.MISSING)])
 
 
 class _Chains:
     """The chains of what is spoken on a port."""
 
-    def __init__(self, side: Side, port: InboundPort, spoken: Spoken, match: pb.FilterChainMatch) -> None:
+    def __init__(self, side: InboundSettings, port: InboundPort, spoken: Spoken, match: pb.FilterChainMatch) -> None:
         """`match` is what all of them have in common."""
         self._side = side
         self._port = port
@@ -86,7 +87,7 @@ class _Chains:
         chain = self._chain("plain", "raw_buffer")
         if self._requests:
             chain.filters.append(
-                _requests(
+                _http_connection_manager(
                     self._cluster, self._loggers(traffic_stats.plaintext_requests(str(self._port.port))), known=False
                 )
             )
@@ -98,19 +99,19 @@ class _Chains:
         """Yield the chains for TLS: the mesh's, and where that can be something else, the application's own."""
         if self._requests:
             chain = self._chain("mesh", "tls")
-            chain.filters.append(_requests(self._cluster, self._loggers(), known=True))
+            chain.filters.append(_http_connection_manager(self._cluster, self._loggers(), known=True))
             chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN, ()))
             yield chain
         else:
-            yield self._of_mesh("mesh", (ALPN,))
+            yield self._of_mesh("mesh", (MESH_ALPN,))
             yield self._foreign() if self._side.tls_mode.accepts_plaintext else self._of_mesh("any", ())
 
     def _of_mesh(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
         access = self._side.access
-        allowed = rbac.callers(access, self._port) if access.closed else ()
+        allowed = rbac.allowed_identities(access, self._port) if access.closed else ()
         chain = self._chain(name, "tls", alpn)
         chain.filters.extend(self._connections(allowed, known=True))
-        chain.transport_socket.CopyFrom(self._mutual((ALPN,), allowed))
+        chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,), allowed))
         return chain
 
     def _foreign(self) -> pb.FilterChain:
@@ -123,7 +124,7 @@ class _Chains:
         return traffic_stats.plaintext_connections(str(self._port.port))
 
     def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
-        return [*counting, tap.server(self._port.port)]
+        return [*counting, tap.server_logger(self._port.port)]
 
     def _chain(self, name: str, transport: str, alpn: Sequence[str] = ()) -> pb.FilterChain:
         match = pb.FilterChainMatch(transport_protocol=transport, application_protocols=alpn)
@@ -139,13 +140,13 @@ class _Chains:
         """
         access = self._side.access
         if access.closed:
-            rules = rbac.connections(access, self._port) if allowed else pb.RBAC()
+            rules = rbac.connection_rules(access, self._port) if allowed else pb.RBAC()
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
         if access.closed and not allowed:
-            yield _passed(names.MISSING, traffic_stats.denied_connections(str(self._port.port)), known=known)
+            yield _tcp_proxy(names.MISSING, traffic_stats.denied_connections(str(self._port.port)), known=known)
         else:
-            yield _passed(self._cluster, logs, known=known)
+            yield _tcp_proxy(self._cluster, logs, known=known)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
         """Return the mesh's own TLS: both sides prove who they are. Nobody named in `allowed` is everybody of the mesh."""
@@ -173,17 +174,17 @@ class _Chains:
         return pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
 
 
-def _passed(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = False) -> pb.Filter:
+def _tcp_proxy(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = False) -> pb.Filter:
     """Return the filter that passes bytes on; when it must be `known` who sends them, after the handshake."""
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
-    traffic_stats.count(proxy, logs)
+    traffic_stats.log_connections(proxy, logs)
     if known:
         proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
         proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
-def _requests(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Filter:
+def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Filter:
     """Return the filter that reads requests. By itself it refuses them all; the routes say which are allowed."""
     manager = pb.HttpConnectionManager
     forward, details = manager.ForwardClientCertDetails.SANITIZE, None
@@ -205,7 +206,7 @@ def _requests(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Fil
         stream_idle_timeout=pb.Duration(seconds=0),
         forward_client_cert_details=forward,
         set_current_client_cert_details=details,
-        local_reply_config=_replies(_REFUSED if known else _REFUSED_TO_NOBODY),
+        local_reply_config=_replies(_REFUSED if known else _REFUSED_WITHOUT_MTLS),
         access_log=logs,
     )
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
@@ -216,20 +217,20 @@ def _replies(refused: str) -> pb.LocalReplyConfig:
         mappers=[
             pb.ResponseMapper(
                 # not the status alone: an upgrade that is not known is answered with 403 too
-                filter=traffic_stats.where('response.code_details.startsWith("rbac_access_denied")'),
+                filter=traffic_stats.cel_filter('response.code_details.startsWith("rbac_access_denied")'),
                 body_format_override=_text(refused),
-                headers_to_add=[_flag(DENIED)],
+                headers_to_add=[_header(DENIED_HEADER)],
             ),
             pb.ResponseMapper(
                 filter=pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=["UF"])),
                 body_format_override=_text(_UNREACHED),
-                headers_to_add=[_flag(UNREACHED)],
+                headers_to_add=[_header(UNREACHED_HEADER)],
             ),
         ]
     )
 
 
-def _flag(name: str) -> pb.HeaderValueOption:
+def _header(name: str) -> pb.HeaderValueOption:
     return pb.HeaderValueOption(header=pb.HeaderValue(key=name, value="true"))
 
 

@@ -4,12 +4,12 @@ from headgate.envoy import names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.filter_state import state_filter
-from headgate.envoy.lowercase_host import lower_case_filters
-from headgate.envoy.routes import ADDRESSED
+from headgate.envoy.lowercase_host import lowercase_host_filters
+from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
-ANSWERED = "x-headgate-"
-"""How the names of response headers begin that say what `traffic_stats.UPSTREAM` says of a request, to `headgate try`."""
+UPSTREAM_HEADER_PREFIX = "x-headgate-"
+"""How the names of response headers begin that say what `traffic_stats.UPSTREAM_ATTRIBUTES` says of a request, to `headgate try`."""
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {home}.\n"
@@ -28,21 +28,21 @@ def service_listener(name: str, host: str, port: int) -> pb.Listener:
 
 def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
     """Return the listener for redirected connections to an address, whose requests the shared chain takes."""
-    return _sharing(name, address(host, port))
+    return _shared_chain_user(name, address(host, port))
 
 
-def requests_listener() -> pb.Listener:
+def shared_chain_listener() -> pb.Listener:
     """Return a listener that no connection reaches, which keeps the shared chain in every transparent sidecar.
 
     Without it a proxy would drop the chain with the last Service, and with the chain all scopes. It would not ask for them
     again with the next Service: to its stream of configuration it still has them.
     """
-    return _sharing(names.REQUESTS, pb.Address(pipe=pb.Pipe(path=f"@{names.REQUESTS}")))
+    return _shared_chain_user(names.SHARED_CHAIN, pb.Address(pipe=pb.Pipe(path=f"@{names.SHARED_CHAIN}")))
 
 
-def _sharing(name: str, where: pb.Address) -> pb.Listener:
-    chain = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=names.REQUESTS)))
-    return redirected(
+def _shared_chain_user(name: str, where: pb.Address) -> pb.Listener:
+    chain = pb.XdsTypedExtension(name="chain", typed_config=pb.pack(pb.StringValue(value=names.SHARED_CHAIN)))
+    return unbound(
         pb.Listener(
             name=name,
             address=where,
@@ -53,30 +53,30 @@ def _sharing(name: str, where: pb.Address) -> pb.Listener:
     )
 
 
-def requests_chain() -> pb.FilterChain:
+def shared_chain() -> pb.FilterChain:
     """Return the chain for requests to all Services; the address that a connection was meant for chooses the routes.
 
-    Envoy holds it once, however many listeners name it. The scopes (`routes.of_address`) know the address by a header,
+    Envoy holds it once, however many listeners name it. The scopes (`routes.address_scope`) know the address by a header,
     which is written before the routes are looked up, whatever the client wrote there, and which they remove.
     """
-    connection = _http(scoped_routes=_scoped("addresses", ADDRESSED))
+    connection = _http(scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS))
     overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
-    header = pb.HeaderValue(key=ADDRESSED, value="%DOWNSTREAM_LOCAL_ADDRESS%")
+    header = pb.HeaderValue(key=ORIGINAL_ADDRESS, value="%DOWNSTREAM_LOCAL_ADDRESS%")
     rule = pb.HeaderMutationRule(append=pb.HeaderValueOption(header=header, append_action=overwrite))
     early = pb.EarlyHeaderMutation(mutations=[rule])
     connection.early_header_mutation_extensions.append(
         pb.TypedExtensionConfig(name="address", typed_config=pb.pack(early))
     )
-    return pb.FilterChain(name=names.REQUESTS, filters=[_manager(connection)])
+    return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection)])
 
 
-def redirected(listener: pb.Listener) -> pb.Listener:
+def unbound(listener: pb.Listener) -> pb.Listener:
     """Let a listener take only what another one hands to it: nothing is bound, so it may have any address."""
     listener.bind_to_port.CopyFrom(pb.BoolValue(value=False))
     return listener
 
 
-def edge_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
+def gateway_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
     """Return the listener of a Gateway's port: what comes from outside is not believed about where it comes from."""
     connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
@@ -90,7 +90,7 @@ def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity
     Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out, and it is
     refused what is not there: nobody can tell whether that is a Service.
     """
-    connection = _by_host(_unknown(home, identity))
+    connection = _routed_by_host(_unknown(home, identity))
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
 
@@ -107,29 +107,29 @@ def _unknown(home: str, identity: str) -> pb.LocalReplyConfig:
 def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.upgrade_configs.append(pb.HttpConnectionManager.UpgradeConfig(upgrade_type="CONNECT"))
     del connection.access_log[:]
-    connection.access_log.extend([*traffic_stats.requests_and_tunnels(), tap.client()])
+    connection.access_log.extend([*traffic_stats.requests_and_tunnels(), tap.client_logger()])
     options = pb.HttpConnectionManager.HcmAccessLogOptions(flush_log_on_tunnel_successfully_established=True)
     connection.access_log_options.CopyFrom(options)
 
 
-def probe_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it (`ANSWERED`).
+def try_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it (`UPSTREAM_HEADER_PREFIX`).
 
     `home` and `identity` are as for `proxy_listener`.
     """
     mutations = [
         pb.HeaderMutationRule(
             append=pb.HeaderValueOption(
-                header=pb.HeaderValue(key=f"{ANSWERED}{attribute}", value=text),
+                header=pb.HeaderValue(key=f"{UPSTREAM_HEADER_PREFIX}{attribute}", value=text),
                 append_action=pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD,
             )
         )
-        for attribute, text in traffic_stats.UPSTREAM
+        for attribute, text in traffic_stats.UPSTREAM_ATTRIBUTES
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
     tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    connection = _by_host(_unknown(home, identity), tell)
-    return _listener(names.PROBE, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+    connection = _routed_by_host(_unknown(home, identity), tell)
+    return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
 def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager) -> pb.Listener:
@@ -166,7 +166,7 @@ def _http(
         generate_request_id=pb.BoolValue(value=False),
         stream_idle_timeout=pb.Duration(seconds=0),
         local_reply_config=local_reply_config,
-        access_log=[*traffic_stats.requests(), tap.client()],
+        access_log=[*traffic_stats.requests(), tap.client_logger()],
     )
 
 
@@ -180,12 +180,12 @@ def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
     return pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(config))
 
 
-def _by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
+def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
     """Return what finds a Service by the request's host, as DNS does: in any case, with or without a dot at the end."""
     found = _http(
         scoped_routes=_scoped("services", ":authority"),
         local_reply_config=replies,
-        first=(*lower_case_filters(), *filters),
+        first=(*lowercase_host_filters(), *filters),
     )
     found.strip_trailing_host_dot = True
     return found

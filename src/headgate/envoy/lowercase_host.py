@@ -3,7 +3,7 @@
 from google.protobuf.message import Message
 
 from headgate.envoy import pb
-from headgate.envoy.filter_state import FILTER, writer
+from headgate.envoy.filter_state import FILTER, state_writer
 
 _LOWER = """
 function envoy_on_request(request)
@@ -14,14 +14,14 @@ end
 """
 
 
-def lower_case_filters() -> tuple[pb.HttpFilter, ...]:
+def lowercase_host_filters() -> tuple[pb.HttpFilter, ...]:
     """Return the filters that lower the host and select the scope again; they run only for hosts with capital letters.
 
     Before that the request has no route, and Envoy asks routes for the filters that they enable only once: so the state
     that a route may need is written here too.
     """
     lower = pb.Lua(default_source_code=pb.DataSource(inline_string=_LOWER))
-    return _with_capitals(f"{FILTER}_of_capitals", writer()), _with_capitals("headgate.lower_case_host", lower)
+    return _with_capitals(f"{FILTER}_of_capitals", state_writer()), _with_capitals("headgate.lower_case_host", lower)
 
 
 def _with_capitals(name: str, config: Message) -> pb.HttpFilter:

@@ -40,15 +40,15 @@ from headgate.model.routing import PortRef, Protocol
 from headgate.resources.meta import Key
 
 PROXY = "proxy"
-PROBE = "probe"
+TRY = "probe"
 TUNNEL = "tunnel"
 MISSING = "missing"
-REQUESTS = "requests"
+SHARED_CHAIN = "requests"
 OUTBOUND = "outbound"
 OUTBOUND6 = "outbound6"
 PASSTHROUGH = "passthrough"
 INBOUND = "inbound"
-OTHER = "inbound/other"
+OTHER_PORTS = "inbound/other"
 PROBES = "probes"
 IDENTITY = "identity"
 ROOTS = "roots"
@@ -74,7 +74,7 @@ class InboundRef(NamedTuple):
     protocol: Protocol | None = None
 
 
-Place: TypeAlias = PortRef | GatewayRef
+RouteParent: TypeAlias = PortRef | GatewayRef
 """What has routes: a Service port, or a port of a Gateway."""
 
 
@@ -88,29 +88,29 @@ def backend(ref: PortRef, target: str) -> str:
     return f"split/{ref.service}/{ref.port}/{target}"
 
 
-def matched(ref: PortRef, origin: Key | None) -> str:
+def matched_requests(ref: PortRef, origin: Key | None) -> str:
     """Name the cluster for the requests to `ref` that an object's groups match."""
     split = f"{origin.namespace}/{origin.name}" if origin else ""
     return f"{_MATCH}/{ref.service}/{ref.port}/{split}"
 
 
-def owner(name: str) -> str:
+def matching_split(name: str) -> str:
     """Return the split (`namespace/name`) whose groups' requests a cluster is for; empty for all other clusters."""
     kind, *parts = name.split("/")
     return "/".join(parts[3:5]) if kind == _MATCH else ""
 
 
-def none(ref: Place) -> str:
+def no_endpoints(ref: RouteParent) -> str:
     """Name the cluster without endpoints that fails a share of a split on `ref`."""
     return f"{gateway(ref)}/none" if isinstance(ref, GatewayRef) else f"none/{ref.service}/{ref.port}"
 
 
-def host(ref: PortRef, authority: str) -> str:
+def host_scope(ref: PortRef, authority: str) -> str:
     """Name the scope that sends one spelling of a host to the routes of `ref`."""
     return f"host/{ref.service}/{ref.port}/{authority}"
 
 
-def is_host(name: str) -> bool:
+def is_host_scope(name: str) -> bool:
     """Say whether a name is that of a spelling of a host."""
     return name.startswith("host/")
 
@@ -120,22 +120,22 @@ def gateway(ref: GatewayRef) -> str:
     return f"{_GATEWAY}/{ref.gateway}/{ref.port}"
 
 
-def of_listener(ref: GatewayRef, host: str) -> str:
+def listener_routes(ref: GatewayRef, host: str) -> str:
     """Name the routes of the TLS listener with a hostname, on a port of a Gateway."""
     return f"{gateway(ref)}/tls/{host}"
 
 
-def is_listener_of(port: str, name: str) -> bool:
+def is_listener_routes(port: str, name: str) -> bool:
     """Say whether a name is that of a TLS listener's routes on a port of a Gateway, given by the port's name."""
     return name.startswith(f"{port}/tls/")
 
 
-def place(ref: Place) -> str:
+def parent(ref: RouteParent) -> str:
     """Name the routes of a Service port or of a port of a Gateway."""
     return gateway(ref) if isinstance(ref, GatewayRef) else outbound(ref)
 
 
-def of_rule(ref: Place, origin: Key, number: str, through: Iterable[tuple[Key, int]] = ()) -> str:
+def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key, int]] = ()) -> str:
     """Name the cluster of one rule of a route object, for requests that fit the groups of splits on some ports too."""
     first = gateway(ref) if isinstance(ref, GatewayRef) else f"route/{ref.service}/{ref.port}"
     more = "".join(f"/via/{split.namespace}/{split.name}/{port}" for split, port in through)
@@ -147,7 +147,7 @@ def mirror(ref: PortRef, split: Key | None = None) -> str:
     return f"mirror/{ref.service}/{ref.port}" + (f"/{split.namespace}/{split.name}" if split else "")
 
 
-def mirror_of(name: str, target: str) -> str:
+def backend_mirror(name: str, target: str) -> str:
     """Name the cluster for the copies that one backend (`namespace/name`) gets, where each needs one."""
     return f"{name}/to/{target}"
 
@@ -157,7 +157,7 @@ def pod(ref: PortRef, address: str, port: int) -> str:
     return f"pod/{ref.service}/{ref.port}/{address}/{port}"
 
 
-def direct(ref: PortRef, identity: str) -> str:
+def direct_cluster(ref: PortRef, identity: str) -> str:
     """Name the cluster of the endpoints of such a Service port that must prove an identity."""
     return f"direct/{ref.service}/{ref.port}/{identity}"
 
@@ -172,7 +172,7 @@ def inbound(ref: InboundRef) -> str:
     return f"{INBOUND}/{ref.port}/{ref.protocol.value}" if ref.protocol else f"{INBOUND}/{ref.port}"
 
 
-def probed(port: int, *, https: bool = False) -> str:
+def probe_cluster(port: int, *, https: bool = False) -> str:
     """Name the cluster of the health checks on a port of the pod."""
     return f"{PROBES}/{port}/https" if https else f"{PROBES}/{port}"
 
@@ -192,8 +192,8 @@ def parse_gateway(name: str) -> GatewayRef | None:
 
 def parse_inbound(name: str) -> InboundRef | None:
     """Return the port of a sidecar's own pod that a resource belongs to, if it does."""
-    kind, _, place = name.partition("/")
-    port, _, protocol = place.partition("/")
+    kind, _, rest = name.partition("/")
+    port, _, protocol = rest.partition("/")
     if kind != INBOUND or not port.isdecimal():
         return None
     return InboundRef(int(port), Protocol(protocol) if protocol else None)

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 
 from headgate.envoy import clusters, gateways, listeners, names, routes, secrets, tcp_proxy
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
-from headgate.envoy.route_plan import ClusterPlan, Planner, RoutePlan, WeightedName, plan
+from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     OUTBOUND_PORT,
     SIDECAR,
     Backends,
     GatewayView,
-    MeshTerms,
+    MeshSettings,
     Node,
     PortView,
+    ServiceSettings,
     ServiceView,
-    Terms,
-    home_of,
+    client_namespace,
 )
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
 from headgate.model.routing import Endpoint, Frontend, PortRef, RouteTable, Split, Target, Workload, server_name
@@ -37,11 +37,11 @@ EVERYWHERE6 = "::"
 def of_service(service: ServiceView) -> Iterator[Part]:
     """Yield what belongs to a Service: routes, clusters and listeners of its ports, and the spellings of its name."""
     for port in service.ports:
-        yield from _of_port(port, service.terms)
-    if service.terms.kind.proxy:
+        yield from _of_port(port, service.settings)
+    if service.settings.kind.http_proxy:
         # a sidecar's short names are those of its own namespace: `short_names`
-        home = "" if service.terms.kind.role == SIDECAR else DEFAULT_NAMESPACE
-        yield from _spellings(service.front, service.terms.domain, home)
+        home = "" if service.settings.kind.role == SIDECAR else DEFAULT_NAMESPACE
+        yield from _spellings(service.front, service.settings.domain, home)
 
 
 def short_names(front: Frontend, domain: str) -> Iterator[Part]:
@@ -54,54 +54,58 @@ def short_names(front: Frontend, domain: str) -> Iterator[Part]:
 def _spellings(front: Frontend, domain: str, home: str) -> Iterator[Part]:
     for authority, port in names.authorities(front, domain, home) if front.ports else ():
         ref = PortRef(front.service, port)
-        name = names.host(ref, authority)
-        yield Part(SCOPES, name, routes.scope, (name, authority, names.outbound(ref)))
+        name = names.host_scope(ref, authority)
+        yield Part(SCOPES, name, routes.host_scope, (name, authority, names.outbound(ref)))
 
 
-def _of_port(port: PortView, terms: Terms) -> Iterator[Part]:
+def _of_port(port: PortView, settings: ServiceSettings) -> Iterator[Part]:
     table, known = port.table, Backends(port.backends)
-    route, wanted = plan(table, known.ready, known.protocols, domain=terms.tls_domain, opaque=known.opaque)
+    route, wanted = plan_service_port(
+        table, known.ready, known.protocols, domain=settings.tls_domain, opaque=known.opaque
+    )
     if table.protocol.is_http:
-        yield from _of_requests(port, route, terms)
+        yield from _of_requests(port, route, settings)
     else:
-        yield from _of_connections(port, route, terms)
-    for endpoint in port.proxied:
-        yield from _of_proxied_pod(port, endpoint, known, terms)
-    for endpoint in port.pods:
-        yield from _of_pod(port, route, endpoint, known, terms)
-    yield from _of_clusters(wanted, terms)
+        yield from _of_connections(port, route, settings)
+    for endpoint in port.proxy_pods:
+        yield from _of_proxied_pod(port, endpoint, known, settings)
+    for endpoint in port.direct_pods:
+        yield from _of_pod(port, route, endpoint, known, settings)
+    yield from _of_clusters(wanted, settings)
 
 
-def _of_requests(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Part]:
+def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
     where = (port.address, port.table.ref.port)
-    if terms.kind.is_redirected:
+    if settings.kind.is_redirected:
         yield from _of_redirected_requests(route.name, where, route) if port.address else ()
         return
-    if not terms.kind.proxy:
+    if not settings.kind.http_proxy:
         yield Part(ROUTES, route.name, routes.routes, (route,), route.clusters)
     else:
         authority = "{}:{}".format(*where) if port.address else ""
-        yield Part(ROUTES, route.name, tcp_proxy.with_tunnel, (route, authority), route.clusters)
+        yield Part(ROUTES, route.name, tcp_proxy.routes_with_tunnel, (route, authority), route.clusters)
     if port.address:
         yield Part(LISTENER, route.name, listeners.service_listener, (route.name, *where))
 
 
 def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan) -> Iterator[Part]:
     """Yield the routes for one address, and then the listener that passes its connections to the shared filter chain."""
-    yield Part(SCOPES, name, routes.of_address, (name, *where, route), route.clusters)
+    yield Part(SCOPES, name, routes.address_scope, (name, *where, route), route.clusters)
     yield Part(LISTENER, name, listeners.redirected_listener, (name, *where), route.clusters)
 
 
-def _of_connections(port: PortView, route: RoutePlan, terms: Terms) -> Iterator[Part]:
+def _of_connections(port: PortView, route: RoutePlan, settings: ServiceSettings) -> Iterator[Part]:
     if port.address:
-        render = tcp_proxy.redirected_listener if terms.kind.is_redirected else tcp_proxy.listener
+        render = tcp_proxy.redirected_listener if settings.kind.is_redirected else tcp_proxy.listener
         arguments = (route.name, port.address, port.table.ref.port, route.connections)
         yield Part(LISTENER, route.name, render, arguments, route.clusters)
-    if terms.kind.proxy:
-        yield Part(ROUTES, route.name, tcp_proxy.routes, (route,), route.clusters)
+    if settings.kind.http_proxy:
+        yield Part(ROUTES, route.name, tcp_proxy.connect_routes, (route,), route.clusters)
 
 
-def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, terms: Terms) -> Iterator[Part]:
+def _of_pod(
+    port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, settings: ServiceSettings
+) -> Iterator[Part]:
     """Yield what is for clients that have chosen a pod: they get it, unless an object says where the Service's traffic goes.
 
     To the pod they go connection by connection, whatever they speak.
@@ -116,30 +120,30 @@ def _of_pod(port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backend
             yield Part(LISTENER, name, tcp_proxy.redirected_listener, (name, *where, shares), route.clusters)
         return
     cluster = names.PASSTHROUGH
-    if endpoint.identity and terms.tls_domain:
-        cluster = names.direct(table.ref, endpoint.identity)
-        said = server_name(table.ref, terms.tls_domain)
+    if endpoint.identity and settings.tls_domain:
+        cluster = names.direct_cluster(table.ref, endpoint.identity)
+        said = server_name(table.ref, settings.tls_domain)
         peer = Peer(identity=endpoint.identity, server_name=said, opaque=table.ref in known.opaque)
-        yield Part(CLUSTER, cluster, clusters.direct, (cluster, peer))
-    share = WeightedName(cluster=cluster, weight=1)
+        yield Part(CLUSTER, cluster, clusters.direct_cluster, (cluster, peer))
+    share = ClusterWeight(cluster=cluster, weight=1)
     yield Part(LISTENER, name, tcp_proxy.pod_listener, (name, endpoint, share), (cluster,))
 
 
-def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, terms: Terms) -> Iterator[Part]:
+def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings) -> Iterator[Part]:
     """Yield what is for clients of the HTTP proxy that call a pod by its own address: that pod, without any route."""
     table = port.table
     name = names.pod(table.ref, endpoint.address, endpoint.port)
     ready = {table.ref: (endpoint,)}
-    planner = Planner(table.ref, ready, known.spoken, domain=terms.tls_domain, opaque=known.opaque)
-    route, cluster = planner.pod(table.ref, name)
-    yield from _of_clusters((cluster,), terms)
+    planner = Planner(table.ref, ready, known.pod_protocols, domain=settings.tls_domain, opaque=known.opaque)
+    route, cluster = planner.plan_pod(table.ref, name)
+    yield from _of_clusters((cluster,), settings)
     if table.protocol.is_http:
-        yield Part(ROUTES, name, tcp_proxy.with_tunnel, (route, ""), route.clusters)
+        yield Part(ROUTES, name, tcp_proxy.routes_with_tunnel, (route, ""), route.clusters)
     else:
-        yield Part(ROUTES, name, tcp_proxy.routes, (route,), route.clusters)
+        yield Part(ROUTES, name, tcp_proxy.connect_routes, (route,), route.clusters)
     for authority in pod_authorities(endpoint):
-        scope = names.host(table.ref, authority)
-        yield Part(SCOPES, scope, routes.scope, (scope, authority, name))
+        scope = names.host_scope(table.ref, authority)
+        yield Part(SCOPES, scope, routes.host_scope, (scope, authority, name))
 
 
 def _is_plain(table: RouteTable) -> bool:
@@ -148,14 +152,14 @@ def _is_plain(table: RouteTable) -> bool:
     return all(route.origin is None and route.split == own for route in table.routes)
 
 
-def _of_clusters(wanted: Iterable[ClusterPlan], terms: Terms) -> Iterator[Part]:
+def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> Iterator[Part]:
     for item in wanted:
-        if item.is_resolved:
-            yield Part(CLUSTER, item.name, clusters.resolved, (item,))
+        if item.uses_dns:
+            yield Part(CLUSTER, item.name, clusters.dns_cluster, (item,))
             continue
-        render = clusters.mirror_cluster if item.copies else clusters.cluster
-        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, terms.connection_seconds))
-        yield Part(ENDPOINTS, item.name, clusters.assignment, (item,))
+        render = clusters.mirror_cluster if item.is_mirror else clusters.cluster
+        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, settings.connection_seconds))
+        yield Part(ENDPOINTS, item.name, clusters.load_assignment, (item,))
 
 
 # --- of Gateways
@@ -164,9 +168,9 @@ def _of_clusters(wanted: Iterable[ClusterPlan], terms: Terms) -> Iterator[Part]:
 def of_gateway(view: GatewayView) -> Iterator[Part]:
     """Yield what belongs to a port of a Gateway."""
     port, known = view.port, Backends(view.backends)
-    domain = view.terms.tls_domain
-    found = gateways.plan(port, known.ready, known.protocols, domain=domain, opaque=known.opaque)
-    yield from _of_clusters(found.clusters, view.terms)
+    domain = view.settings.tls_domain
+    found = gateways.plan_gateway_port(port, known.ready, known.protocols, domain=domain, opaque=known.opaque)
+    yield from _of_clusters(found.clusters, view.settings)
     listener = found.listener
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
     for hosts in found.routes:
@@ -179,17 +183,17 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 # --- of one proxy
 
 
-def of_proxy(node: Node, workload: Workload | None, terms: MeshTerms) -> Iterator[Part]:
+def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:
     """Yield where a proxy takes what it is to send."""
-    home, confined = home_of(node), ""
+    home, confined = client_namespace(node), ""
     if node.role == SIDECAR and not node.proxy_port:
-        yield from _captured(terms, has_ipv6=terms.has_ipv6 or (workload is not None and ":" in workload.address))
-    if node.role == SIDECAR and workload and terms.scoped:
+        yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
+    if node.role == SIDECAR and workload and settings.scoped:
         confined = workload.identity
     if node.proxy_port:
         yield from _proxy(node, home, confined)
-    if node.probe:
-        yield Part(LISTENER, names.PROBE, listeners.probe_listener, (node.probe, home, confined))
+    if node.try_socket:
+        yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, home, confined))
 
 
 def _proxy(node: Node, home: str, confined: str) -> Iterator[Part]:
@@ -198,17 +202,17 @@ def _proxy(node: Node, home: str, confined: str) -> Iterator[Part]:
     if node.role == SIDECAR:
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, home, confined))
     else:
-        yield Part(CLUSTER, names.TUNNEL, tcp_proxy.tunnel, ())
+        yield Part(CLUSTER, names.TUNNEL, tcp_proxy.tunnel_cluster, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
 
 
-def _captured(terms: MeshTerms, *, has_ipv6: bool) -> Iterator[Part]:
+def _captured(settings: MeshSettings, *, has_ipv6: bool) -> Iterator[Part]:
     """Yield what takes redirected connections; with `passthrough`, those to unknown addresses are passed on."""
-    yield Part(CHAIN, names.REQUESTS, listeners.requests_chain, ())
-    yield Part(LISTENER, names.REQUESTS, listeners.requests_listener, ())
-    yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough, (names.PASSTHROUGH,))
-    share = WeightedName(cluster=names.PASSTHROUGH if terms.passthrough else names.MISSING, weight=1)
-    needs = (names.PASSTHROUGH,) if terms.passthrough else ()
+    yield Part(CHAIN, names.SHARED_CHAIN, listeners.shared_chain, ())
+    yield Part(LISTENER, names.SHARED_CHAIN, listeners.shared_chain_listener, ())
+    yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough_cluster, (names.PASSTHROUGH,))
+    share = ClusterWeight(cluster=names.PASSTHROUGH if settings.passthrough else names.MISSING, weight=1)
+    needs = (names.PASSTHROUGH,) if settings.passthrough else ()
     networks = {names.OUTBOUND: EVERYWHERE} | ({names.OUTBOUND6: EVERYWHERE6} if has_ipv6 else {})
     for name, host in networks.items():
-        yield Part(LISTENER, name, tcp_proxy.capture, (name, host, OUTBOUND_PORT, share), needs)
+        yield Part(LISTENER, name, tcp_proxy.outbound_listener, (name, host, OUTBOUND_PORT, share), needs)

@@ -20,7 +20,7 @@ def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]
     places = sorted({(probe.port, probe.https) for probe in workload.probes})
     found = []
     for port, https in places:
-        name = names.probed(port, https=https)
+        name = names.probe_cluster(port, https=https)
         found.append(name)
         yield Part(CLUSTER, name, cluster, (name, workload.address, port, https, source))
     yield Part(LISTENER, names.PROBES, listener, (everywhere, workload.probes), tuple(found))
@@ -75,7 +75,7 @@ def _route(probe: Probe) -> pb.Route:
     return pb.Route(
         match=pb.RouteMatch(path=path, headers=headers),
         route=pb.RouteAction(
-            cluster=names.probed(probe.port, https=probe.https),
+            cluster=names.probe_cluster(probe.port, https=probe.https),
             prefix_rewrite=probe.path if probe.path.startswith("/") else f"/{probe.path}",
             timeout=pb.Duration(seconds=0),  # the orchestrator's own decides
         ),

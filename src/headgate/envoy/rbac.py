@@ -11,7 +11,7 @@ from headgate.envoy import pb
 from headgate.model.requests import Header, Match, Path, Text
 from headgate.model.routing import AMBIGUOUS_PATH, Access, Connections, Grant, InboundPort
 
-OPEN = "open"
+OPEN_POLICY = "open"
 _AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # the expression must match the whole path
 
 
@@ -23,32 +23,32 @@ class _Rule(NamedTuple):
     sources: tuple[str, ...]
 
 
-def requests(access: Access, port: InboundPort) -> pb.RBAC:
+def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
     """Return who may send which requests to a port; to an open workload everybody may, and that is said too."""
     if not access.closed:
-        return pb.RBAC(policies={OPEN: pb.Policy(permissions=[_any()], principals=[pb.Principal(any=True)])})
+        return pb.RBAC(policies={OPEN_POLICY: pb.Policy(permissions=[_any()], principals=[pb.Principal(any=True)])})
     return _policies(
         _Rule(_name(grant, rule.name), permission, grant.sources)
         for grant in _grants(access, port)
         for rule in grant.requests
-        if (permission := _request(rule.match))
+        if (permission := _request_permission(rule.match))
     )
 
 
-def connections(access: Access, port: InboundPort) -> pb.RBAC:
+def connection_rules(access: Access, port: InboundPort) -> pb.RBAC:
     """Return who may open connections to a port that is not HTTP; for workloads that are closed."""
     return _policies(
         _Rule(_name(grant, rule.name), _any(), grant.sources) for grant, rule in _connections(access, port)
     )
 
 
-def callers(access: Access, port: InboundPort) -> tuple[str, ...]:
+def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
     """Return the identities that may open connections to a port that is not HTTP, of a workload that is closed."""
     return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
 
 
 def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Connections]]:
-    numbers = _numbers(port)
+    numbers = _port_numbers(port)
     for grant in _grants(access, port):
         for rule in grant.connections:
             if not rule.ports or numbers & set(rule.ports):
@@ -60,7 +60,7 @@ def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
     return (grant for grant in access.grants if grant.port in {0, port.port})
 
 
-def _numbers(port: InboundPort) -> set[int]:
+def _port_numbers(port: InboundPort) -> set[int]:
     """Return the numbers by which a TCPRoute may mean the port: the pod's own, and those of Services that lead there.
 
     A Service that says HTTP leads to requests, which a TCPRoute is not about (R69).
@@ -78,12 +78,12 @@ def _policies(rules: Iterator[_Rule]) -> pb.RBAC:
     for name, permission, sources in rules:
         if sources:
             found.policies[name].CopyFrom(
-                pb.Policy(permissions=[permission], principals=[_is(source) for source in sources])
+                pb.Policy(permissions=[permission], principals=[_principal(source) for source in sources])
             )
     return found
 
 
-def _is(identity: str) -> pb.Principal:
+def _principal(identity: str) -> pb.Principal:
     """Only the URI of a verified certificate is an identity, whatever else the certificate says it is called."""
     name = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=identity)
@@ -94,17 +94,17 @@ def _is(identity: str) -> pb.Principal:
     )
 
 
-def _request(match: Match) -> pb.Permission | None:
+def _request_permission(match: Match) -> pb.Permission | None:
     """Return the requests that a rule means; none when it asks for query parameters, which RBAC does not see."""
     if match.query:
         return None
-    rules = [_header(header) for header in match.headers]
+    rules = [_header_matches(header) for header in match.headers]
     if match.methods:
         methods = Text(value="|".join(match.methods), regex=len(match.methods) > 1)
-        rules.append(_header(Header(name=":method", text=methods)))
+        rules.append(_header_matches(Header(name=":method", text=methods)))
     if match.path:
-        ambiguous = _path(pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=_AMBIGUOUS)))
-        rules += [pb.Permission(not_rule=ambiguous), _paths(match.path)]
+        ambiguous = _path_matches(pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=_AMBIGUOUS)))
+        rules += [pb.Permission(not_rule=ambiguous), _path_permission(match.path)]
     return pb.Permission(and_rules=pb.Permission.Set(rules=rules)) if rules else _any()
 
 
@@ -112,24 +112,24 @@ def _any() -> pb.Permission:
     return pb.Permission(any=True)
 
 
-def _paths(path: Path) -> pb.Permission:
+def _path_permission(path: Path) -> pb.Permission:
     """Return the paths that a rule means, without the query, as routes match them."""
     if path.kind == "regex":
-        return _path(_string(Text(value=path.value, regex=True)))
+        return _path_matches(_string(Text(value=path.value, regex=True)))
     if path.kind == "exact":
-        return _path(pb.StringMatcher(exact=path.value))
+        return _path_matches(pb.StringMatcher(exact=path.value))
     segments = path.value.rstrip("/")
-    deeper = _path(pb.StringMatcher(prefix=f"{segments}/"))
+    deeper = _path_matches(pb.StringMatcher(prefix=f"{segments}/"))
     if not segments:
         return deeper
-    return pb.Permission(or_rules=pb.Permission.Set(rules=[_path(pb.StringMatcher(exact=segments)), deeper]))
+    return pb.Permission(or_rules=pb.Permission.Set(rules=[_path_matches(pb.StringMatcher(exact=segments)), deeper]))
 
 
-def _path(text: pb.StringMatcher) -> pb.Permission:
+def _path_matches(text: pb.StringMatcher) -> pb.Permission:
     return pb.Permission(url_path=pb.PathMatcher(path=text))
 
 
-def _header(header: Header) -> pb.Permission:
+def _header_matches(header: Header) -> pb.Permission:
     return pb.Permission(header=pb.HeaderMatcher(name=header.name, string_match=_string(header.text)))
 
 

@@ -30,8 +30,8 @@ class PathFields(TypedDict, total=False):
     regex_rewrite: pb.RegexMatchAndSubstitute
 
 
-class Entrance(Value, frozen=True, kw_only=True):
-    """Where a request came in: what a redirect leaves open is this. `host` is empty where a route is for many hosts."""
+class ListenerInfo(Value, frozen=True, kw_only=True):
+    """Where a request came in: what a redirect leaves open is this. `rewritten_host` is empty where a route is for many hosts."""
 
     scheme: str
     port: int
@@ -39,7 +39,7 @@ class Entrance(Value, frozen=True, kw_only=True):
 
 
 def header_fields(filters: Filters) -> HeaderFields:
-    """Return the header changes of a route or of one of its shares. Host is not among them: see `host`."""
+    """Return the header changes of a route or of one of its shares. Host is not among them: see `rewritten_host`."""
     request, response = filters.request or _NO_EDIT, filters.response or _NO_EDIT
     return HeaderFields(
         request_headers_to_add=_added(request),
@@ -49,7 +49,7 @@ def header_fields(filters: Filters) -> HeaderFields:
     )
 
 
-def host(filters: Filters) -> str:
+def rewritten_host(filters: Filters) -> str:
     """Return the host that the backend sees; empty is the client's own. Envoy takes no other change of it."""
     if filters.rewrite and filters.rewrite.hostname:
         return filters.rewrite.hostname
@@ -57,9 +57,9 @@ def host(filters: Filters) -> str:
     return next((value for name, value in (*request.set, *request.add) if name.lower() == _HOST), "")
 
 
-def followed_by(first: Filters, then: Filters) -> Filters:
+def merge(first: Filters, then: Filters) -> Filters:
     """Return both changes of headers and host as one. A share's are made after its route's; Envoy has it the other way."""
-    hostname = host(then) or host(first)
+    hostname = rewritten_host(then) or rewritten_host(first)
     return Filters(
         request=_both(first.request or _NO_EDIT, then.request or _NO_EDIT),
         response=_both(first.response or _NO_EDIT, then.response or _NO_EDIT),
@@ -124,19 +124,19 @@ def _replace(pattern: str, text: str) -> pb.RegexMatchAndSubstitute:
     return pb.RegexMatchAndSubstitute(pattern=pb.RegexMatcher(regex=pattern), substitution=escaped)
 
 
-def complete(redirect: Redirect, entrance: Entrance) -> Redirect:
+def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
     """Return the redirect with its scheme, and its port and host where they must be said (HTTPRequestRedirectFilter).
 
     The port is the wanted one, else the wanted scheme's own, else the listener's; a scheme's own port is left out.
     """
-    scheme = redirect.scheme or entrance.scheme
+    scheme = redirect.scheme or listener.scheme
     usual = DEFAULT_PORTS.get(scheme, 0)
-    port = redirect.port or (usual if redirect.scheme else 0) or entrance.port
+    port = redirect.port or (usual if redirect.scheme else 0) or listener.port
     hostname = redirect.hostname
     if port == usual:
-        hostname = hostname or entrance.host  # else Envoy would repeat the request's own port
+        hostname = hostname or listener.host  # else Envoy would repeat the request's own port
         # Requests to a usual port have none in their host, or one that Envoy takes away; others need it replaced.
-        port = 0 if hostname or entrance.port == DEFAULT_PORTS.get(entrance.scheme) else usual
+        port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)
 
 

@@ -7,19 +7,19 @@ from typing import NamedTuple
 from headgate.envoy import pb, tap
 from headgate.envoy.filter_state import enable, path_matcher
 from headgate.envoy.names import MISSING
-from headgate.envoy.route_filters import followed_by, header_fields, host, path_fields, redirect_action
-from headgate.envoy.route_plan import Copied, Draw, RoutePlan, WeightedName
-from headgate.envoy.sticky import by_cookie, hash_policies, issue_cookie
-from headgate.envoy.traffic_stats import where_no_cluster
-from headgate.envoy.upstream_tls import UNREACHED
+from headgate.envoy.route_filters import header_fields, merge, path_fields, redirect_action, rewritten_host
+from headgate.envoy.route_plan import ClusterWeight, MirrorPlan, PlannedRoute, RoutePlan
+from headgate.envoy.sticky import hash_policies, issue_cookie, split_by_cookie
+from headgate.envoy.traffic_stats import route_name_without_cluster
+from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application
 RETRIES = 2
-OTHER_HOST_ATTEMPTS = 5
+HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
 FINEST = 1_000_000
-ADDRESSED = "x-headgate-address"
+ORIGINAL_ADDRESS = "x-headgate-address"
 """A request header within a transparent sidecar: the address and port that its connection was meant for."""
 _ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
 _UNMATCHED = "headgate: no route of %s matches this request\n"
@@ -31,18 +31,18 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     What no route matches is answered here: by itself Envoy takes it for a request to a host that nobody knows, which the
     HTTP proxy answers in other words (`listeners.proxy_listener`).
     """
-    host = virtual_host(plan.name, "*", plan.draws, place=plan.name)
-    if not any(draw.match in _ANYTHING for draw in plan.draws):
+    host = virtual_host(plan.name, "*", plan.routes, parent=plan.name)
+    if not any(planned.match in _ANYTHING for planned in plan.routes):
         text = _UNMATCHED % plan.name.partition("/")[2]
         answer = pb.DirectResponseAction(status=NOT_FOUND, body=pb.DataSource(inline_string=text))
         host.routes.append(pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer))
     return configuration(plan.name, [host])
 
 
-def of_address(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
+def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
     """Return the routes for connections that were meant for an address, as a scope with its routes in it."""
     found = routes(plan)
-    found.request_headers_to_remove.append(ADDRESSED)
+    found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
     found.virtual_hosts[0].name = "all"  # the scope has the name; many proxies hold many of them
     found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # as in routes that come by themselves
@@ -55,31 +55,33 @@ def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfigu
     return pb.RouteConfiguration(name=name, virtual_hosts=hosts)
 
 
-def virtual_host(name: str, domain: str, draws: Iterable[Draw], *, place: str) -> pb.VirtualHost:
+def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute], *, parent: str) -> pb.VirtualHost:
     """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404.
 
-    `place` names the Service port or the Gateway's port that they are for.
+    `parent` names the Service port or the Gateway's port that they are for.
     """
     return pb.VirtualHost(
-        name=name, domains=[domain], routes=[_route(part, place) for draw in draws for part in by_cookie(draw)]
+        name=name,
+        domains=[domain],
+        routes=[_route(part, parent) for planned in planned_routes for part in split_by_cookie(planned)],
     )
 
 
-def _route(draw: Draw, place: str) -> pb.Route:
-    metadata = tap.marked(draw.origin, draw.name) if draw.origin else None
-    found = pb.Route(match=_match(draw.match), metadata=metadata, **header_fields(_whole(draw)))
-    if not draw.clusters or any(item.cluster == MISSING for item in draw.clusters):
-        found.name = where_no_cluster(place)
-    if draw.reads_path:
+def _route(planned: PlannedRoute, parent: str) -> pb.Route:
+    metadata = tap.route_metadata(planned.origin, planned.name) if planned.origin else None
+    found = pb.Route(match=_match(planned.match), metadata=metadata, **header_fields(_whole(planned)))
+    if not planned.clusters or any(item.cluster == MISSING for item in planned.clusters):
+        found.name = route_name_without_cluster(parent)
+    if planned.reads_path:
         enable(found)
-    if draw.redirect:
-        found.redirect.CopyFrom(redirect_action(draw.redirect, draw.match.path))
-    elif draw.clusters:
-        found.route.CopyFrom(_action(draw))
-        if draw.sticky and draw.issues_cookie:
-            issue_cookie(found, draw.sticky)
+    if planned.redirect:
+        found.redirect.CopyFrom(redirect_action(planned.redirect, planned.match.path))
+    elif planned.clusters:
+        found.route.CopyFrom(_action(planned))
+        if planned.sticky and planned.issues_cookie:
+            issue_cookie(found, planned.sticky)
     else:
-        found.direct_response.CopyFrom(pb.DirectResponseAction(status=draw.status))
+        found.direct_response.CopyFrom(pb.DirectResponseAction(status=planned.status))
     return found
 
 
@@ -119,23 +121,23 @@ def _text(text: Text) -> pb.StringMatcher:
     return pb.StringMatcher(exact=text.value)
 
 
-def _action(draw: Draw) -> pb.RouteAction:
-    first, *others = draw.clusters
-    pushed_down = draw.filters if _filtered(draw) else NO_FILTERS
+def _action(planned: PlannedRoute) -> pb.RouteAction:
+    first, *others = planned.clusters
+    pushed_down = planned.filters if _filtered(planned) else NO_FILTERS
     action = pb.RouteAction(
-        timeout=_duration(draw.timeouts.request),
-        retry_policy=_retries(draw.timeouts.backend),
-        request_mirror_policies=[_mirror_policy(mirror) for mirror in draw.mirrors],
-        host_rewrite_literal=host(_whole(draw)) or None,
-        hash_policy=hash_policies(draw),
-        **path_fields(_path(draw), draw.match.path),
+        timeout=_duration(planned.timeouts.request),
+        retry_policy=_retries(planned.timeouts.backend),
+        request_mirror_policies=[_mirror_policy(mirror) for mirror in planned.mirrors],
+        host_rewrite_literal=rewritten_host(_whole(planned)) or None,
+        hash_policy=hash_policies(planned),
+        **path_fields(_path(planned), planned.match.path),
     )
-    if any(item.cluster == MISSING for item in draw.clusters):
+    if any(item.cluster == MISSING for item in planned.clusters):
         action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
-    if others or draw.sticky or first.filters != NO_FILTERS:
+    if others or planned.sticky or first.filters != NO_FILTERS:
         weighted = pb.WeightedCluster(
-            clusters=[_share(item, pushed_down) for item in draw.clusters],
-            use_hash_policy=pb.BoolValue(value=True) if draw.sticky else None,
+            clusters=[_share(item, pushed_down) for item in planned.clusters],
+            use_hash_policy=pb.BoolValue(value=True) if planned.sticky else None,
         )
         action.weighted_clusters.CopyFrom(weighted)
     else:
@@ -150,7 +152,7 @@ class Fraction(NamedTuple):
     denominator: int
 
 
-def fraction(mirror: Copied) -> Fraction:
+def fraction(mirror: MirrorPlan) -> Fraction:
     """Return what Envoy is told (R45, R46): exact hundredths, ten thousandths or millionths, else the nearest of these."""
     for denominator in (100, 10_000):
         if mirror.numerator * denominator % mirror.denominator == 0:
@@ -158,7 +160,7 @@ def fraction(mirror: Copied) -> Fraction:
     return Fraction((2 * mirror.numerator * FINEST + mirror.denominator) // (2 * mirror.denominator), FINEST)
 
 
-def _mirror_policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
+def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
     """Return what copies requests to a mirror; their Host is the one of the request, unless the mirror has its own."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
@@ -173,27 +175,27 @@ def _mirror_policy(mirror: Copied) -> pb.RouteAction.RequestMirrorPolicy:
     )
 
 
-def _path(draw: Draw) -> PathEdit | None:
+def _path(planned: PlannedRoute) -> PathEdit | None:
     """Return the change of the path. Envoy has none for a share; where that is all requests, it is the route's."""
-    rewrites = (draw.clusters[0].filters.rewrite if len(draw.clusters) == 1 else None, draw.filters.rewrite)
+    rewrites = (planned.clusters[0].filters.rewrite if len(planned.clusters) == 1 else None, planned.filters.rewrite)
     return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
 
 
-def _whole(draw: Draw) -> Filters:
+def _whole(planned: PlannedRoute) -> Filters:
     """Return the filters that are the route's own: none, when each share has them together with its own."""
-    return NO_FILTERS if _filtered(draw) else draw.filters
+    return NO_FILTERS if _filtered(planned) else planned.filters
 
 
-def _filtered(draw: Draw) -> bool:
-    return any(item.filters != NO_FILTERS for item in draw.clusters)
+def _filtered(planned: PlannedRoute) -> bool:
+    return any(item.filters != NO_FILTERS for item in planned.clusters)
 
 
-def _share(item: WeightedName, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
-    filters = followed_by(pushed_down, item.filters)
+def _share(item: ClusterWeight, pushed_down: Filters) -> pb.WeightedCluster.ClusterWeight:
+    filters = merge(pushed_down, item.filters)
     return pb.WeightedCluster.ClusterWeight(
         name=item.cluster,
         weight=pb.UInt32Value(value=item.weight),
-        host_rewrite_literal=host(filters) or None,
+        host_rewrite_literal=rewritten_host(filters) or None,
         **header_fields(filters),
     )
 
@@ -201,13 +203,13 @@ def _share(item: WeightedName, pushed_down: Filters) -> pb.WeightedCluster.Clust
 def _retries(backend_ms: int) -> pb.RetryPolicy:
     return pb.RetryPolicy(
         retry_on=RETRY_ON,
-        retriable_headers=[pb.HeaderMatcher(name=UNREACHED, present_match=True)],
+        retriable_headers=[pb.HeaderMatcher(name=UNREACHED_HEADER, present_match=True)],
         num_retries=pb.UInt32Value(value=RETRIES),
         per_try_timeout=_duration(backend_ms) if backend_ms else None,
         retry_host_predicate=[
             pb.RetryPolicy.RetryHostPredicate(name="previous_hosts", typed_config=pb.pack(pb.PreviousHostsPredicate()))
         ],
-        host_selection_retry_max_attempts=OTHER_HOST_ATTEMPTS,
+        host_selection_retry_max_attempts=HOST_SELECTION_ATTEMPTS,
     )
 
 
@@ -217,7 +219,7 @@ def _duration(milliseconds: int) -> pb.Duration:
     return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 
 
-def scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:
+def host_scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:
     """Return the scope that sends requests for one `authority` to the named routes."""
     return pb.ScopedRouteConfiguration(name=name, route_configuration_name=routes_name, key=_key(authority))
 

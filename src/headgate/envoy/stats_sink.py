@@ -17,10 +17,10 @@ REPORT_TIMEOUT_SECONDS = 10
 POINTS = 500  # in a message: one of a histogram has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
 """The attribute of a report that says whose it is."""
-OVERFLOW = "server.stats_overflow."
-ALIVE = "server.uptime"
+STATS_OVERFLOW = "server.stats_overflow."
+UPTIME = "server.uptime"
 """Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
-_SENT = (f"{traffic_stats.PREFIX}.", OVERFLOW, ALIVE)
+_SENT = (f"{traffic_stats.PREFIX}.", STATS_OVERFLOW, UPTIME)
 BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
 """The buckets' bounds as Envoy gets them, in microseconds.
 
@@ -40,9 +40,9 @@ def reports_per_eviction(seconds: int) -> int:
     return SWEEP_SECONDS // seconds
 
 
-def report(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
+def add_stats_sink(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
     """Let a proxy count, and report every few `seconds` to a `cluster`, in the name of its node id."""
-    message.admin.access_log.append(traffic_stats.anchor())
+    message.admin.access_log.append(traffic_stats.scope_anchor())
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
     message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=SWEEP_SECONDS))
     latency = pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.{traffic_stats.LATENCY}")
@@ -70,15 +70,15 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
         emit_tags_as_attributes=pb.BoolValue(value=True),
         use_tag_extracted_name=pb.BoolValue(value=True),
         max_data_points_per_request=POINTS,
-        custom_metric_conversions=_chosen(),
+        custom_metric_conversions=_metric_conversions(),
     )
 
 
-def _chosen() -> pb.XdsMatcher:
+def _metric_conversions() -> pb.XdsMatcher:
     """Return what gives Envoy's counters of copies their names, and leaves out what is for the admin page only."""
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(traffic_stats.COPIES)),
-        (_all(_prefix(_MIRRORS), _suffix(traffic_stats.OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),
+        (_all(_prefix(_MIRRORS), _suffix(traffic_stats.PENDING_OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
             pb.OpenTelemetrySink.DropAction(),

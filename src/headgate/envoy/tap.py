@@ -17,12 +17,12 @@ from functools import cache
 
 from headgate.envoy import pb, traffic_stats
 from headgate.envoy.config_source import XDS_CLUSTER, ads
-from headgate.envoy.upstream_tls import DENIED as DENIED_HEADER
+from headgate.envoy.upstream_tls import DENIED_HEADER
 
 LAYER = "tap"
 """Names the layer of the runtime, and the resource that is its content."""
 KEY = "headgate.tap"
-WHOLE = 1_000_000
+ALL_REQUESTS = 1_000_000
 """The share of all requests, in millionths."""
 HEADERS = (
     "accept",
@@ -55,7 +55,7 @@ _BOTH = {
 _CLIENT = {
     "side": "client",
     **_BOTH,
-    **dict(traffic_stats.SERVER),
+    **dict(traffic_stats.SERVER_ATTRIBUTES),
     "cluster": "%UPSTREAM_CLUSTER%",
     "place": "%ROUTE_NAME%",
     "denied": f"%RESP({DENIED_HEADER}):1%",
@@ -84,18 +84,18 @@ def parse_record(text: str) -> Mapping[str, str]:
 
 
 @cache
-def client() -> pb.AccessLog:
+def client_logger() -> pb.AccessLog:
     """Return the logger of a connection manager that sends requests on."""
     return _logger(_CLIENT)
 
 
 @cache
-def server(port: int) -> pb.AccessLog:
+def server_logger(port: int) -> pb.AccessLog:
     """Return the logger of a connection manager that takes requests for a port of the proxy's own pod."""
     return _logger({**_SERVER, "port": str(port)})
 
 
-def marked(origin: str, name: str) -> pb.Metadata:
+def route_metadata(origin: str, name: str) -> pb.Metadata:
     """Return the metadata of a route: the object that it comes from (`TrafficSplit default/website`), and which one it is."""
     fields = {_ORIGIN: pb.Value(string_value=origin)}
     if name:
@@ -103,12 +103,12 @@ def marked(origin: str, name: str) -> pb.Metadata:
     return pb.Metadata(filter_metadata={_METADATA: pb.Struct(fields=fields)})
 
 
-def layer() -> pb.RuntimeLayer:
+def runtime_layer() -> pb.RuntimeLayer:
     """Return the layer of the bootstrap whose content is the tap's."""
     return pb.RuntimeLayer(name=LAYER, rtds_layer=pb.RuntimeLayer.RtdsLayer(name=LAYER, rtds_config=ads()))
 
 
-def runtime(share: int) -> pb.Runtime:
+def runtime_resource(share: int) -> pb.Runtime:
     """Return the content of the layer: the share of requests to record, in millionths."""
     # The filter reads a whole number, in the denominator of its own default; a FractionalPercent it ignores.
     fields = {KEY: pb.Value(number_value=share)} if share else {}

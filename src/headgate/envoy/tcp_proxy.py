@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from headgate.envoy import listeners, names, pb, traffic_stats
 from headgate.envoy import routes as http_routes
 from headgate.envoy.clusters import CONNECT_SECONDS, address, pod_and_port
-from headgate.envoy.route_plan import RoutePlan, WeightedName
+from headgate.envoy.route_plan import ClusterWeight, RoutePlan
 from headgate.model.routing import Endpoint
 
 CONNECT = "CONNECT"
-DESTINATION = "x-headgate-tunnel"
-NOWHERE = (WeightedName(cluster=names.MISSING, weight=1),)
+TUNNEL_DESTINATION = "x-headgate-tunnel"
+NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
 ATTEMPTS = 3  # an endpoint that refuses costs the client nothing while another one accepts
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy by "
@@ -22,29 +22,29 @@ _REFUSAL = (
 )
 
 
-def listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
+def listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
     """Return the listener on a Service's own address that passes connections on."""
     return _listener(name, address(host, port), _chain(shares, traffic_stats.connections(name)))
 
 
-def redirected_listener(name: str, host: str, port: int, shares: tuple[WeightedName, ...]) -> pb.Listener:
+def redirected_listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
     """Return the listener for redirected connections to an address; it is nobody's but the capturing listener's."""
-    return listeners.redirected(listener(name, host, port, shares))
+    return listeners.unbound(listener(name, host, port, shares))
 
 
-def pod_listener(name: str, endpoint: Endpoint, share: WeightedName) -> pb.Listener:
+def pod_listener(name: str, endpoint: Endpoint, share: ClusterWeight) -> pb.Listener:
     """Return the listener for redirected connections to one endpoint."""
     ref = names.parse(name)
-    logs = traffic_stats.connections_to(name, pod_and_port(endpoint), ref.service if ref else "")
-    return listeners.redirected(_listener(name, address(endpoint.address, endpoint.port), _chain((share,), logs)))
+    logs = traffic_stats.pod_connections(name, pod_and_port(endpoint), ref.service if ref else "")
+    return listeners.unbound(_listener(name, address(endpoint.address, endpoint.port), _chain((share,), logs)))
 
 
-def capture(name: str, host: str, port: int, share: WeightedName) -> pb.Listener:
+def outbound_listener(name: str, host: str, port: int, share: ClusterWeight) -> pb.Listener:
     """Return the listener that takes all redirected connections, and hands them to the one of their first address.
 
     What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
     """
-    logs = traffic_stats.passed_on(share.cluster) if share.cluster != names.MISSING else ()
+    logs = traffic_stats.passthrough_connections(share.cluster) if share.cluster != names.MISSING else ()
     found = _listener(name, address(host, port), _chain((share,), logs))
     found.use_original_dst.CopyFrom(pb.BoolValue(value=True))
     return found
@@ -59,30 +59,35 @@ def _listener(name: str, where: pb.Address, chain: pb.FilterChain) -> pb.Listene
     )
 
 
-def _chain(shares: tuple[WeightedName, ...], logs: Iterable[pb.AccessLog] = ()) -> pb.FilterChain:
+def _chain(shares: tuple[ClusterWeight, ...], logs: Iterable[pb.AccessLog] = ()) -> pb.FilterChain:
     """Return what passes connections on to one of the clusters, by their weights."""
     forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
     proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
-    traffic_stats.count(proxy, logs)
-    places = shares or NOWHERE
-    if len(places) == 1:
-        proxy.cluster = places[0].cluster
+    traffic_stats.log_connections(proxy, logs)
+    clusters = shares or NO_CLUSTER
+    if len(clusters) == 1:
+        proxy.cluster = clusters[0].cluster
     else:
-        weights = [pb.TcpProxy.WeightedCluster.ClusterWeight(name=item.cluster, weight=item.weight) for item in places]
+        weights = [
+            pb.TcpProxy.WeightedCluster.ClusterWeight(name=item.cluster, weight=item.weight) for item in clusters
+        ]
         proxy.weighted_clusters.CopyFrom(pb.TcpProxy.WeightedCluster(clusters=weights))
     return pb.FilterChain(filters=[pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))])
 
 
-def routes(plan: RoutePlan) -> pb.RouteConfiguration:
+def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return what clients of the HTTP proxy get: CONNECT opens a connection, a request is told what to do instead."""
-    place = plan.name.partition("/")[2]
-    refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % place))
-    found = [connect(plan.name, plan.connections), pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal)]
+    service_port = plan.name.partition("/")[2]
+    refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % service_port))
+    found = [
+        connect_route(plan.name, plan.connections),
+        pb.Route(match=pb.RouteMatch(prefix="/"), direct_response=refusal),
+    ]
     host = pb.VirtualHost(name=plan.name, domains=["*"], routes=found)
     return pb.RouteConfiguration(name=plan.name, virtual_hosts=[host])
 
 
-def connect(name: str, shares: tuple[WeightedName, ...]) -> pb.Route:
+def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
     """Return the route that opens a connection to one of the clusters for each CONNECT, by their weights.
 
     `name` is for those that find no cluster.
@@ -95,43 +100,47 @@ def connect(name: str, shares: tuple[WeightedName, ...]) -> pb.Route:
         upgrade_configs=[tunnel],
         retry_policy=pb.RetryPolicy(retry_on="connect-failure", num_retries=pb.UInt32Value(value=ATTEMPTS - 1)),
     )
-    places = shares or NOWHERE
-    if len(places) == 1:
-        action.cluster = places[0].cluster
+    clusters = shares or NO_CLUSTER
+    if len(clusters) == 1:
+        action.cluster = clusters[0].cluster
     else:
         weights = [
             pb.WeightedCluster.ClusterWeight(name=item.cluster, weight=pb.UInt32Value(value=item.weight))
-            for item in places
+            for item in clusters
         ]
         action.weighted_clusters.CopyFrom(pb.WeightedCluster(clusters=weights))
     found = pb.Route(match=pb.RouteMatch(connect_matcher=pb.RouteMatch.ConnectMatcher()), route=action)
-    if places == NOWHERE:
-        found.name = traffic_stats.where_no_cluster(name)
+    if clusters == NO_CLUSTER:
+        found.name = traffic_stats.route_name_without_cluster(name)
     return found
 
 
-def with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
+def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
     """Return the routes of an HTTP port, and before them what CONNECT does: it leads to the Service's own listener.
 
     So what is in the tunnel is seen request by request. Without such a listener (`authority` is empty) each tunnel is a
     connection to a backend by the weights of the last route: so it is for a sidecar, whose identity must go with it.
     """
     found = http_routes.routes(plan)
-    route = connect(plan.name, (WeightedName(cluster=names.TUNNEL, weight=1),) if authority else plan.connections)
+    route = connect_route(
+        plan.name, (ClusterWeight(cluster=names.TUNNEL, weight=1),) if authority else plan.connections
+    )
     if authority:
-        header = pb.HeaderValue(key=DESTINATION, value=authority)
+        header = pb.HeaderValue(key=TUNNEL_DESTINATION, value=authority)
         action = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
         route.request_headers_to_add.append(pb.HeaderValueOption(header=header, append_action=action))
     found.virtual_hosts[0].routes.insert(0, route)
     return found
 
 
-def tunnel() -> pb.Cluster:
+def tunnel_cluster() -> pb.Cluster:
     """Return the cluster of tunnels to the proxy's own listeners; a header of the route says to which."""
     return pb.Cluster(
         name=names.TUNNEL,
         type=pb.Cluster.DiscoveryType.ORIGINAL_DST,
         lb_policy=pb.Cluster.LbPolicy.CLUSTER_PROVIDED,
         connect_timeout=pb.Duration(seconds=CONNECT_SECONDS),
-        original_dst_lb_config=pb.Cluster.OriginalDstLbConfig(use_http_header=True, http_header_name=DESTINATION),
+        original_dst_lb_config=pb.Cluster.OriginalDstLbConfig(
+            use_http_header=True, http_header_name=TUNNEL_DESTINATION
+        ),
     )

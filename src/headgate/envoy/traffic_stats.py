@@ -21,7 +21,7 @@ cluster, pod and backend. `identity` is the caller's SPIFFE ID, verified, where 
 (`parse_pod`); of an endpoint that is no pod, its address or its name in DNS. `backend` is there where it is not the Service
 that `cluster` names (`parse_backend`). `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
 port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
-(`where_no_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
+(`route_name_without_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
 where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
 not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
 
@@ -38,7 +38,7 @@ mesh.copies_dropped envoy.cluster_name                            copies beyond 
 
 Their cluster is a mirror's, and the hostname is like `pod`.
 
-All of them are in one scope, which the bootstrap holds (`anchor`): by itself it would end with the last listener that
+All of them are in one scope, which the bootstrap holds (`scope_anchor`): by itself it would end with the last listener that
 counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
 """
 
@@ -48,8 +48,8 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
-from headgate.envoy.clusters import METADATA
-from headgate.envoy.upstream_tls import DENIED as DENIED_HEADER
+from headgate.envoy.clusters import METADATA_KEY
+from headgate.envoy.upstream_tls import DENIED_HEADER
 from headgate.model.routing import PortRef
 
 PREFIX = "mesh"
@@ -59,23 +59,23 @@ DENIED = "denied"
 COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
 COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 """Attributes of copies, in Envoy's own words for its own counters."""
-OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
+PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MOST_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
-MOST_HISTOGRAMS = 10_000
+MAX_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
+MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # Envoy finds an extension by the type of its configuration; each listener repeats the name
-Place: TypeAlias = tuple[tuple[str, str], ...]
+Attributes: TypeAlias = tuple[tuple[str, str], ...]
 """Attributes that say between whom, with their values: text, and Envoy's commands."""
 
 _TLS = "%UPSTREAM_TLS_VERSION%"
 _HOSTNAME = "%UPSTREAM_HOST_NAME%"  # Envoy says the address of an endpoint without one
 _POD = ("pod", f"{_HOSTNAME}{_TLS}")
-_BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA}:backend)%")
+_BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA_KEY}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
-SERVER: Place = (_POD, _BACKEND)
+SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
 """The endpoint that a request went to."""
-UPSTREAM: Place = (_ROUTE_AND_CLUSTER, *SERVER)
+UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
 """What a request came to."""
 _DENIED = f"%RESP({DENIED_HEADER}):1%"  # a server without a sidecar may send any text: one character bounds the series
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
@@ -85,16 +85,16 @@ _TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy names them 
 _IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
 _NOT_ALLOWED = "SAN matcher"
 """In Envoy's words for a handshake that failed because of the client's identity; its certificate was verified before."""
-_NOWHERE = ("UH", "URX", "UO", "NC")
+_UNREACHED_FLAGS = ("UH", "URX", "UO", "NC")
 """Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
 _FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-_MARK = "t"  # how the value of the header begins
+_DENIED_MARK = "t"  # how the value of the header begins
 
 
-BROKEN_OFF = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
+INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 """Flags of a response that has not come to its end, and not because its client went away (`DC`)."""
 
 
@@ -118,14 +118,14 @@ class Code(NamedTuple):
         return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
 
     @property
-    def whole(self) -> int:
+    def complete_status(self) -> int:
         """The status of a response that came as a whole; 0 without one, and of one that broke off.
 
         The status of an answer from 500 on stays: it is a failure already, and proxies answer so in full why they had no
         other. That of an upgrade stays too: it is used until it ends, in whatever way.
         """
         is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
-        return 0 if is_answer and self.flags & BROKEN_OFF else self.status
+        return 0 if is_answer and self.flags & INCOMPLETE_FLAGS else self.status
 
 
 def parse_code(text: str) -> Code:
@@ -135,10 +135,10 @@ def parse_code(text: str) -> Code:
     """
     rest = text.lstrip("0123456789")
     status = int(text.removesuffix(rest) or 0)
-    marked = rest.endswith(_MARK)
+    marked = rest.endswith(_DENIED_MARK)
     if not rest or rest.startswith("-"):
         return Code(status, marked=marked)
-    return Code(status, frozenset(rest.removesuffix(_MARK).split(",")), marked)
+    return Code(status, frozenset(rest.removesuffix(_DENIED_MARK).split(",")), marked)
 
 
 class PodPort(NamedTuple):
@@ -157,8 +157,8 @@ def parse_pod(text: str) -> PodPort:
 
     In place of a pod, an endpoint that is none has its address, or its name in DNS.
     """
-    place, _, version = text.partition(" ")
-    pod, _, port = place.partition(":")
+    address, _, version = text.partition(" ")
+    pod, _, port = address.partition(":")
     return PodPort(pod, int(port) if port.isdecimal() else 0, bool(version)) if "/" in pod else NO_POD
 
 
@@ -179,12 +179,12 @@ def parse_backend(attributes: Mapping[str, str]) -> str:
     return ref.service if ref else ""
 
 
-def where_no_cluster(place: str) -> str:
-    """Return the name of a route that may find no cluster, so that its requests are counted by the `place` of its routes.
+def route_name_without_cluster(parent: str) -> str:
+    """Return the name of a route that may find no cluster, so that its requests are counted by the `parent` of its routes.
 
     It comes before the cluster's name where there is one.
     """
-    return f"{place}/"
+    return f"{parent}/"
 
 
 # --- a client's side
@@ -192,7 +192,7 @@ def where_no_cluster(place: str) -> str:
 
 def requests() -> list[pb.AccessLog]:
     """Return the loggers of a connection manager."""
-    return _requests(UPSTREAM)
+    return _requests(UPSTREAM_ATTRIBUTES)
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
@@ -204,10 +204,12 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
     ended = _of_kind(kinds.DownstreamEnd)
     return [
-        *_requests(UPSTREAM, _method_is_connect(inverted=True)),
-        _logger([_one(CONNECTIONS, UPSTREAM)], tunnel, established),
-        _logger(_bytes(UPSTREAM), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
-        _logger([_one(FAILED, UPSTREAM)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)),
+        *_requests(UPSTREAM_ATTRIBUTES, _method_is_connect(inverted=True)),
+        _logger([_counter(CONNECTIONS, UPSTREAM_ATTRIBUTES)], tunnel, established),
+        _logger(_bytes(UPSTREAM_ATTRIBUTES), tunnel, ended, _status(pb.ComparisonFilter.Op.LE, _FIRST_REFUSAL - 1)),
+        _logger(
+            [_counter(FAILED, UPSTREAM_ATTRIBUTES)], tunnel, ended, _status(pb.ComparisonFilter.Op.GE, _FIRST_REFUSAL)
+        ),
     ]
 
 
@@ -218,31 +220,31 @@ def failed_copies() -> pb.AccessLog:
         _status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE),
     )
     failed = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=answered))
-    place = ((COPY_CLUSTER, _CLUSTER[1]), (COPY_POD, _HOSTNAME))
-    return _logger([_one(COPIES_FAILED, place)], failed, where('xds.cluster_name.startsWith("mirror/")'))
+    attributes = ((COPY_CLUSTER, _CLUSTER[1]), (COPY_POD, _HOSTNAME))
+    return _logger([_counter(COPIES_FAILED, attributes)], failed, cel_filter('xds.cluster_name.startsWith("mirror/")'))
 
 
 def connections(name: str) -> list[pb.AccessLog]:
-    """Return the loggers of a listener that passes connections on (`count`)."""
-    return _connections((_CLUSTER, *SERVER), failed=(("cluster", name), *SERVER))
+    """Return the loggers of a listener that passes connections on (`log_connections`)."""
+    return _connections((_CLUSTER, *SERVER_ATTRIBUTES), failed=(("cluster", name), *SERVER_ATTRIBUTES))
 
 
-def passed_on(name: str) -> list[pb.AccessLog]:
+def passthrough_connections(name: str) -> list[pb.AccessLog]:
     """Return those of the listener that passes connections on to whatever address they were meant for: that is no attribute."""
     return _connections((("cluster", name),))
 
 
-def connections_to(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
+def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
     """Return those of a listener for one server, whose cluster knows an address and nothing else about it.
 
     `pod` is as in `clusters.pod_and_port`.
     """
     known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
-    place = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
-    return _connections(place)
+    attributes = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
+    return _connections(attributes)
 
 
-def count(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
+def log_connections(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
     """Let connections be counted: when they have reached a server, and when they end."""
     proxy.access_log.extend(loggers)
     if proxy.access_log:
@@ -255,18 +257,18 @@ def count(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
 
 def plaintext_requests(port: str) -> list[pb.AccessLog]:
     """Return the loggers for requests that no proxy has counted: whoever has one comes by mutual TLS."""
-    return _requests(_from_outside(port))
+    return _requests(_plaintext_source(port))
 
 
 def plaintext_connections(port: str) -> list[pb.AccessLog]:
     """Return the same for connections."""
-    return _connections(_from_outside(port))
+    return _connections(_plaintext_source(port))
 
 
 def denied_connections(port: str) -> list[pb.AccessLog]:
     """Return the loggers of a chain whose connections are all refused: access rules allow no client that comes to it."""
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
-    return [_logger([_one(DENIED, (*_from_outside(port), _IDENTITY))], ended)]
+    return [_logger([_counter(DENIED, (*_plaintext_source(port), _IDENTITY))], ended)]
 
 
 def denied_handshakes() -> pb.AccessLog:
@@ -274,12 +276,12 @@ def denied_handshakes() -> pb.AccessLog:
 
     The handshake fails then, so no filter of a chain sees the connection.
     """
-    place = (*_from_outside("%DOWNSTREAM_LOCAL_PORT%"), _IDENTITY)
-    refused = where(f'connection.transport_failure_reason.contains("{_NOT_ALLOWED}")')
-    return _logger([_one(DENIED, place)], refused)
+    attributes = (*_plaintext_source("%DOWNSTREAM_LOCAL_PORT%"), _IDENTITY)
+    refused = cel_filter(f'connection.transport_failure_reason.contains("{_NOT_ALLOWED}")')
+    return _logger([_counter(DENIED, attributes)], refused)
 
 
-def _from_outside(port: str) -> Place:
+def _plaintext_source(port: str) -> Attributes:
     # The address of the connection: headers may say anything.
     return ("port", port), ("source", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
 
@@ -287,7 +289,7 @@ def _from_outside(port: str) -> Place:
 # --- the proxy
 
 
-def anchor() -> pb.AccessLog:
+def scope_anchor() -> pb.AccessLog:
     """Return a logger that never logs and always is there, so that the scope is."""
     return _logger([], _of_kind(pb.AccessLogType.UdpSessionEnd))
 
@@ -295,8 +297,8 @@ def anchor() -> pb.AccessLog:
 # --- loggers
 
 
-def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
-    attributes = (*place, _CODE, _GRPC)
+def _requests(attributes: Attributes, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
+    attributes = (*attributes, _CODE, _GRPC)
     latency = pb.StatsAccessLog.Histogram(
         stat=_stat(LATENCY, attributes),
         unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,
@@ -308,33 +310,33 @@ def _requests(place: Place, *filters: pb.AccessLogFilter) -> list[pb.AccessLog]:
         pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter()),
     )
     flagged = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=others))
-    return [_logger([latency], *filters, answered), _logger([_one(FLAGGED, attributes)], *filters, flagged)]
+    return [_logger([latency], *filters, answered), _logger([_counter(FLAGGED, attributes)], *filters, flagged)]
 
 
-def _connections(place: Place, failed: Place = ()) -> list[pb.AccessLog]:
+def _connections(attributes: Attributes, failed: Attributes = ()) -> list[pb.AccessLog]:
     connected = _of_kind(pb.AccessLogType.TcpUpstreamConnected)
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
-    nowhere = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_NOWHERE))
+    nowhere = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNREACHED_FLAGS))
     return [
-        _logger([_one(CONNECTIONS, place)], connected),
-        _logger(_bytes(place), ended),
-        _logger([_one(FAILED, failed or place)], ended, nowhere),
+        _logger([_counter(CONNECTIONS, attributes)], connected),
+        _logger(_bytes(attributes), ended),
+        _logger([_counter(FAILED, failed or attributes)], ended, nowhere),
     ]
 
 
-def _bytes(place: Place) -> list[Message]:
+def _bytes(attributes: Attributes) -> list[Message]:
     counter = pb.StatsAccessLog.Counter
     return [
-        counter(stat=_stat(SENT, place), value_format=_TO_SERVER),
-        counter(stat=_stat(RECEIVED, place), value_format=_TO_CLIENT),
+        counter(stat=_stat(SENT, attributes), value_format=_TO_SERVER),
+        counter(stat=_stat(RECEIVED, attributes), value_format=_TO_CLIENT),
     ]
 
 
-def _one(name: str, tags: Place) -> pb.StatsAccessLog.Counter:
+def _counter(name: str, tags: Attributes) -> pb.StatsAccessLog.Counter:
     return pb.StatsAccessLog.Counter(stat=_stat(name, tags), value_fixed=pb.UInt64Value(value=1))
 
 
-def _stat(name: str, tags: Place) -> pb.StatsAccessLog.Stat:
+def _stat(name: str, tags: Attributes) -> pb.StatsAccessLog.Stat:
     return pb.StatsAccessLog.Stat(
         name=name, tags=[pb.StatsAccessLog.Tag(name=tag, value_format=value) for tag, value in tags]
     )
@@ -348,8 +350,8 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
             prefix=PREFIX,
             sharing_name=PREFIX,
             enable_eviction=True,
-            max_counters=pb.UInt32Value(value=MOST_COUNTERS),
-            max_histograms=pb.UInt32Value(value=MOST_HISTOGRAMS),
+            max_counters=pb.UInt32Value(value=MAX_COUNTERS),
+            max_histograms=pb.UInt32Value(value=MAX_HISTOGRAMS),
         ),
         counters=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Counter)],
         histograms=[stat for stat in found if isinstance(stat, pb.StatsAccessLog.Histogram)],
@@ -362,7 +364,7 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
     return logger
 
 
-def where(expression: str) -> pb.AccessLogFilter:
+def cel_filter(expression: str) -> pb.AccessLogFilter:
     """Return a filter by an expression of the Common Expression Language over Envoy's attributes."""
     name = "cel"
     config = pb.pack(pb.ExpressionFilter(expression=expression))

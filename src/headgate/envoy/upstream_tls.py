@@ -11,14 +11,14 @@ from headgate.envoy import names, pb
 from headgate.envoy.config_source import ads
 from headgate.resources.meta import Value
 
-MATCH = "envoy.transport_socket_match"  # Envoy's own key of an endpoint's metadata
-FIELD = "headgate"
+MATCH_METADATA = "envoy.transport_socket_match"  # Envoy's own key of an endpoint's metadata
+PEER_FIELD = "headgate"
 PLAINTEXT = "plaintext"
-ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from its application's
-UNREACHED = "x-headgate-unreached"
+MESH_ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from its application's
+UNREACHED_HEADER = "x-headgate-unreached"
 """A response header of a server's proxy: the application has certainly not seen the request, so the caller's proxy may
 try another pod."""
-DENIED = "x-headgate-denied"
+DENIED_HEADER = "x-headgate-denied"
 """A response header of a server's proxy: access rules refused the request. The caller's proxy counts it apart."""
 _TLS, _RAW = "tls", "raw"  # Envoy finds both by the type of their configuration; each cluster repeats the names
 
@@ -36,12 +36,12 @@ class Peer(Value, frozen=True, kw_only=True, order=True):
         return f"{self.server_name} {self.identity}"
 
 
-def metadata(peer: Peer | None) -> pb.Struct:
+def peer_metadata(peer: Peer | None) -> pb.Struct:
     """Return what an endpoint says about its transport, in a cluster that has peers."""
-    return pb.Struct(fields={FIELD: pb.Value(string_value=peer.key if peer else PLAINTEXT)})
+    return pb.Struct(fields={PEER_FIELD: pb.Value(string_value=peer.key if peer else PLAINTEXT)})
 
 
-def secure(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
+def add_transport_sockets(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
     """Give a cluster a transport socket for each peer, and one for endpoints in plaintext.
 
     The first peer's is what the cluster has for all that match nothing, which serves the peer itself too: each TLS socket
@@ -54,10 +54,10 @@ def secure(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
 def _matches(peers: tuple[Peer, ...]) -> Iterator[pb.Cluster.TransportSocketMatch]:
     for peer in peers[1:]:
         yield pb.Cluster.TransportSocketMatch(
-            name=peer.key, match=metadata(peer), transport_socket=transport_socket(peer)
+            name=peer.key, match=peer_metadata(peer), transport_socket=transport_socket(peer)
         )
     plaintext = pb.TransportSocket(name=_RAW, typed_config=pb.pack(pb.RawBuffer()))
-    yield pb.Cluster.TransportSocketMatch(name=PLAINTEXT, match=metadata(None), transport_socket=plaintext)
+    yield pb.Cluster.TransportSocketMatch(name=PLAINTEXT, match=peer_metadata(None), transport_socket=plaintext)
 
 
 def transport_socket(peer: Peer) -> pb.TransportSocket:
@@ -78,7 +78,7 @@ def transport_socket(peer: Peer) -> pb.TransportSocket:
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=newest, tls_maximum_protocol_version=newest),
             tls_certificate_sds_secret_configs=[pb.SdsSecretConfig(name=names.IDENTITY, sds_config=ads())],
             combined_validation_context=combined,
-            alpn_protocols=[ALPN] if peer.opaque else (),
+            alpn_protocols=[MESH_ALPN] if peer.opaque else (),
         ),
     )
     return pb.TransportSocket(name=_TLS, typed_config=pb.pack(context))

@@ -27,7 +27,7 @@ from headgate.model.routing import (
 )
 from headgate.resources.meta import Value
 
-Callers = frozenset[str] | None
+AllowedSources = frozenset[str] | None
 """The identities that may call a Service; none are all."""
 SIDECAR = "sidecar"  # begins the ids of sidecars: sidecar/<namespace>/<pod>
 OUTBOUND_PORT = 15001  # where a sidecar takes what its application sends: redirected, or as an HTTP proxy
@@ -38,7 +38,7 @@ TRANSPARENT_UID = 1337  # the user of a transparent sidecar, by which the redire
 class Node(Value, frozen=True, kw_only=True):
     """A proxy. A gateway listens on every Service address and is an HTTP proxy besides; a sidecar is for one `workload`.
 
-    `proxy_address` and `proxy_port` are where it is that proxy; `probe` is the path of the unix socket for `headgate try`,
+    `proxy_address` and `proxy_port` are where it is that proxy; `try_socket` is the path of the unix socket for `headgate try`,
     empty where it has none.
     """
 
@@ -47,35 +47,35 @@ class Node(Value, frozen=True, kw_only=True):
     workload: str = ""
     proxy_address: str = ""
     proxy_port: int = 0
-    probe: str = ""
+    try_socket: str = ""
 
 
-class Kind(NamedTuple):
+class ProxyKind(NamedTuple):
     """What decides which resources proxies have in common: `proxy` for an HTTP proxy, `secured` with a certificate."""
 
     role: Literal["gateway", "sidecar"]
-    proxy: bool
-    secured: bool
+    http_proxy: bool
+    has_certificate: bool
 
     @property
     def is_redirected(self) -> bool:
         """Whether connections are redirected to the proxy, whatever their address: so it is for a transparent sidecar."""
-        return self.role == SIDECAR and not self.proxy
+        return self.role == SIDECAR and not self.http_proxy
 
 
-class Terms(NamedTuple):
+class ServiceSettings(NamedTuple):
     """What the resources of every Service depend on.
 
     `tls_domain` is the domain of server names where endpoints with an identity are called by mutual TLS; else empty.
     """
 
-    kind: Kind
+    kind: ProxyKind
     domain: str
     tls_domain: str
     connection_seconds: int
 
 
-class MeshTerms(NamedTuple):
+class MeshSettings(NamedTuple):
     """What of a mesh the own resources of every proxy depend on.
 
     `has_ipv6` says whether a Service has an IPv6 address.
@@ -97,7 +97,7 @@ class Backend(NamedTuple):
     ref: PortRef
     ready: tuple[Endpoint, ...]
     protocol: Protocol
-    spoken: Protocol
+    pod_protocol: Protocol
 
 
 class Backends:
@@ -107,8 +107,8 @@ class Backends:
         found = tuple(backends)
         self.ready: Mapping[PortRef, tuple[Endpoint, ...]] = {item.ref: item.ready for item in found}
         self.protocols: Mapping[PortRef, Protocol] = {item.ref: item.protocol for item in found}
-        self.spoken: Mapping[PortRef, Protocol] = {item.ref: item.spoken for item in found}
-        self.opaque: Collection[PortRef] = frozenset(item.ref for item in found if not item.spoken.is_http)
+        self.pod_protocols: Mapping[PortRef, Protocol] = {item.ref: item.pod_protocol for item in found}
+        self.opaque: Collection[PortRef] = frozenset(item.ref for item in found if not item.pod_protocol.is_http)
 
 
 class PortView(NamedTuple):
@@ -121,8 +121,8 @@ class PortView(NamedTuple):
     table: RouteTable
     backends: tuple[Backend, ...]
     address: str
-    proxied: tuple[Endpoint, ...]
-    pods: tuple[Endpoint, ...]
+    proxy_pods: tuple[Endpoint, ...]
+    direct_pods: tuple[Endpoint, ...]
 
 
 class ServiceView(NamedTuple):
@@ -130,7 +130,7 @@ class ServiceView(NamedTuple):
 
     front: Frontend
     ports: tuple[PortView, ...]
-    terms: Terms
+    settings: ServiceSettings
 
 
 class GatewayView(NamedTuple):
@@ -138,16 +138,18 @@ class GatewayView(NamedTuple):
 
     port: GatewayPort
     backends: tuple[Backend, ...]
-    terms: Terms
+    settings: ServiceSettings
 
 
 class MeshView:
     """The mesh as all proxies of one kind see it."""
 
-    def __init__(self, mesh: Mesh, kind: Kind) -> None:
+    def __init__(self, mesh: Mesh, kind: ProxyKind) -> None:
         self.mesh = mesh
         self.kind = kind
-        self.terms = Terms(kind, mesh.domain, mesh.domain if kind.secured else "", mesh.connection_seconds)
+        self.settings = ServiceSettings(
+            kind, mesh.domain, mesh.domain if kind.has_certificate else "", mesh.connection_seconds
+        )
 
     def services(self) -> Iterator[ServiceView]:
         """Yield every Service."""
@@ -156,23 +158,23 @@ class MeshView:
         for table in self.mesh.tables:
             tables[table.ref.service].append(table)
         for name, found in tables.items():
-            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.terms)
+            yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
     def gateways(self) -> Iterator[GatewayView]:
         """Yield the ports of Gateways: the gateway alone serves them."""
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
             routes = [route for host in port.hosts for route in host.routes]
-            yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.terms)
+            yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.settings)
 
     @cached_property
-    def callers(self) -> Mapping[str, Callers] | None:
+    def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
         """Who sees each Service (D21); nothing where every proxy of this kind sees all of them.
 
         A transparent sidecar that passes on unknown addresses would call a Service that it does not see in plaintext, past
         the proxies, instead of being refused by them.
         """
         passes_on = self.kind.is_redirected and self.mesh.passthrough
-        return callers(self.mesh) if self.mesh.scoped and self.kind.role == SIDECAR and not passes_on else None
+        return allowed_sources(self.mesh) if self.mesh.scoped and self.kind.role == SIDECAR and not passes_on else None
 
     def _port(self, table: RouteTable) -> PortView:
         ref = table.ref
@@ -180,8 +182,8 @@ class MeshView:
             table,
             self._backends(table.routes, ref),
             self._addresses.get(ref, ""),
-            self._proxied.get(ref, ()),
-            self._pods.get(ref, ()),
+            self._proxy_pods.get(ref, ()),
+            self._direct_pods.get(ref, ()),
         )
 
     def _backends(self, routes: Iterable[Route], *own: PortRef) -> tuple[Backend, ...]:
@@ -196,7 +198,7 @@ class MeshView:
 
     def _backend(self, ref: PortRef) -> Backend:
         protocol = self._protocols.get(ref, Protocol.HTTP)
-        return Backend(ref, self._ready.get(ref, ()), protocol, self._taken.get(ref, protocol))
+        return Backend(ref, self._ready.get(ref, ()), protocol, self._root_protocols.get(ref, protocol))
 
     @cached_property
     def _ready(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
@@ -207,12 +209,12 @@ class MeshView:
         return {table.ref: table.protocol for table in self.mesh.tables}
 
     @cached_property
-    def _taken(self) -> Mapping[PortRef, Protocol]:
+    def _root_protocols(self) -> Mapping[PortRef, Protocol]:
         return roots(self.mesh.tables)
 
     @cached_property
-    def _proxied(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-        return authorities.pods(self.mesh) if self.kind.proxy else {}
+    def _proxy_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+        return authorities.pods(self.mesh) if self.kind.http_proxy else {}
 
     @cached_property
     def _addresses(self) -> Mapping[PortRef, str]:
@@ -231,7 +233,7 @@ class MeshView:
         }
 
     @cached_property
-    def _pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
+    def _direct_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
         """The endpoints that clients connect to themselves: those of Services without an address, each of them once.
 
         Of two Services with one endpoint the first counts.
@@ -258,9 +260,9 @@ class View(NamedTuple):
     credential: Credential | None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ProxyKind:
         """With which other proxies it has resources in common."""
-        return Kind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
+        return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
 
     @property
     def identity(self) -> str:
@@ -268,15 +270,15 @@ class View(NamedTuple):
         return self.workload.identity if self.workload else ""
 
     @property
-    def home(self) -> str:
+    def client_namespace(self) -> str:
         """The namespace of the clients, in which short names are looked up."""
-        return home_of(self.node)
+        return client_namespace(self.node)
 
 
-def mesh_terms(mesh: Mesh) -> MeshTerms:
+def mesh_settings(mesh: Mesh) -> MeshSettings:
     """Return what of a mesh the own resources of every proxy depend on."""
     has_ipv6 = any(":" in front.address for front in mesh.frontends)
-    return MeshTerms(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6)
+    return MeshSettings(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6)
 
 
 def sidecar(workload: Workload) -> Node:
@@ -291,7 +293,7 @@ def sidecar(workload: Workload) -> Node:
     )
 
 
-def home_of(node: Node) -> str:
+def client_namespace(node: Node) -> str:
     """Return the namespace of a proxy's clients, in which short names are looked up."""
     return node.workload.partition("/")[0] or DEFAULT_NAMESPACE
 
@@ -302,7 +304,7 @@ def pod_of(node_id: str) -> str:
     return pod if kind == SIDECAR else ""
 
 
-def place_of(node_id: str) -> tuple[str, str]:
+def namespaced_name(node_id: str) -> tuple[str, str]:
     """Return the namespace and name by which users know a proxy: its pod's; a gateway is in `headgate-system`."""
     namespace, _, name = pod_of(node_id).partition("/")
     return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id)
@@ -322,7 +324,7 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
 # --- which Services a workload may call
 
 
-def callers(mesh: Mesh) -> Mapping[str, Callers]:
+def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
     """Return the identities that may call each Service (`namespace/name`) for one request or connection at least.
 
     A split may be called by the callers of any of its backends. A Service without endpoints may be called by all, so that
@@ -330,7 +332,7 @@ def callers(mesh: Mesh) -> Mapping[str, Callers]:
     """
     closed = dict(_closed(mesh.workloads))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    found: dict[str, Callers] = {}
+    found: dict[str, AllowedSources] = {}
     for table in mesh.tables:
         more = _union(_of_route(endpoints, closed) for endpoints in _routes(table, ready))
         name = table.ref.service
@@ -354,13 +356,13 @@ def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) ->
         yield [endpoint for target in route.split.targets for endpoint in ready.get(target.ref, ())]
 
 
-def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> Callers:
+def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> AllowedSources:
     if not endpoints:
         return None
     return _union(closed.get((item.workload, item.port), closed.get((item.address, item.port))) for item in endpoints)
 
 
-def _union(several: Iterable[Callers]) -> Callers:
+def _union(several: Iterable[AllowedSources]) -> AllowedSources:
     found: set[str] = set()
     for item in several:
         if item is None:

@@ -22,7 +22,7 @@ from headgate.envoy.config import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,
-    NOTHING,
+    NO_RESOURCES,
     ROUTES,
     RUNTIME,
     SCOPES,
@@ -32,7 +32,7 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.envoy.resource_json import content
-from headgate.envoy.view import place_of, pod_of
+from headgate.envoy.view import namespaced_name, pod_of
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import dates, read_certificates
 from headgate.model.authorities import DEFAULT_NAMESPACE
@@ -196,7 +196,7 @@ def config_of(
     wanted = proxy.config.get() or {}
     refused = {(item.type_url, item.name): item.message.strip() for item in proxy.refusals()}
     for type_name, type_url in _TYPES.items():
-        config = wanted.get(type_url, NOTHING)
+        config = wanted.get(type_url, NO_RESOURCES)
         shelf = proxy.session.shelves[type_url] if proxy.session else Shelf(wildcard=True)
         for name in sorted(_wanted(shelf, config)) if asked.type in {"", type_name} else ():
             if asked.name in {"", name}:
@@ -238,7 +238,7 @@ def _owner(pod: Pod | None) -> Mapping[str, str]:
 
 def object_name(node_id: str) -> ObjectName:
     """Return the namespace and name under which the API has a proxy."""
-    namespace, name = place_of(node_id)
+    namespace, name = namespaced_name(node_id)
     return ObjectName(namespace=namespace, name=name)
 
 
@@ -283,7 +283,7 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
 
 def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
     shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
-    config = (proxy.config.get() or {}).get(type_url, NOTHING)
+    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
     resources = len(shelf.target(config if isinstance(config, Resources) else Resources(config, {})))
     return ResourceType(
         type=name,
@@ -297,7 +297,7 @@ def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
     """Return a type with the version that the proxy is to hold, and the one that it holds."""
     type_url = _TYPES[one.type]
     shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
-    config = (proxy.config.get() or {}).get(type_url, NOTHING)
+    config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
     wanted = {key: config[key].digest for key in _wanted(shelf, config)}
     held = {key: shelf.held[key].digest for key in wanted if key in shelf.held}
     return structs.replace(one, version=version(wanted), held_version=version(held))

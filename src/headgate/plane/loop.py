@@ -157,7 +157,7 @@ class Loop:
         """Give each proxy its part, where it is another one than before, and make the mesh current."""
         self._expect(compiled.mesh)
         if compiled is not self.compiled.get():
-            self.memo.turn()
+            self.memo.begin_build()
         configs = await self._encode(compiled.mesh)
         before, self._given = self._given, {}
         news = []
@@ -257,7 +257,7 @@ class ExpectedProxies:
         sidecars = [(sidecar(item), item) for item in workloads]
         return [
             *((node, None) for node in self._known.gateways),
-            *((structs.replace(node, probe=self._known.probes(node.id)), item) for node, item in sidecars),
+            *((structs.replace(node, try_socket=self._known.probes(node.id)), item) for node, item in sidecars),
         ]
 
     @cached_property

@@ -17,7 +17,7 @@ ADDRESSES = "excluded-addresses"
 USERS = "excluded-users"
 
 
-class Redirect(Value, frozen=True, kw_only=True):
+class Exclusions(Value, frozen=True, kw_only=True):
     """What is not redirected besides what never is; `excluded_addresses` are CIDRs of either family.
 
     Inbound ports are the pod's own, outbound ports those of whom it calls; users are numbers (uid).
@@ -29,7 +29,9 @@ class Redirect(Value, frozen=True, kw_only=True):
     excluded_users: tuple[int, ...] = ()
 
 
-def read(*, inbound_ports: str = "", outbound_ports: str = "", addresses: str = "", users: str = "") -> Redirect:
+def parse_exclusions(
+    *, inbound_ports: str = "", outbound_ports: str = "", addresses: str = "", users: str = ""
+) -> Exclusions:
     """Read lists that are separated by commas; an empty text is an empty list. Raises DecodeError with every mistake."""
     causes: list[Cause] = []
 
@@ -42,7 +44,7 @@ def read(*, inbound_ports: str = "", outbound_ports: str = "", addresses: str = 
                 causes.append(Cause(field, str(error)))
         return tuple(found)
 
-    found = Redirect(
+    found = Exclusions(
         excluded_inbound_ports=take(INBOUND_PORTS, inbound_ports, _inbound_port),
         excluded_outbound_ports=take(OUTBOUND_PORTS, outbound_ports, _port),
         excluded_addresses=take(ADDRESSES, addresses, _network),

@@ -16,10 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.redirection.rules import CHAINS, INBOUND_SOURCE, Rules, lines, missing, own, removal
+from headgate.redirection.rules import (
+    CHAINS,
+    INBOUND_SOURCE,
+    Rules,
+    own_rules,
+    removal_transaction,
+    rule_lines,
+    update_transaction,
+)
 
 VARIANTS = ("", "-nft", "-legacy")  # first what the system is set up for
-PATIENCE_S = 20
+TIMEOUT_S = 20
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
@@ -49,7 +57,7 @@ class Outcome(NamedTuple):
 
 def apply(wanted: Rules) -> tuple[Outcome, ...]:
     """Put the rules in force, in place of those of an earlier time, and read them back. Raises RedirectionError."""
-    _refuse_host()
+    _reject_host_network()
     tables = _tables()
     if len(tables) > 1:
         _change_loopback(_ADD, but=errno.EEXIST)
@@ -58,9 +66,9 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
 
 def clean() -> tuple[Outcome, ...]:
     """Take away what `apply` added, by whichever program it was, and nothing else. Raises RedirectionError."""
-    _refuse_host()
+    _reject_host_network()
     bases = _bases()
-    outcomes = tuple(_clean(table) for base in bases for table in _usable(base))
+    outcomes = tuple(_clean(table) for base in bases for table in _readable_tables(base))
     if len(bases) > 1:
         _change_loopback(_REMOVE, but=errno.EADDRNOTAVAIL)
     return outcomes
@@ -88,26 +96,26 @@ def _change_loopback(request: int, *, but: int) -> None:
 
 
 def _apply(table: Table, text: str) -> Outcome:
-    _run(f"{table.program}-restore", "--noflush", stdin=missing(text, table.saved))
+    _run(f"{table.program}-restore", "--noflush", stdin=update_transaction(text, table.saved))
     _verify(table, text)
-    return Outcome(table.family, Path(table.program).name, changed=lines(text) != own(table.saved))
+    return Outcome(table.family, Path(table.program).name, changed=rule_lines(text) != own_rules(table.saved))
 
 
 def _clean(table: Table) -> Outcome:
-    steps = removal(table.saved)
+    steps = removal_transaction(table.saved)
     if steps:
         _run(f"{table.program}-restore", "--noflush", stdin=steps)
-        if left := own(_save(table.program)):
+        if left := own_rules(_save(table.program)):
             raise RedirectionError(f"{table.program} still has {left[0]!r} after it was removed; run it again")
     return Outcome(table.family, Path(table.program).name, changed=bool(steps))
 
 
 def _verify(table: Table, text: str) -> None:
     """Ask the kernel for each rule: some take a rule and leave out what they don't know."""
-    wanted = lines(text)
+    wanted = rule_lines(text)
     for line in wanted:
         _run(table.program, "-t", "nat", "-C", *line.split()[1:])
-    found = own(_save(table.program))
+    found = own_rules(_save(table.program))
     if len(found) != len(wanted):
         raise RedirectionError(
             f"{table.program} has {len(found)} rules of headgate's instead of {len(wanted)}: something else changes"
@@ -119,8 +127,8 @@ def _tables() -> tuple[Table, ...]:
     """Return the table of each family that is here. Where rules of an earlier time are is where new ones go."""
     found = []
     for base in _bases():
-        tables = _usable(base)
-        found.append(next((table for table in tables if own(table.saved)), tables[0]))
+        tables = _readable_tables(base)
+        found.append(next((table for table in tables if own_rules(table.saved)), tables[0]))
     return tuple(found)
 
 
@@ -133,7 +141,7 @@ def has_ipv6(interfaces: str) -> bool:
     return any(line.split()[-1] != "lo" for line in interfaces.splitlines() if line.strip())
 
 
-def _usable(base: str) -> list[Table]:
+def _readable_tables(base: str) -> list[Table]:
     """Return the tables of every program that can read them, the system's own choice first."""
     family = "IPv6" if base.startswith("ip6") else "IPv4"
     found: list[Table] = []
@@ -177,7 +185,7 @@ def _save(program: str) -> str:
 def _run(*command: str, stdin: str = "") -> str:
     try:
         done = subprocess.run(  # noqa: S603 - paths of the programs named above
-            command, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise RedirectionError(f"{command[0]} can't be run: {error}") from error
@@ -187,7 +195,7 @@ def _run(*command: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def _refuse_host() -> None:
+def _reject_host_network() -> None:
     """Keep the machine's own connections: the rules are for a pod's network namespace."""
     if is_host(_link("/proc/self/ns/pid"), _inode("/proc/self/net/dev"), _inode("/proc/1/net/dev")):
         raise RedirectionError(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
 from headgate.model.routing import PROBE_PORT
-from headgate.redirection.exclusions import Redirect
+from headgate.redirection.exclusions import Exclusions
 
 OUT = "HEADGATE_OUT"
 IN = "HEADGATE_IN"
@@ -29,17 +29,17 @@ class Rules(NamedTuple):
     ipv6: str
 
 
-def rules(redirect: Redirect) -> Rules:
-    """Return what is to be in force; adding it again replaces the chains and doubles the jumps (see `missing`)."""
-    return Rules(_text(redirect, 4), _text(redirect, 6))
+def rules(exclusions: Exclusions) -> Rules:
+    """Return what is to be in force; adding it again replaces the chains and doubles the jumps (see `update_transaction`)."""
+    return Rules(_text(exclusions, 4), _text(exclusions, 6))
 
 
-def lines(text: str) -> tuple[str, ...]:
+def rule_lines(text: str) -> tuple[str, ...]:
     """Return the rules of a text, jumps too, without comments and frame."""
     return tuple(line for line in text.splitlines() if line.startswith("-A "))
 
 
-def missing(text: str, saved: str) -> str:
+def update_transaction(text: str, saved: str) -> str:
     """Return the transaction that brings a table to `text`, whatever an earlier one left there; `saved` is the table now.
 
     Declaring a chain empties it, so the chains are replaced as a whole; the jumps are added only when there are none.
@@ -49,7 +49,7 @@ def missing(text: str, saved: str) -> str:
     return "\n".join([*kept, ""])
 
 
-def removal(saved: str) -> str:
+def removal_transaction(saved: str) -> str:
     """Return the transaction that takes away what `rules` adds, and nothing else; empty when nothing is there."""
     there = [line.strip() for line in saved.splitlines()]
     jumps = ["-D" + line.removeprefix("-A") for line in there if line in JUMPS]
@@ -60,7 +60,7 @@ def removal(saved: str) -> str:
     return "\n".join(["*nat", *steps, "COMMIT", ""])
 
 
-def own(saved: str) -> tuple[str, ...]:
+def own_rules(saved: str) -> tuple[str, ...]:
     """Return those rules of a saved table that are headgate's."""
     return tuple(
         line.strip()
@@ -69,28 +69,28 @@ def own(saved: str) -> tuple[str, ...]:
     )
 
 
-def _text(redirect: Redirect, family: int) -> str:
-    body = [*_inbound(redirect), *_outbound(redirect, family)]
+def _text(exclusions: Exclusions, family: int) -> str:
+    body = [*_inbound(exclusions), *_outbound(exclusions, family)]
     return "\n".join(["*nat", *(f":{chain} - [0:0]" for chain in CHAINS), *JUMPS, *body, "COMMIT", ""])
 
 
-def _inbound(redirect: Redirect) -> Iterator[str]:
+def _inbound(exclusions: Exclusions) -> Iterator[str]:
     yield "# Health checks of the orchestrator, which has no identity: the proxy makes them itself."
     yield f"-A {IN} -p tcp -m tcp --dport {PROBE_PORT} -j RETURN"
-    if redirect.excluded_inbound_ports:
+    if exclusions.excluded_inbound_ports:
         yield "# Ports that the pod asks to leave alone."
-    for port in redirect.excluded_inbound_ports:
+    for port in exclusions.excluded_inbound_ports:
         yield f"-A {IN} -p tcp -m tcp --dport {port} -j RETURN"
     yield "# Everything else from other pods."
     yield f"-A {IN} -p tcp -j REDIRECT --to-ports {INBOUND_PORT}"
 
 
-def _outbound(redirect: Redirect, family: int) -> Iterator[str]:
+def _outbound(exclusions: Exclusions, family: int) -> Iterator[str]:
     yield "# The proxy's inbound side calls the application from an address of its own."
     yield f"-A {OUT} -s {INBOUND_SOURCE[family]} -o lo -j RETURN"
     yield "# Loopback belongs to the pod."
     yield f"-A {OUT} -d {LOOPBACK[family]} -o lo -j RETURN"
-    users = [user for user in redirect.excluded_users if user != TRANSPARENT_UID]
+    users = [user for user in exclusions.excluded_users if user != TRANSPARENT_UID]
     if users:
         yield "# Users that are asked to be left alone."
     for user in users:
@@ -102,9 +102,9 @@ def _outbound(redirect: Redirect, family: int) -> Iterator[str]:
     yield "# The proxy calls others."
     yield f"-A {OUT} -m owner --uid-owner {TRANSPARENT_UID} -j RETURN"
     yield "# DNS over TCP is as DNS over UDP: left alone."
-    ports = dict.fromkeys((DNS_PORT, *redirect.excluded_outbound_ports))
+    ports = dict.fromkeys((DNS_PORT, *exclusions.excluded_outbound_ports))
     yield from (f"-A {OUT} -p tcp -m tcp --dport {port} -j RETURN" for port in ports)
-    networks = [text for text in redirect.excluded_addresses if ip_network(text).version == family]
+    networks = [text for text in exclusions.excluded_addresses if ip_network(text).version == family]
     if networks:
         yield "# Addresses that are asked to be left alone."
     yield from (f"-A {OUT} -d {network} -j RETURN" for network in networks)

@@ -143,7 +143,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
 
 def _proxies(ground: Ground, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(ground.instance.proxy)
-    gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, probe=ground.instance.probe)
+    gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=ground.instance.probe)
     known = HostProxies(
         [gateway], lambda node_id: str(probe_socket(ground.sockets, node_id)), ground.state / mtls_migration.FILE
     )

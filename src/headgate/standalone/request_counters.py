@@ -94,7 +94,7 @@ class BackendTotals:
         for endpoint, count in current.items():
             ref = names.parse(endpoint.cluster)
             if ref is not None and not names.is_mirror(endpoint.cluster):  # copies are no user's traffic (D22)
-                key = ref, names.owner(endpoint.cluster), endpoint.backend
+                key = ref, names.matching_split(endpoint.cluster), endpoint.backend
                 self._totals[key] = self._totals[key].plus(count.since(last.get(endpoint, Count())))
         self._last[proxy] = current
 
@@ -124,7 +124,7 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
 
 
 def _cluster(text: str) -> str:
-    """Return the name of a cluster without that of its route (`traffic_stats.where_no_cluster`)."""
+    """Return the name of a cluster without that of its route (`traffic_stats.route_name_without_cluster`)."""
     kind, *rest = text.split("/", maxsplit=_PARTS_OF_A_PLACE)
     return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import grpc
 
-from headgate.envoy.stats_sink import OVERFLOW
+from headgate.envoy.stats_sink import STATS_OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Value
@@ -85,7 +85,7 @@ class Receiver:
         deltas = self._deltas.take(report, now)
         self._note(deltas)
         for grown in deltas.grown:
-            if grown.series.name.startswith(OVERFLOW):
+            if grown.series.name.startswith(STATS_OVERFLOW):
                 self.windows.note(LOST, grown.value)
             elif cluster := dropped_at(grown):
                 self.windows.note(DROPPED, grown.value)

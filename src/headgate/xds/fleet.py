@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, dropwhile
 
-from headgate.envoy.config import CLUSTER, NOTHING, ORDER, ProxyConfig, TypeUrl
+from headgate.envoy.config import CLUSTER, NO_RESOURCES, ORDER, ProxyConfig, TypeUrl
 from headgate.latest import Latest
 from headgate.xds.session import Session
 from headgate.xds.shelf import Rejected
@@ -132,7 +132,7 @@ class Proxy:
         config = self.config.get() or {}
         for type_url, shelf in self.session.shelves.items() if self.session else ():
             for name, rejected in shelf.rejected.items():
-                wanted = config.get(type_url, NOTHING).get(name)
+                wanted = config.get(type_url, NO_RESOURCES).get(name)
                 if wanted and wanted.digest == rejected.digest:
                     yield rejected
 

@@ -23,7 +23,7 @@ from headgate.envoy.config import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,
-    NOTHING,
+    NO_RESOURCES,
     ORDER,
     ROUTES,
     SCOPES,
@@ -66,7 +66,7 @@ class Session:
         self.config: ProxyConfig = {}
         self.changes = 0
         self.shelves = {type_url: Shelf() for type_url in ORDER}
-        self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NOTHING)
+        self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NO_RESOURCES)
         self._count = 0
 
     def offer(self, config: ProxyConfig) -> None:
@@ -74,7 +74,7 @@ class Session:
         self.config = config
         self.changes += 1
         for type_url, shelf in self.shelves.items():
-            resources, last = config.get(type_url, NOTHING), self._wanted[type_url]
+            resources, last = config.get(type_url, NO_RESOURCES), self._wanted[type_url]
             if resources is last or (last.common is resources and not last.own):
                 continue
             if not isinstance(resources, Resources):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headgate.envoy import pb
-from headgate.envoy.config import NOTHING, Encoded, Resources
+from headgate.envoy.config import NO_RESOURCES, Encoded, Resources
 
 LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
 SMALL = 2**14  # bytes of a response to which a proxy's own resources are added; larger ones are shared as they are
@@ -84,8 +84,8 @@ def difference(before: Resources, after: Resources) -> Difference[Resources]:
         Resources(common.resources, own.resources),
         common.gone | own.gone,
         common.batch + own.batch if is_added else common.batch,
-        after if then.is_made_of(after) else then,
-        after if done.is_made_of(after) else done,
+        after if then.has_same_parts_as(after) else then,
+        after if done.has_same_parts_as(after) else done,
     )
 
 
@@ -146,7 +146,7 @@ def _batch(resources: Mapping[str, Encoded]) -> Pairs:
 def restricted(resources: Resources, names: frozenset[str]) -> Resources:
     """Return the resources with some names, sorted; the same object when these are all."""
     if not names:
-        return NOTHING
+        return NO_RESOURCES
     common = _restricted(Same(resources.common), Same(names))
     own = resources.own
     if any(name not in names for name in own):
@@ -259,7 +259,7 @@ class Layers(MutableMapping[str, V]):
     __slots__ = ("base", "exceptions")
 
     def __init__(self) -> None:
-        self.base: Resources = NOTHING
+        self.base: Resources = NO_RESOURCES
         self.exceptions: dict[str, V | None] = {}
 
     @staticmethod

@@ -9,7 +9,7 @@ from tests.xds.client import Client, outdate
 
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SCOPES, SECRET, TypeUrl
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.names import GatewayRef, Place
+from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import PortRef
@@ -49,7 +49,7 @@ def connected(*found: object, **settings: str) -> Fleet:
     return fleet
 
 
-def told(fleet: Fleet, *places: Place) -> tuple[bool, str]:
+def told(fleet: Fleet, *places: RouteParent) -> tuple[bool, str]:
     found = programmed(Receipts(fleet.connected()).progress(places), accepted=True)
     return found.status, found.message
 

@@ -49,7 +49,7 @@ class World:
         client = pod("client", "10.1.0.9", account="client", labels={"app": "client"})
         found = compiled(*named, split("web", v1), split("other", 50), tls, client, *more)
         self.reported = ReportIndex(found)
-        self._memo.turn()
+        self._memo.begin_build()
         for node in (GATEWAY, *map(sidecar, found.mesh.workloads)):
             config = encode(project(found.mesh, node, CREDENTIAL), self._memo)
             self.fleet.expect(node.id).config.set(config)

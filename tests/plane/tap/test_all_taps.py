@@ -10,7 +10,7 @@ from tests.cli.conftest import plane
 from tests.compiler.pods import compiled, pod
 
 from headgate.envoy import pb
-from headgate.envoy.tap import _FIELDS, WHOLE
+from headgate.envoy.tap import _FIELDS, ALL_REQUESTS
 from headgate.latest import until
 from headgate.plane.live_state import LiveState
 from headgate.plane.tap.taps import TapQuery
@@ -77,14 +77,14 @@ async def proven(_node: str) -> float:
 
 async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are_known(live_state: LiveState) -> None:
     async with tapping(live_state, "web") as events:
-        assert live_state.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+        assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
         peer = "spiffe://cluster.local/ns/default/sa/buyer"
         await live_state.taps.export(report(WEB, path="/books", peer=peer), proven)
         event = await anext(events)
         assert isinstance(event, TapEvent)
         assert (event.side, event.request.path, event.response.status) == ("server", "/books", 200)
         assert event.source.identity == peer
-        assert live_state.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), WHOLE)
+        assert live_state.loop.taps.get() == dict.fromkeys((GATEWAY, WEB, BUYER), ALL_REQUESTS)
     assert live_state.loop.taps.get() == {}
 
 
@@ -97,7 +97,7 @@ async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one
                 event = await anext(one)
                 assert isinstance(event, TapEvent)
                 assert event.request.path == path
-        assert live_state.loop.taps.get() == {GATEWAY: WHOLE, WEB: WHOLE}
+        assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
 
 
 async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(live_state: LiveState) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.envoy.tap import WHOLE
+from headgate.envoy.tap import ALL_REQUESTS
 from headgate.envoy.traffic_stats import PodPort
 from headgate.model.routing import Mesh, Workload
 from headgate.plane.tap.events import REDACTED, event, redacted_path
@@ -75,22 +75,22 @@ def test_only_the_pods_their_callers_and_gateways_record() -> None:
 @given(rates=st.lists(st.integers(0, 1_000_000), min_size=1, max_size=20))
 def test_the_share_follows_the_rate_and_never_ends(rates: list[int]) -> None:
     """A busy proxy records about the limit; an idle one records everything again."""
-    share = WHOLE
+    share = ALL_REQUESTS
     for rate in rates:
-        share = next_share(share, rate * share // WHOLE)
-        assert 1 <= share <= WHOLE
+        share = next_share(share, rate * share // ALL_REQUESTS)
+        assert 1 <= share <= ALL_REQUESTS
     steady = rates[-1]
     for _ in range(60):
-        share = next_share(share, steady * share // WHOLE)
-    assert steady * share // WHOLE <= PROXY_LIMIT
+        share = next_share(share, steady * share // ALL_REQUESTS)
+    assert steady * share // ALL_REQUESTS <= PROXY_LIMIT
     for _ in range(21):
         share = next_share(share, 0)
-    assert share == WHOLE
+    assert share == ALL_REQUESTS
 
 
 def test_what_a_proxy_did_not_record_is_estimated() -> None:
-    assert missed_requests(WHOLE, 10) == 0
-    assert missed_requests(WHOLE // 10, 20) == 180
+    assert missed_requests(ALL_REQUESTS, 10) == 0
+    assert missed_requests(ALL_REQUESTS // 10, 20) == 180
 
 
 def test_values_are_redacted_unless_they_are_asked_for() -> None:

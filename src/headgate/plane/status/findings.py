@@ -10,7 +10,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled, Finding
 from headgate.envoy import names
-from headgate.envoy.clusters import COPIES
+from headgate.envoy.clusters import MIRROR_MAX_REQUESTS
 from headgate.envoy.config import LISTENER, TypeUrl
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
@@ -81,7 +81,7 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
     ref = names.parse(name)
     if ref is None:
         return _of_node(node_id, name)
-    if type_url != LISTENER and not names.is_host(name) and ref in owners:
+    if type_url != LISTENER and not names.is_host_scope(name) and ref in owners:
         return owners[ref]
     return SERVICE.key(*ref.service.split("/"))
 
@@ -141,6 +141,6 @@ def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
 def _message(mirror: Mirror, count: int) -> str:
     power = 10 ** (len(str(count)) - 1)
     return (
-        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {COPIES} of them on the way "
+        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {MIRROR_MAX_REQUESTS} of them on the way "
         "at once. Give the Service more or faster endpoints, or mirror a smaller fraction"
     )

@@ -8,7 +8,7 @@ from msgspec import structs
 from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, Verdict
-from headgate.envoy.names import GatewayRef, Place
+from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway import CONTROLLER, GROUP
@@ -135,6 +135,6 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> Verdict:
     gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-    places: list[Place] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
+    places: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
     accepted = all(verdict.status for verdict in parent.verdicts if verdict.type == "Accepted")
     return programmed(receipts.progress(places), accepted=accepted and bool(places))

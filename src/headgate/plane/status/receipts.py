@@ -17,7 +17,7 @@ from headgate.envoy.config import (
     CLUSTER,
     ENDPOINTS,
     LISTENER,
-    NOTHING,
+    NO_RESOURCES,
     ROUTES,
     SCOPES,
     Encoded,
@@ -25,7 +25,7 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
-from headgate.envoy.names import GatewayRef, Place
+from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.resources.meta import Value
 from headgate.xds.fleet import Proxy
@@ -60,9 +60,9 @@ class Group:
         self.routes = routes
         self.scopes = scopes  # with routes in them: so it is where listeners share a filter chain
         self.by_type = {ROUTES: routes, SCOPES: scopes, LISTENER: listeners}
-        self._found: dict[tuple[Place, ...], frozenset[Resource]] = {}
+        self._found: dict[tuple[RouteParent, ...], frozenset[Resource]] = {}
 
-    def resources(self, places: tuple[Place, ...]) -> frozenset[Resource]:
+    def resources(self, places: tuple[RouteParent, ...]) -> frozenset[Resource]:
         """Return what some ports are to a proxy: where their traffic comes in, and the clusters that it may go to.
 
         Nothing where the proxy's view leaves the ports out.
@@ -76,14 +76,14 @@ class Group:
         """Return the names of all listeners and routes."""
         return {*self.listeners, *self.routes, *self.scopes}
 
-    def places(self, type_url: TypeUrl, name: str) -> Iterator[Place]:
+    def places(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
         """Yield the ports that a resource may belong to."""
         users = self._users.get(name, ()) if type_url in {CLUSTER, ENDPOINTS} else ()
         for one in (name, *users):
             if place := place_of(one):
                 yield place
 
-    def _resources(self, places: Iterable[Place]) -> Iterator[Resource]:
+    def _resources(self, places: Iterable[RouteParent]) -> Iterator[Resource]:
         for place in places:
             for type_url, name in self._entrances(place):
                 yield type_url, name
@@ -91,12 +91,12 @@ class Group:
                     yield CLUSTER, cluster
                     yield ENDPOINTS, cluster
 
-    def _entrances(self, place: Place) -> Iterator[Resource]:
+    def _entrances(self, place: RouteParent) -> Iterator[Resource]:
         """Yield the routes of a port. A Gateway's listener belongs to its port, a Service's to the Service.
 
         Connections have no routes, their listeners have all; one for each pod where the Service has no address.
         """
-        name = names.place(place)
+        name = names.parent(place)
         if isinstance(place, GatewayRef):
             yield from ((ROUTES, one) for one in ([name] if name in self.routes else self._of_tls.get(place, ())))
             if name in self.listeners:
@@ -109,11 +109,11 @@ class Group:
             yield SCOPES if one in self.scopes else LISTENER, one
 
     @cached_property
-    def _of_pods(self) -> Mapping[Place, list[str]]:
+    def _of_pods(self) -> Mapping[RouteParent, list[str]]:
         return _by_place(name for name in self.listeners if name.startswith("pod/"))
 
     @cached_property
-    def _of_tls(self) -> Mapping[Place, list[str]]:
+    def _of_tls(self) -> Mapping[RouteParent, list[str]]:
         return _by_place(name for name in self.routes if name.startswith("gateway/"))
 
     @cached_property
@@ -127,22 +127,22 @@ class Group:
         return found
 
 
-def _by_place(found: Iterable[str]) -> Mapping[Place, list[str]]:
-    places: dict[Place, list[str]] = defaultdict(list)
+def _by_place(found: Iterable[str]) -> Mapping[RouteParent, list[str]]:
+    places: dict[RouteParent, list[str]] = defaultdict(list)
     for name in found:
         if place := place_of(name):
             places[place].append(name)
     return places
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> RouteParent | None:
     """Return the port of a Service or Gateway that a resource belongs to, if it does."""
     return names.parse_gateway(name) or names.parse(name)
 
 
 def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
     """Return the part of a type that a proxy has in common with others."""
-    found = config.get(type_url, NOTHING)
+    found = config.get(type_url, NO_RESOURCES)
     return found.common if isinstance(found, Resources) else found
 
 
@@ -177,15 +177,15 @@ class AckState:
         words = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
         return Answer(holds=self.lacking is not None and self.lacking.isdisjoint(resources), words=words)
 
-    def resources(self, places: tuple[Place, ...]) -> frozenset[Resource]:
+    def resources(self, places: tuple[RouteParent, ...]) -> frozenset[Resource]:
         """Return what some ports are to the proxies, with listeners and routes that are to go and that they still hold."""
         if self.group is None:
             return frozenset()
-        return self.group.resources(places).union(*(self._leaving(names.place(place)) for place in places))
+        return self.group.resources(places).union(*(self._leaving(names.parent(place)) for place in places))
 
     def _leaving(self, name: str) -> Iterator[Resource]:
         for resource in self._to_go:
-            if resource[1] == name or names.is_listener_of(name, resource[1]):
+            if resource[1] == name or names.is_listener_routes(name, resource[1]):
                 yield resource
 
     @cached_property
@@ -225,7 +225,7 @@ class AckStates:
     def _group(self, config: ProxyConfig) -> Group:
         """Return the group of the proxies that are to hold a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
-        scopes = shared(config, SCOPES) if config.get(CHAIN) else NOTHING.common
+        scopes = shared(config, SCOPES) if config.get(CHAIN) else NO_RESOURCES.common
         key = id(listeners), id(routes), id(scopes)  # a living group has all three: no other object has their ids
         found = self._groups.get(key)
         if found is None:
@@ -265,7 +265,7 @@ class Receipts:
     def _order(self) -> Mapping[str, int]:
         return {node_id: number for number, node_id in enumerate(self.of)}
 
-    def progress(self, places: Sequence[Place]) -> Progress:
+    def progress(self, places: Sequence[RouteParent]) -> Progress:
         """Say how far the proxies are with everything that serves some ports of Services and Gateways.
 
         It is about those that are to hold some of it, or hold what is to go; not about those whose view leaves it out.

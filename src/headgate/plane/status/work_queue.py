@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
-from headgate.envoy.names import GatewayRef, Place
+from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import ObjectReport
 from headgate.plane.status.mesh import decides
@@ -74,16 +74,16 @@ class ReportIndex:
         return [key for key, said in self._said.items() if said.underway]
 
     @cached_property
-    def at(self) -> Mapping[Place | str, Sequence[Key]]:
+    def at(self) -> Mapping[RouteParent | str, Sequence[Key]]:
         """The objects that decide for a port, and those that select a pod (`namespace/pod`)."""
-        found: dict[Place | str, list[Key]] = defaultdict(list)
+        found: dict[RouteParent | str, list[Key]] = defaultdict(list)
         for key, said in self._said.items():
             for place in (*_places(said), *(said.selected.workloads if said.selected else ())):
                 found[place].append(key)
         return found
 
 
-def _places(said: ObjectReport) -> Iterator[Place]:
+def _places(said: ObjectReport) -> Iterator[RouteParent]:
     """Yield the ports that an object decides for."""
     yield from (outcome.ref for outcome in said.outcomes)
     for parent in said.parents:
@@ -188,7 +188,7 @@ class StatusQueue:
             yield from look.reported.at.get(place, ())
 
 
-def _lagging(before: Receipts, now: Receipts) -> Iterator[Place | str]:
+def _lagging(before: Receipts, now: Receipts) -> Iterator[RouteParent | str]:
     """Yield the ports, and the pods, of what other proxies lag with than before."""
     for standing, node_ids in before.alike.items() ^ now.alike.items():
         for resource in standing.lacking or ():
@@ -198,7 +198,7 @@ def _lagging(before: Receipts, now: Receipts) -> Iterator[Place | str]:
                 yield from standing.group.places(*resource)
 
 
-def _seen_otherwise(before: Receipts, now: Receipts) -> Iterator[Place]:
+def _seen_otherwise(before: Receipts, now: Receipts) -> Iterator[RouteParent]:
     """Yield the ports that proxies have in view and did not have before, or no longer have."""
     moved = {(before.of.get(node_id, standing).group, standing.group) for node_id, standing in now.of.items()}
     for old, new in moved:

@@ -1,7 +1,7 @@
 """From a proxy's record of a request to the event that a user sees. Pure; values are redacted here unless asked for."""
 
-from headgate.envoy.rbac import OPEN
-from headgate.envoy.view import place_of, pod_of
+from headgate.envoy.rbac import OPEN_POLICY
+from headgate.envoy.view import namespaced_name, pod_of
 from headgate.plane.tap.targets import place_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import precise
@@ -14,7 +14,7 @@ def event(record: Record, *, values: bool) -> TapEvent:
     """Return the event of a record; `values` shows those of headers and of the query."""
     own = pod_of(record.node)
     is_server = bool(record.port)
-    namespace, name = place_of(record.node)
+    namespace, name = namespaced_name(record.node)
     return TapEvent(
         time=precise(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
@@ -46,7 +46,7 @@ def _server(record: Record) -> TapPeer:
 
 
 def _access(record: Record) -> TapAccess:
-    if record.rule in ("", OPEN):
+    if record.rule in ("", OPEN_POLICY):
         return TapAccess(allowed=not record.denied)
     namespace, name, rule = record.rule.split("/", 2)
     return TapAccess(allowed=not record.denied, object=f"TrafficTarget {namespace}/{name}", rule=rule)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import grpc
 
-from headgate.envoy.tap import WHOLE
+from headgate.envoy.tap import ALL_REQUESTS
 from headgate.errors import TelemetryError
 from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
@@ -187,7 +187,7 @@ class Taps:
     def _record(self) -> None:
         """Ask for records of the proxies that some tap is about, and of no others."""
         before = self._shares.get()
-        wanted = {node: before.get(node, WHOLE) for node in self._wanted()}
+        wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
         if wanted != before:
             self._shares.set(wanted)
 
@@ -203,9 +203,9 @@ def next_share(share: int, seen: int) -> int:
     """Return the share of requests (millionths) to record in the next second, after `seen` were recorded in the last."""
     if seen > PROXY_LIMIT:
         return max(share * PROXY_LIMIT // seen, 1)
-    return min(share * 2, WHOLE) if seen < PROXY_LIMIT // 2 else share
+    return min(share * 2, ALL_REQUESTS) if seen < PROXY_LIMIT // 2 else share
 
 
 def missed_requests(share: int, seen: int) -> int:
     """Estimate how many requests a proxy did not record, of which it recorded `seen`."""
-    return seen * (WHOLE - share) // share if share else 0
+    return seen * (ALL_REQUESTS - share) // share if share else 0

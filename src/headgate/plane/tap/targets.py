@@ -92,7 +92,7 @@ def target_of(ref: Ref, graph: ObjectGraph) -> Target:
     return PodTarget(target=ref, graph=graph)
 
 
-def place_called(record: Record) -> names.Place | None:
+def place_called(record: Record) -> names.RouteParent | None:
     """Return the port of a Service or Gateway that a client called; None when the cluster is not headgate's."""
     try:
         return names.parse(record.cluster) or names.parse_gateway(record.cluster)

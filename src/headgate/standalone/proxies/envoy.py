@@ -20,7 +20,7 @@ import msgspec
 
 from headgate.atomic_file import read_json, write_private
 from headgate.envoy.bootstrap import bootstrap, token_source
-from headgate.envoy.collector_export import Collector, exported
+from headgate.envoy.collector_export import Collector, with_collector
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.resources.meta import Value
@@ -283,7 +283,9 @@ class MeshEnvoy(EnvoyProcess):
             node_id=node, xds_socket=str(site.xds_socket), admin_socket=str(admin), token=str(directory / _TOKEN_SOURCE)
         )
         flags = EnvoyFlags(concurrency=concurrency, pass_fds=site.pass_fds)
-        super().__init__(site.binary, exported(content, site.collector), directory=directory, admin=admin, flags=flags)
+        super().__init__(
+            site.binary, with_collector(content, site.collector), directory=directory, admin=admin, flags=flags
+        )
         self._node = node
         self._tokens = site.tokens
 

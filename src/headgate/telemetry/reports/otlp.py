@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from headgate.envoy.stats_sink import BOUNDS, NODE, OVERFLOW
+from headgate.envoy.stats_sink import BOUNDS, NODE, STATS_OVERFLOW
 from headgate.envoy.traffic_stats import PREFIX
 from headgate.errors import TelemetryError
 from headgate.telemetry.reports import otlp_messages
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-_PREFIXES = f"{PREFIX}.", OVERFLOW
+_PREFIXES = f"{PREFIX}.", STATS_OVERFLOW
 _BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
 _COUNTS = 8 * (len(BOUNDS) + 1)  # bytes of a histogram's counts
 _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)

@@ -116,7 +116,7 @@ def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
         return _INDEXES.get(name, ()), False
     code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
     denied = code.is_denied(grpc)
-    index = counts.DENIED_REQUESTS if denied else class_index(code.whole, grpc)
+    index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, grpc)
     is_counted = code.is_flagged == (name == _FLAGGED)
     return (index,) if is_counted else (), name == _LATENCY and not denied
 
