@@ -24,7 +24,7 @@ from benchmarks.proxy import minimal
 from msgspec import structs
 
 from headgate.model.routing import Endpoints, Mesh, Route, RouteTable, Split, Target
-from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.proxies.envoy_process import find_envoy
 
 WARM, FEW, MANY, TRIES = 300, 100, 600, 3
 

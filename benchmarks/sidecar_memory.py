@@ -33,7 +33,7 @@ from headgate.model.routing import Mesh
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.proxies.envoy_process import find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 from headgate.xds.session import write_response

@@ -19,7 +19,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
-from headgate.standalone.addresses import Addresses
+from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.store.memory import MemoryStore
@@ -36,7 +36,7 @@ SPLITS, SERVICES = path(TRAFFIC_SPLIT), path(SERVICE)
 
 class World(NamedTuple):
     client: Client
-    addresses: Addresses
+    addresses: AddressPool
 
     async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         """Send a dry run; it must succeed and leave no trace."""
@@ -50,7 +50,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    addresses = Addresses(77)
+    addresses = AddressPool(77)
     store = MemoryStore(
         check=sound_check(Settings()),
         admit=admission("all", {("v1", "Service"): admit_services(addresses)}),

@@ -27,8 +27,8 @@ from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
-from headgate.standalone.instance import Instance, write_instance
 from headgate.standalone.runtime_directory import runtime_directory
+from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
@@ -171,7 +171,7 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
             )
         )
         world = World(store, state)
-        instance = Instance(
+        instance = RuntimeInfo(
             api=url,
             kubeconfig=str(state / "kubeconfig"),
             proxy="127.0.0.1:1",
@@ -179,7 +179,7 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
             admin=str(state / "admin.sock"),
             pid=os.getpid(),
         )
-        write_instance(state, instance)
+        write_runtime_info(state, instance)
         yield world
         for task in (serving, *working):
             task.cancel()

@@ -18,8 +18,8 @@ from headgate.envoy.encode import Memo, encode
 from headgate.latest import until
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
-from headgate.standalone.addresses import LAST_RANGE
-from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+from headgate.standalone.address_pool import LAST_RANGE
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 

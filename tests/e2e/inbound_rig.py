@@ -34,7 +34,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, 
 from headgate.envoy.encode import encode_resource
 from headgate.model.identities import Credential, PrivateText, spiffe_id
 from headgate.model.routing import InboundPort, PortRef, Protocol, Spoken, Workload, server_name
-from headgate.standalone.proxies.envoy import EnvoyFlags, EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 
 DOMAIN = TRUST_DOMAIN = "cluster.local"
 PEM = serialization.Encoding.PEM

@@ -28,7 +28,7 @@ from headgate.model.routing import (
     Split,
     Target,
 )
-from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 

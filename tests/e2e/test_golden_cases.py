@@ -14,7 +14,7 @@ from headgate.api.certificate import self_signed
 from headgate.envoy.view import Node
 from headgate.model.identities import PrivateText
 from headgate.model.routing import Certificate, Mesh
-from headgate.standalone.addresses import LAST_RANGE
+from headgate.standalone.address_pool import LAST_RANGE
 
 UNPRIVILEGED = 1024
 

@@ -17,7 +17,7 @@ from tests.ports import free_port
 
 from headgate.identity.authority import Authority, Leaf, new_root, sign, signer_of
 from headgate.identity.issuers import Wanted
-from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.proxies.envoy_process import find_envoy
 
 pytestmark = pytest.mark.e2e
 READY = "starting main dispatch loop"

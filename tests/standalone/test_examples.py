@@ -12,7 +12,7 @@ from tests.standalone.pods.test_runtime import alone
 from tests.watching import until
 
 from headgate.resources.meta import Object
-from headgate.standalone.addresses import Addresses, claim_range
+from headgate.standalone.address_pool import AddressPool, claim_range
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.store.memory import MemoryStore
@@ -35,7 +35,7 @@ def ask(address: str) -> str:
 @pytest.fixture
 async def ready(tmp_path: Path):
     a, guard = claim_range()
-    addresses = Addresses(a)
+    addresses = AddressPool(a)
     store = MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
     for obj in objects():
         await store.create(obj)

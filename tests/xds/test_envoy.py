@@ -18,7 +18,7 @@ from headgate.envoy.view import Node, project
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
-from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens, Refused
 from headgate.xds.server import XdsServer

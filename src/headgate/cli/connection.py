@@ -7,7 +7,7 @@ from headgate.cli.arguments import DEFAULT_STATE
 from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client, Hints
 from headgate.kubernetes.credentials import Kubeconfig
-from headgate.standalone.instance import Instance, read_instance
+from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or name its state directory with --state"
 _HINTS = Hints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
@@ -18,15 +18,15 @@ def default_state() -> Path:
     return Path(os.environ.get("HEADGATE_STATE") or DEFAULT_STATE)
 
 
-def find_instance(state: Path | None) -> Instance | None:
+def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
     """Return the instance whose state is in that directory, else in the default one; None when none runs there."""
-    found = read_instance(state or default_state())
+    found = read_runtime_info(state or default_state())
     return found if found and _runs(found.pid) else None
 
 
-def instance(state: Path | None) -> Instance:
+def runtime_info(state: Path | None) -> RuntimeInfo:
     """Return the running instance. Raises Unavailable with what to do when there is none."""
-    found = find_instance(state)
+    found = find_runtime_info(state)
     if found is None:
         raise Unavailable(f"no headgate runs with its state in {state or default_state()}: {_START}")
     return found
@@ -41,7 +41,7 @@ def find_api(kubeconfig: Path | None, state: Path | None) -> Client:
     if kubeconfig is not None:
         paths = [kubeconfig]
     elif state is not None or not any(path.exists() for path in paths):
-        paths = [Path(instance(state).kubeconfig)]
+        paths = [Path(runtime_info(state).kubeconfig)]
     try:
         return Client(Kubeconfig(paths), _HINTS)
     except Unavailable as error:

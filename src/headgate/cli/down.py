@@ -11,9 +11,9 @@ from headgate.cli.connection import default_state
 from headgate.cli.output import EXIT_NO, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
-from headgate.standalone.instance import lock
 from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
 from headgate.standalone.runtime_directory import remove_unused
+from headgate.standalone.state_directory import lock
 
 
 def down(state: State = None) -> None:

@@ -23,7 +23,7 @@ from headgate.resources.gateway import IP_ADDRESS
 from headgate.resources.meta import Key, Object, part, rows
 from headgate.resources.registry import SERVICE
 from headgate.settings import Settings
-from headgate.standalone.addresses import FIRST_RANGE, Addresses
+from headgate.standalone.address_pool import FIRST_RANGE, AddressPool
 from headgate.standalone.controllers.services import complete_service, service_user
 
 Mtls = Annotated[
@@ -52,7 +52,7 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Com
 
 def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
     """Return the objects with pods and addresses, and with endpoints for the Services that have none."""
-    addresses = Addresses(FIRST_RANGE)
+    addresses = AddressPool(FIRST_RANGE)
     found = {**objects, **placeholders.pods(objects, addresses)}
     with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):
@@ -60,7 +60,7 @@ def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
         if selector(service) and (key.namespace, key.name) not in with_slices:
             found = {**placeholders.slices(found, service, addresses), **found}
     for key in sorted(key for key in objects if (key.group, key.kind) == (GATEWAY_GROUP, "Gateway")):
-        found[key] = _with_gateway_address(objects[key], addresses.take(str(key), "services"))
+        found[key] = _with_gateway_address(objects[key], addresses.allocate(str(key), "services"))
     return found
 
 
@@ -79,10 +79,10 @@ def _services_with_slices(objects: Mapping[Key, Object]) -> Iterator[tuple[str, 
             yield key.namespace, (obj["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
 
 
-def _with_service_address(service: Object, addresses: Addresses) -> Object:
+def _with_service_address(service: Object, addresses: AddressPool) -> Object:
     try:
         return complete_service(
-            service, None, choose=lambda wanted: wanted or addresses.take(service_user(service), "services")
+            service, None, choose=lambda wanted: wanted or addresses.allocate(service_user(service), "services")
         )
     except Invalid:  # the compiler has its own say on it
         return service

@@ -17,7 +17,7 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
 from headgate.resources.workloads import Pod
-from headgate.standalone.addresses import Addresses
+from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
 
@@ -29,7 +29,7 @@ TEMPLATED = ("Deployment", "ReplicaSet")
 _SIDECARS: Mode = "all"
 
 
-def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Object]:
+def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, Object]:
     """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
     written = sorted(written_pods(objects).items())
@@ -44,14 +44,14 @@ def pods(objects: Mapping[Key, Object], addresses: Addresses) -> Mapping[Key, Ob
     }
 
 
-def slices(objects: Mapping[Key, Object], service: Object, addresses: Addresses) -> Mapping[Key, Object]:
+def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPool) -> Mapping[Key, Object]:
     """Return endpoints for a Service that has a selector; `objects` has the pods."""
     metadata = service["metadata"]
     namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
     chosen = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
     found = [_slice(service, pod) for pod in chosen if _address(pod)]
     if not found:
-        address = addresses.take(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
+        address = addresses.allocate(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
         found = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
     return {Key(SLICE_GROUP, SLICE, namespace, item["metadata"]["name"]): item for item in found}
 
@@ -114,11 +114,11 @@ def _services_of(objects: Mapping[Key, Object], namespace: str) -> list[Service]
     return list(application_ports.readable(found))
 
 
-def _with_address(pod: Object, addresses: Addresses) -> Object:
+def _with_address(pod: Object, addresses: AddressPool) -> Object:
     metadata, status = pod["metadata"], pod.get("status") or {}
     if status.get("podIP") or status.get("phase") in ENDED:
         return pod
-    address = addresses.take(f"Pod {metadata.get('namespace', '')}/{metadata['name']}", "pods")
+    address = addresses.allocate(f"Pod {metadata.get('namespace', '')}/{metadata['name']}", "pods")
     return {**pod, "status": {"phase": "Running", **status, "podIP": address}}
 
 

@@ -88,12 +88,12 @@ class TextReporter:
             note(f"Not available yet: {few(missing)}; `kubectl describe pods` says why.")
         self._messages.heading = (
             f"  kubectl     source {env_file(current)}",
-            f"  HTTP proxy  export http_proxy=http://{current.instance.proxy}",
+            f"  HTTP proxy  export http_proxy=http://{current.info.proxy}",
         )
         for line in self._messages.heading:
             console.print(line, soft_wrap=True)
-        if current.instance.metrics:
-            console.print(f"  metrics     {current.instance.metrics}", soft_wrap=True)
+        if current.info.metrics:
+            console.print(f"  metrics     {current.info.metrics}", soft_wrap=True)
         spoken, services = current.live_state.protocols(), current.live_state.services()
         if not services:
             hint = "  There is no Service yet: write manifests into the directory, or apply them with kubectl."
@@ -167,9 +167,9 @@ class JsonReporter:
         _write_line(
             {
                 "ready": True,
-                "kubeconfig": current.instance.kubeconfig,
-                "proxy": current.instance.proxy,
-                "metrics": current.instance.metrics,
+                "kubeconfig": current.info.kubeconfig,
+                "proxy": current.info.proxy,
+                "metrics": current.info.metrics,
                 "services": current.live_state.services(),
                 "protocols": current.live_state.protocols(),
                 "gateways": current.live_state.gateways(),
@@ -189,7 +189,7 @@ Reporter: TypeAlias = TextReporter | JsonReporter
 
 def env_file(current: Running) -> str:
     """Return the file that a shell sources, as short as it can be written here."""
-    path = Path(current.instance.kubeconfig).with_name("env")
+    path = Path(current.info.kubeconfig).with_name("env")
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 

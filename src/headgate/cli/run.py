@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from headgate.cli.arguments import State
-from headgate.cli.connection import find_api, instance
+from headgate.cli.connection import find_api, runtime_info
 from headgate.cli.output import NotStarted, TimedOut, note, usage_error
 from headgate.cli.wait import watch_object
 from headgate.errors import HeadgateError, NotFound
@@ -70,7 +70,7 @@ def run(
     reach it, and its exit code is the command's. The pod goes with it.
     """
     wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
-    client = find_api(Path(instance(state).kubeconfig), state)
+    client = find_api(Path(runtime_info(state).kubeconfig), state)
     raise typer.Exit(asyncio.run(_run(client, wanted, command)))
 
 

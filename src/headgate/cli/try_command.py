@@ -16,7 +16,7 @@ from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
-from headgate.cli.connection import instance
+from headgate.cli.connection import runtime_info
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_NO, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
@@ -216,7 +216,7 @@ async def _run(
 
 def gateway(state: Path | None) -> Sender:
     """Return the gateway of this machine. Raises Unavailable when no headgate runs here."""
-    return Sender(Path(instance(state).probe))
+    return Sender(Path(runtime_info(state).probe))
 
 
 def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:

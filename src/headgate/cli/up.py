@@ -24,7 +24,7 @@ from headgate.identity.pem import Files
 from headgate.model.identities import parse_id, spiffe_id
 from headgate.settings import Settings
 from headgate.standalone.app import Running, running
-from headgate.standalone.instance import LOOPBACK
+from headgate.standalone.listeners import LOOPBACK
 from headgate.standalone.options import By, Options
 from headgate.standalone.request_counters import RequestCounters
 from headgate.telemetry.counters.flows import Source

@@ -5,17 +5,17 @@ import subprocess
 from importlib.metadata import version as version_of
 
 from headgate.cli.arguments import Output, State
-from headgate.cli.connection import find_instance
+from headgate.cli.connection import find_runtime_info
 from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError
-from headgate.standalone.proxies.envoy import find_envoy
+from headgate.standalone.proxies.envoy_process import find_envoy
 
 PATIENCE_S = 10
 
 
 def version(output: Output = Format.TABLE, state: State = None) -> None:
     """Show the versions of headgate, its Envoy, and the instance that runs."""
-    running = find_instance(state)
+    running = find_runtime_info(state)
     found = {"headgate": version_of("headgate"), "envoy": envoy_version(), "instance": running}
     runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing"
     text = f"headgate  {found['headgate']}\nenvoy     {found['envoy']}\nrunning   {runs}"

@@ -33,14 +33,16 @@ from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
-from headgate.standalone.ground import Ground, lay_ground
-from headgate.standalone.instance import Instance, read_token, split_address, write_environment, write_instance
+from headgate.standalone.listeners import split_address
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying, probe_socket
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import EnvoyProcess, EnvoyState, MeshEnvoy, MeshSite, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy, MeshEnvoySettings, find_envoy
+from headgate.standalone.runtime_info import RuntimeInfo, write_environment, write_runtime_info
+from headgate.standalone.setup import Setup, set_up
+from headgate.standalone.state_directory import read_token
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
 from headgate.telemetry.prometheus.labels import FlowLabels
@@ -64,7 +66,7 @@ class Running(NamedTuple):
     store: MemoryStore
     live_state: LiveState
     envoy: EnvoyProcess
-    instance: Instance
+    info: RuntimeInfo
     runtime: LocalRuntime
 
     def admins(self) -> Mapping[str, Admin]:
@@ -96,36 +98,36 @@ async def running(options: Options) -> AsyncIterator[Running]:
     """Start everything, and end everything that was started. Raises HeadgateError with what to do about it."""
     gc.set_threshold(*COLLECT)
     async with AsyncExitStack() as stack:
-        ground = await lay_ground(options, stack)
-        state, instance, store = ground.state, ground.instance, ground.store
+        setup = await set_up(options, stack)
+        state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(secret_in(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
-        trust = Trust(state, ground.settings, options.authority)
+        trust = Trust(state, setup.settings, options.authority)
         ports = Ports(store, events, active=Latest(value=True))  # the lock of the state directory is the lease
-        plane = ControlPlane(ports, _proxies(ground, tokens), ground.settings, trust)
-        gateways = GatewayAddresses(store, ground.addresses)
+        plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
+        gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
         _restore_counts(options, plane, tasks)
         tasks.start(gateways.run(), name="gateways")
         for name, work in plane.work():
             tasks.start(work, name=name)
-        await plane.serve(f"unix:{ground.xds}")
+        await plane.serve(f"unix:{setup.xds}")
         stack.push_async_callback(plane.stop)
-        mesh = MeshSite(find_envoy(os.environ), ground.xds, tokens, ground.inherited, options.collector)
-        envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(instance.admin), concurrency=options.concurrency)
-        if ground.metrics:
-            tasks.start(_expose(ground.metrics, options.metrics_by, plane, envoy), name="exposition")
+        mesh = MeshEnvoySettings(find_envoy(os.environ), setup.xds, tokens, setup.inherited, options.collector)
+        envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(info.admin), concurrency=options.concurrency)
+        if setup.metrics:
+            tasks.start(_expose(setup.metrics, options.metrics_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
         tasks.start(report_deaths(envoy.state, events), name="deaths of the gateway")
         stack.callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
-        runtime = LocalRuntime(store, state, ground.addresses, _proxying(ground, mesh, plane))
+        runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane))
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
-        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, instance))
-        computed = Computed(source, inspector, settings=ground.settings)
+        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, info))
+        computed = Computed(source, inspector, settings=setup.settings)
         app = create_app(
             store,
             token=read_token(state),
@@ -133,19 +135,19 @@ async def running(options: Options) -> AsyncIterator[Running]:
             logs=runtime.logs.read,
             computed=computed,
         )
-        tasks.start(serve(app, ground.api, certificate_in(state)), name="api")
+        tasks.start(serve(app, setup.api, certificate_in(state)), name="api")
         await serving(envoy, trust)
-        write_kubeconfig(Path(instance.kubeconfig), instance.api, read_token(state), certificate_in(state))
-        write_instance(state, instance)
-        write_environment(state, instance, Path(sys.prefix, "bin"))
-        yield Running(store, plane.live_state, envoy, instance, runtime)
+        write_kubeconfig(Path(info.kubeconfig), info.api, read_token(state), certificate_in(state))
+        write_runtime_info(state, info)
+        write_environment(state, info, Path(sys.prefix, "bin"))
+        yield Running(store, plane.live_state, envoy, info, runtime)
 
 
-def _proxies(ground: Ground, tokens: LocalTokens) -> ProxyOptions:
-    host, port = split_address(ground.instance.proxy)
-    gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=ground.instance.probe)
+def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
+    host, port = split_address(setup.info.proxy)
+    gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
     known = HostProxies(
-        [gateway], lambda node_id: str(probe_socket(ground.sockets, node_id)), ground.state / mtls_migration.FILE
+        [gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)), setup.state / mtls_migration.FILE
     )
     return ProxyOptions(known, tokens, stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS))
 
@@ -158,13 +160,13 @@ def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) ->
         tasks.start(write_checkpoints(plane.traffic, options.state / FILE), name="traffic")
 
 
-def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
+def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Proxying:
     live_state = plane.live_state
     return Proxying(
         mesh=mesh,
-        runtime_dir=ground.sockets,
-        variables={"http_proxy": f"http://{ground.instance.proxy}", "no_proxy": NO_PROXY},
-        lowest_port=ground.settings.lowest_port,
+        runtime_dir=setup.sockets,
+        variables={"http_proxy": f"http://{setup.info.proxy}", "no_proxy": NO_PROXY},
+        lowest_port=setup.settings.lowest_port,
         unrouted=live_state.wait_unrouted,
         expected=live_state.wait_expected,
         settled=live_state.wait_settled,
@@ -176,10 +178,10 @@ def _proxying(ground: Ground, mesh: MeshSite, plane: ControlPlane) -> Proxying:
 class LocalHost:
     """One machine as the host of a mesh: its proxies' processes and its pods (`plane.inspector.Host`)."""
 
-    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, instance: Instance) -> None:
+    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, info: RuntimeInfo) -> None:
         self._envoy = envoy
         self._runtime = runtime
-        self._probe = Path(instance.probe)
+        self._probe = Path(info.probe)
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node id."""

@@ -8,8 +8,8 @@ from headgate.errors import HeadgateError
 from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.plane.trust import Trust
-from headgate.standalone.node import NODE_KEY
-from headgate.standalone.proxies.envoy import EnvoyProcess, EnvoyState, MeshEnvoy
+from headgate.standalone.machine_node import NODE_KEY
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy
 
 GATEWAY = "gateway"
 """The id of the gateway among proxies, and the name of its directory in the state directory."""

@@ -8,7 +8,7 @@ from headgate.envoy.collector_export import Collector
 from headgate.identity.pem import Files
 from headgate.resources.meta import Value
 from headgate.settings import Settings
-from headgate.standalone.instance import LOOPBACK
+from headgate.standalone.listeners import LOOPBACK
 from headgate.telemetry.counters.flows import Source
 
 By = Literal["workload", "pod"]

@@ -8,7 +8,7 @@ from tests.decoding import decode
 
 from headgate.resources.gateway import Gateway
 from headgate.resources.meta import Key
-from headgate.standalone.addresses import Addresses
+from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.controllers.gateways import GatewayAddresses, ensure_class
 from headgate.standalone.store.memory import MemoryStore
 
@@ -16,8 +16,8 @@ GROUP = "gateway.networking.k8s.io"
 
 
 @pytest.fixture
-def addresses() -> Addresses:
-    return Addresses(77)
+def addresses() -> AddressPool:
+    return AddressPool(77)
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ async def test_each_gateway_gets_an_address_and_keeps_it(store, addresses):
     assert first != second
     assert addresses.covers(first, "services")
     revision = store.revision
-    await GatewayAddresses(store, Addresses(77)).reconcile()  # headgate was started again
+    await GatewayAddresses(store, AddressPool(77)).reconcile()  # headgate was started again
     assert store.revision == revision
 
 
 async def test_a_gateway_of_another_range_moves_into_this_one(store, addresses):
     await store.create(gateway())
-    await GatewayAddresses(store, Addresses(80)).reconcile()
+    await GatewayAddresses(store, AddressPool(80)).reconcile()
     await GatewayAddresses(store, addresses).reconcile()
     assert addresses.covers(await address_of(store), "services")
 
@@ -86,7 +86,7 @@ async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addr
     given = await address_of(store)
     await store.delete(Key(GROUP, "GatewayClass", "", "headgate"))
     await gateways.reconcile()
-    assert addresses.user(given) == "Gateway default/edge"
+    assert addresses.owner(given) == "Gateway default/edge"
 
 
 async def test_the_gateway_of_another_controller_gets_nothing(store, addresses):
@@ -102,7 +102,7 @@ async def test_the_address_of_a_gateway_that_is_gone_is_free_again(store, addres
     given = await address_of(store)
     await store.delete(Key(GROUP, "Gateway", "default", "edge"))
     await gateways.reconcile()
-    assert addresses.user(given) == ""
+    assert addresses.owner(given) == ""
 
 
 async def test_a_new_gateway_gets_its_address_at_once(store, addresses):

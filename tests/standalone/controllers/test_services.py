@@ -5,7 +5,7 @@ import pytest
 from headgate.errors import Invalid
 from headgate.resources.decode import check
 from headgate.resources.meta import Key
-from headgate.standalone.addresses import Addresses
+from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.controllers.services import (
     admit_services,
     follow_services,
@@ -17,12 +17,12 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 @pytest.fixture
-def addresses() -> Addresses:
-    return Addresses(77)
+def addresses() -> AddressPool:
+    return AddressPool(77)
 
 
 @pytest.fixture
-def store(addresses: Addresses) -> MemoryStore:
+def store(addresses: AddressPool) -> MemoryStore:
     return MemoryStore(check=check, admit=admit_services(addresses), kept=follow_services(addresses))
 
 
@@ -72,8 +72,8 @@ async def test_only_a_stored_service_holds_its_address(store, addresses):
     tried = await store.create(service("a", clusterIP="127.77.0.9"), dry_run=True)
     picked = await store.create(service("b"), dry_run=True)
     assert tried["spec"]["clusterIP"] == "127.77.0.9"
-    assert not addresses.user("127.77.0.9")
-    assert not addresses.user(picked["spec"]["clusterIP"])
+    assert not addresses.owner("127.77.0.9")
+    assert not addresses.owner(picked["spec"]["clusterIP"])
     await store.create(service("c", clusterIP="127.77.0.9"))
     await store.delete(Key("", "Service", "default", "c"))
     assert (await store.create(service("d", clusterIP="127.77.0.9")))["spec"]["clusterIP"] == "127.77.0.9"
@@ -89,14 +89,14 @@ async def test_a_restart_finds_the_addresses_again(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
     services = (await store.list("", "Service")).items
     assert range_of(services) == 77
-    after = Addresses(77)
+    after = AddressPool(77)
     await hold_services(store, after)
-    assert after.user("127.77.0.9") == service_user(services[0])
+    assert after.owner("127.77.0.9") == service_user(services[0])
 
 
 async def test_services_move_when_their_range_has_another_owner(store):
     old = await store.create(service("a"))
-    addresses = Addresses(78)
+    addresses = AddressPool(78)
     store._admit, store._kept = admit_services(addresses), follow_services(addresses)  # as the next start has it
     await hold_services(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))

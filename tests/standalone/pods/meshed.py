@@ -29,7 +29,7 @@ from headgate.standalone.controllers.services import admit_services, follow_serv
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying
-from headgate.standalone.proxies.envoy import MeshSite, find_envoy
+from headgate.standalone.proxies.envoy_process import MeshEnvoySettings, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 from headgate.xds.proofs import LocalTokens
@@ -75,7 +75,7 @@ class MeshedMachine(Machine):
         return alone(
             variables={"EXTRA": "given"},
             unrouted=self.unrouted,
-            mesh=MeshSite(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
+            mesh=MeshEnvoySettings(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
             runtime_dir=self._sockets,
             expected=self._expected,
             settled=self._settled,

@@ -11,7 +11,7 @@ from headgate.resources import decode
 from headgate.resources.core import Service
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.workloads import Container, Pod
-from headgate.standalone.addresses import NoAddress
+from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.application_ports import (
     ApplicationPorts,
     advice,

@@ -13,7 +13,7 @@ from tests.processes import runs
 from tests.watching import until
 
 from headgate.resources.meta import Key, Object
-from headgate.standalone.addresses import Addresses, claim_range
+from headgate.standalone.address_pool import AddressPool, claim_range
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.pods.runtime import LocalRuntime
@@ -69,7 +69,7 @@ class Machine:
 
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
-        self.addresses = Addresses(a)
+        self.addresses = AddressPool(a)
         self.store = MemoryStore(admit=admit_services(self.addresses), kept=follow_services(self.addresses))
         self.unrouted: Callable[[str], Any] = at_once
         self.runtime: LocalRuntime
@@ -344,7 +344,7 @@ async def test_the_environment_is_what_the_manifest_says(machine):
     assert (env["GREETING"], env["A"], env["M_k"], env["LABEL"]) == ("hello web", "from map", "from map", "web")
     assert env["PORT"] == env["PORT_WEB_UI"] == "18081"
     assert env["HOST"] == env["POD_IP"] == (await machine.get())["status"]["podIP"]
-    assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE_NAME"]) == ("given", "default", "local")
+    assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE"]) == ("given", "default", "local")
     assert (args[0], args[2], body) == ("hello web", "$(NO)", "file")
     assert "PYTEST_CURRENT_TEST" not in env
 

@@ -22,7 +22,7 @@ from tests.standalone.pods.test_runtime import PORTS, SERVER, key, pid_of, pod, 
 from headgate.resources.decode import read
 from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, write_identity
 from headgate.resources.workloads import Pod
-from headgate.standalone.addresses import claim_range
+from headgate.standalone.address_pool import claim_range
 from headgate.standalone.pods import health, sidecars
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import _identity

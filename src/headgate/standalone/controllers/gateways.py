@@ -13,7 +13,7 @@ from headgate.resources.decode import read
 from headgate.resources.gateway import CONTROLLER, GROUP, IP_ADDRESS, Gateway, GatewayClass
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import api_version, key_of
-from headgate.standalone.addresses import Addresses, NoAddress
+from headgate.standalone.address_pool import AddressPool, NoAddress
 
 CLASS_NAME = "headgate"
 MANAGER = "headgate-addresses"
@@ -40,7 +40,7 @@ async def ensure_class(store: Store) -> None:
 class GatewayAddresses:
     """Gives each Gateway of headgate's classes a loopback address of its own, and takes it back when it is gone."""
 
-    def __init__(self, store: Store, addresses: Addresses) -> None:
+    def __init__(self, store: Store, addresses: AddressPool) -> None:
         self._store = store
         self._addresses = addresses
         self._users: set[str] = set()
@@ -76,12 +76,12 @@ class GatewayAddresses:
         """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
         asked = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
         usable = [item for item in asked or [gateway.address] if self._addresses.covers(item, "services")]
-        free = [item for item in usable if self._addresses.user(item) in ("", user)]
+        free = [item for item in usable if self._addresses.owner(item) in ("", user)]
         try:
             if free:
                 self._addresses.release(user)
-                return self._addresses.hold(user, free[0])
-            return "" if asked else self._addresses.take(user, "services")
+                return self._addresses.reserve(user, free[0])
+            return "" if asked else self._addresses.allocate(user, "services")
         except NoAddress:
             return ""
 

@@ -7,7 +7,7 @@ from headgate.errors import Cause, Invalid, NotFound
 from headgate.objects.ports import Admit, Change, Kept, Store
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
-from headgate.standalone.addresses import Addresses, is_loopback
+from headgate.standalone.address_pool import AddressPool, is_loopback
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 HEADLESS = "None"
@@ -37,7 +37,7 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
     return {**new, "spec": spec}
 
 
-def admit_services(addresses: Addresses) -> Admit:
+def admit_services(addresses: AddressPool) -> Admit:
     """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone.
 
     It only picks addresses: `follow_services` holds them once the write is stored.
@@ -52,16 +52,16 @@ def admit_services(addresses: Addresses) -> Admit:
     return admit
 
 
-def follow_services(addresses: Addresses) -> Mapping[tuple[str, str], Kept]:
+def follow_services(addresses: AddressPool) -> Mapping[tuple[str, str], Kept]:
     """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
 
     def follow(change: Change) -> None:
         user, held = service_user(change.object), _address(change.object)
         if change.type == "DELETED" or not addresses.covers(held, "services"):
             addresses.release(user)
-        elif addresses.user(held) != user:
+        elif addresses.owner(held) != user:
             addresses.release(user)
-            addresses.hold(user, held)
+            addresses.reserve(user, held)
 
     return {("", "Service"): follow}
 
@@ -80,7 +80,7 @@ def range_of(objects: Iterable[Object]) -> int | None:
     return None
 
 
-async def hold_services(store: Store, addresses: Addresses) -> None:
+async def hold_services(store: Store, addresses: AddressPool) -> None:
     """Note the clusterIPs that the store holds; a Service of another range moves into this one.
 
     Call it before anything else writes Services.
@@ -95,19 +95,19 @@ async def hold_services(store: Store, addresses: Addresses) -> None:
             continue
 
 
-def _homeless(service: Object, addresses: Addresses) -> bool:
+def _homeless(service: Object, addresses: AddressPool) -> bool:
     """Whether the clusterIP belongs to a range that this headgate no longer owns."""
     address = _address(service)
     return is_loopback(address) and not addresses.covers(address, "services")
 
 
-def _held(service: Object, addresses: Addresses) -> bool:
+def _held(service: Object, addresses: AddressPool) -> bool:
     address = _address(service)
     if not is_loopback(address):
         return bool(address) or (service.get("spec") or {}).get("type") == "ExternalName"
     if _homeless(service, addresses):
         return False
-    addresses.hold(service_user(service), address)
+    addresses.reserve(service_user(service), address)
     return True
 
 
@@ -115,7 +115,7 @@ def _address(service: Object) -> str:
     return str((service.get("spec") or {}).get("clusterIP") or "")
 
 
-def _choose(addresses: Addresses, user: str, *, wanted: str) -> str:
+def _choose(addresses: AddressPool, user: str, *, wanted: str) -> str:
     if not wanted:
         return addresses.pick(user, "services")
     if not addresses.covers(wanted, "services"):
@@ -125,7 +125,7 @@ def _choose(addresses: Addresses, user: str, *, wanted: str) -> str:
                 "spec.clusterIP", f"{wanted} is not in {part}; leave the field out to get a free address, or write None"
             )
         )
-    holder = addresses.user(wanted)
+    holder = addresses.owner(wanted)
     if holder not in ("", user):
         message = f"address {wanted} is used by {holder}; leave the field out to get a free one"
         raise Invalid(Cause("spec.clusterIP", message))

@@ -22,7 +22,7 @@ from headgate.resources.core import Service
 from headgate.resources.meta import Metadata, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS
 from headgate.resources.workloads import Container, ContainerPort, HttpGet, Pod, Probe, TcpSocket
-from headgate.standalone.addresses import NoAddress
+from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.environment import port_variable
 
 _PREFERRED, _POSSIBLE = range(20_000, 32_768), range(10_000, 65_536)

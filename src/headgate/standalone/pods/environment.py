@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Object
 from headgate.resources.workloads import Container, EnvVar, KeyRef, Pod
-from headgate.standalone.node import NODE
+from headgate.standalone.machine_node import NODE_NAME
 
 NO_PROXY = "localhost,127.0.0.1"
 """What programs are told to ask for themselves, not through a proxy."""
@@ -65,7 +65,7 @@ def given(pod: Pod, container: Container, address: str) -> dict[str, str]:
         "POD_IP": address,
         "POD_NAME": pod.metadata.name,
         "POD_NAMESPACE": pod.metadata.namespace,
-        "NODE_NAME": NODE,
+        "NODE_NAME": NODE_NAME,
     }
 
 
@@ -169,7 +169,7 @@ def _field(pod: Pod, path: str, address: str, where: str) -> str:
         "metadata.name": pod.metadata.name,
         "metadata.namespace": pod.metadata.namespace,
         "metadata.uid": pod.metadata.uid,
-        "spec.nodeName": NODE,
+        "spec.nodeName": NODE_NAME,
         "spec.serviceAccountName": pod.spec.service_account_name,
         "status.podIP": address,
         "status.podIPs": address,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from headgate.standalone.pods.containers import recorded
 from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process, adopt
-from headgate.standalone.proxies.envoy import RECORD, left_behind
+from headgate.standalone.proxies.envoy_process import RECORD, surviving_envoy
 
 GRACE_S = 5.0  # between SIGTERM and SIGKILL, as for pods that nothing wants any more
 
@@ -49,7 +49,7 @@ def sidecar_of(pod: Path) -> Iterator[Leftover]:
 
 
 def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
-    if process := left_behind(directory):
+    if process := surviving_envoy(directory):
         yield Leftover(name, process, directory / RECORD)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from headgate.errors import NotFound
 from headgate.resources.meta import Key, is_dns_label, is_dns_subdomain
-from headgate.standalone.proxies.envoy import LOG
+from headgate.standalone.proxies.envoy_process import LOG
 
 LARGEST = 10 << 20  # bytes
 _CHUNK = 1 << 16

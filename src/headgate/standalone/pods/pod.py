@@ -18,7 +18,7 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, read_identity
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Container, Pod
-from headgate.standalone.node import NODE
+from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts, Numbers, variables
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
@@ -333,7 +333,7 @@ class PodRun:
         if self._numbers:
             text = application_ports.written(self._numbers)
             metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
-        return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE}}
+        return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE_NAME}}
 
     async def _write_status(self) -> None:
         pod = await self._fresh()

@@ -19,16 +19,16 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, key_of
 from headgate.resources.workloads import Pod
-from headgate.standalone.addresses import Addresses, NoAddress
+from headgate.standalone.address_pool import AddressPool, NoAddress
 from headgate.standalone.controllers.controllers import Controllers
-from headgate.standalone.node import NODE, MachineNode, is_bound
+from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.logs import Logs, rotate_logs
 from headgate.standalone.pods.pod import PodRun, Site
 from headgate.standalone.pods.sidecars import Proxying, node_id
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import EnvoyState
+from headgate.standalone.proxies.envoy_process import EnvoyState
 
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
@@ -39,7 +39,7 @@ _AGAIN = 5.0  # seconds before a pod that met a bug is tried again
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
 
-    def __init__(self, store: Store, state_dir: Path, addresses: Addresses, proxying: Proxying) -> None:
+    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxying: Proxying) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
@@ -129,7 +129,7 @@ class LocalRuntime:
             address = (pod.get("status") or {}).get("podIP", "")
             if self._addresses.covers(address, "pods"):
                 with contextlib.suppress(NoAddress):
-                    self._addresses.hold(_user(pod), address)
+                    self._addresses.reserve(_user(pod), address)
 
     def _place(self, pod: Object, tasks: asyncio.TaskGroup) -> asyncio.Event:
         """Start a pod; return what is set when its status says what is true."""
@@ -157,7 +157,7 @@ class LocalRuntime:
                 await self._node.hold_back(pod)
                 settled.set()
                 await self._node.placed(pod)
-            address = self._addresses.take(_user(pod), "pods")
+            address = self._addresses.allocate(_user(pod), "pods")
             current = await self._store.get(key_of(pod))
             if current["metadata"]["uid"] != uid:
                 return True
@@ -215,7 +215,7 @@ class LocalRuntime:
 
 
 def _mine(pod: Object) -> bool:
-    return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE)
+    return (pod.get("spec") or {}).get("nodeName", "") in ("", NODE_NAME)
 
 
 def _user(pod: Object) -> str:

@@ -18,7 +18,7 @@ from headgate.latest import Latest, until
 from headgate.resources.meta import Key
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runs import Owner
-from headgate.standalone.proxies.envoy import MeshEnvoy, MeshSite
+from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettings
 
 DIRECTORY = "_sidecar"  # no container can have this name
 STARTING = "its configuration is on the way"
@@ -38,7 +38,7 @@ class Proxying(NamedTuple):
     counted until a moment (seconds since the epoch).
     """
 
-    mesh: MeshSite
+    mesh: MeshEnvoySettings
     runtime_dir: Path
     variables: Mapping[str, str]
     lowest_port: int

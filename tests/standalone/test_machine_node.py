@@ -9,8 +9,8 @@ from tests.standalone.pods.test_runtime import Machine, pod, python
 
 from headgate.errors import Invalid
 from headgate.resources.meta import Key, Object
-from headgate.standalone.addresses import claim_range
-from headgate.standalone.node import NODE_KEY, admit_nodes
+from headgate.standalone.address_pool import claim_range
+from headgate.standalone.machine_node import NODE_KEY, admit_nodes
 
 SLEEPS = python("import time; time.sleep(1000)")
 

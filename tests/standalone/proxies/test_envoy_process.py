@@ -16,7 +16,7 @@ from tests.processes import runs
 
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.admin import Admin
-from headgate.standalone.proxies.envoy import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
+from headgate.standalone.proxies.envoy_process import DEFAULT_FLAGS, EnvoyFlags, EnvoyProcess, EnvoyState, find_envoy
 from headgate.standalone.runtime_directory import runtime_directory
 
 BINARY = find_envoy(os.environ)
@@ -117,7 +117,7 @@ async def test_a_failed_start_says_in_one_line_what_envoy_can_not_do(envoy: Star
 ORPHAN = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from headgate.standalone.proxies.envoy import EnvoyProcess, find_envoy
+from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
 
 async def main():
     directory, admin, bootstrap = map(Path, sys.argv[1:])

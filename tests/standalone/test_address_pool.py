@@ -3,51 +3,51 @@ import socket
 
 import pytest
 
-from headgate.standalone.addresses import Addresses, NoAddress, claim_range, guard_address
+from headgate.standalone.address_pool import AddressPool, NoAddress, claim_range, guard_address
 
 
-def test_an_address_stays_with_its_user_and_nobody_else_gets_it():
-    addresses = Addresses(77)
-    given = {addresses.take(f"user {number}", "services") for number in range(2000)}
+def test_an_allocated_address_has_one_owner_and_stays_with_it():
+    addresses = AddressPool(77)
+    given = {addresses.allocate(f"user {number}", "services") for number in range(2000)}
     assert len(given) == 2000
-    assert addresses.take("user 7", "services") == addresses.take("user 7", "services")
+    assert addresses.allocate("user 7", "services") == addresses.allocate("user 7", "services")
     assert all(addresses.covers(address, "services") for address in given)
 
 
-def test_the_same_name_gets_the_same_address_after_a_restart():
-    assert Addresses(77).take("Service default/web", "services") == Addresses(77).take(
+def test_the_same_owner_gets_the_same_address_after_a_restart():
+    assert AddressPool(77).allocate("Service default/web", "services") == AddressPool(77).allocate(
         "Service default/web", "services"
     )
 
 
-def test_services_and_pods_live_apart():
-    addresses = Addresses(80)
-    service, pod = addresses.take("a", "services"), addresses.take("b", "pods")
+def test_services_and_pods_get_addresses_of_different_parts():
+    addresses = AddressPool(80)
+    service, pod = addresses.allocate("a", "services"), addresses.allocate("b", "pods")
     assert service.startswith("127.80.")
     assert int(service.split(".")[2]) < 128 <= int(pod.split(".")[2])
     assert not addresses.covers(service, "pods")
     assert not addresses.covers(pod, "services")
 
 
-def test_a_full_part_says_so_and_never_gives_network_or_broadcast_addresses():
-    addresses = Addresses(77)
-    given = [addresses.take(str(number), "pods") for number in range(128 * 254 - 1)]  # one is the guard's
+def test_a_full_part_raises_and_no_network_or_broadcast_address_is_allocated():
+    addresses = AddressPool(77)
+    given = [addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)]  # one is the guard's
     assert not {address.split(".")[3] for address in given} & {"0", "255"}
     assert guard_address(77) not in given
     with pytest.raises(NoAddress, match="delete some"):
-        addresses.take("one more", "pods")
+        addresses.allocate("one more", "pods")
 
 
-def test_a_released_address_is_free_again_and_a_held_one_is_not():
-    addresses = Addresses(77)
-    addresses.hold("a", "127.77.0.9")
+def test_a_reserved_address_is_free_only_after_its_release():
+    addresses = AddressPool(77)
+    addresses.reserve("a", "127.77.0.9")
     with pytest.raises(NoAddress, match="used by a"):
-        addresses.hold("b", "127.77.0.9")
+        addresses.reserve("b", "127.77.0.9")
     addresses.release("a")
-    assert addresses.hold("b", "127.77.0.9") == "127.77.0.9"
+    assert addresses.reserve("b", "127.77.0.9") == "127.77.0.9"
 
 
-def test_two_headgates_own_different_ranges_while_a_copy_of_the_guard_is_open():
+def test_a_range_stays_claimed_while_a_copy_of_its_guard_is_open():
     first, guard = claim_range()
     copy = socket.fromfd(guard.fileno(), socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -67,7 +67,7 @@ def test_two_headgates_own_different_ranges_while_a_copy_of_the_guard_is_open():
     assert again == first
 
 
-def test_after_a_crash_a_headgate_gets_its_range_back_and_others_do_not(tmp_path):
+def test_a_restart_after_a_crash_reclaims_its_range_and_another_headgate_gets_a_different_one(tmp_path):
     record = tmp_path / "range.json"
     first, guard = claim_range(record=record)
     orphan = os.dup(guard.fileno())  # as a proxy that outlived headgate holds it

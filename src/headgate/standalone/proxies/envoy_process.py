@@ -81,7 +81,7 @@ class _Record(Value, frozen=True, kw_only=True):
     digest: str
 
 
-def left_behind(directory: Path) -> Process | None:
+def surviving_envoy(directory: Path) -> Process | None:
     """Return the Envoy that an earlier headgate started with this directory, if it runs."""
     record = read_json(directory / RECORD, _Record)
     return adopt(record.identity) if record else None
@@ -171,7 +171,7 @@ class EnvoyProcess:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
             self._watching = None
-        process = self._process or left_behind(self._directory)
+        process = self._process or surviving_envoy(self._directory)
         if process:
             await process.end(TERM_S)
             self._process = None
@@ -262,7 +262,7 @@ class EnvoyProcess:
         return f"{words} (its log is {self.log})"
 
 
-class MeshSite(NamedTuple):
+class MeshEnvoySettings(NamedTuple):
     """What the Envoys of a machine share that headgate configures.
 
     `pass_fds` are inherited by each of them. Each reports to the `collector` too, if there is one.
@@ -278,7 +278,9 @@ class MeshSite(NamedTuple):
 class MeshEnvoy(EnvoyProcess):
     """An Envoy that headgate configures, by its node id; a token in its directory proves to headgate who it is."""
 
-    def __init__(self, site: MeshSite, node: str, directory: Path, admin: Path, *, concurrency: int = 1) -> None:
+    def __init__(
+        self, site: MeshEnvoySettings, node: str, directory: Path, admin: Path, *, concurrency: int = 1
+    ) -> None:
         content = bootstrap(
             node_id=node, xds_socket=str(site.xds_socket), admin_socket=str(admin), token=str(directory / _TOKEN_SOURCE)
         )

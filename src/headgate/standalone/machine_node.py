@@ -15,10 +15,10 @@ from headgate.objects.ports import Change, Listed, Store, follow, follow_all
 from headgate.objects.rules import with_metadata
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import key_of
-from headgate.standalone.addresses import POD_ADDRESSES
+from headgate.standalone.address_pool import POD_ADDRESSES
 
-NODE = "local"
-NODE_KEY = Key("", "Node", "", NODE)
+NODE_NAME = "local"
+NODE_KEY = Key("", "Node", "", NODE_NAME)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. To take new pods again: kubectl uncordon local"
 
@@ -26,12 +26,12 @@ _UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. To take
 def _new_node() -> Object:
     """Return the Node as it is created."""
     labels = {
-        "kubernetes.io/hostname": NODE,
+        "kubernetes.io/hostname": NODE_NAME,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": _architecture(),
         "node-role.kubernetes.io/control-plane": "",
     }
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}, "spec": {}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE_NAME, "labels": labels}, "spec": {}}
 
 
 def _status(state: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _line(path: Path) -> str:
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
     """Let only the Node of this machine into the store (type `objects.ports.Admit`). Raises Invalid."""
     if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
-        raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE}"))
+        raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE_NAME}"))
     return new
 
 

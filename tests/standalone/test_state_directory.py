@@ -9,9 +9,9 @@ import pytest
 
 from headgate.api.certificate import certificate_in
 from headgate.errors import HeadgateError
-from headgate.standalone.ground import restrict_to_owner, state_directory
-from headgate.standalone.instance import read_token
 from headgate.standalone.options import Options
+from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
+from headgate.standalone.state_directory import lock, read_token, restrict_to_owner, state_directory
 
 
 def mode(path: Path) -> int:
@@ -100,3 +100,23 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(HeadgateError, match=r"belongs to another user \(uid 12345\)"):
         restrict_to_owner(tmp_path)
+
+
+def test_a_second_headgate_is_told_which_one_has_the_state_directory(tmp_path: Path) -> None:
+    info = RuntimeInfo(
+        api="https://127.0.0.1:1",
+        kubeconfig="/a b/kubeconfig",
+        proxy="127.0.0.1:1",
+        probe="/probe",
+        admin="/admin",
+        pid=4711,
+    )
+    write_runtime_info(tmp_path, info)
+    with (
+        lock(tmp_path),
+        pytest.raises(HeadgateError, match=r"a headgate \(process 4711\) runs .* --state"),
+        lock(tmp_path),
+    ):
+        pass
+    with lock(tmp_path):
+        pass

@@ -1,0 +1,167 @@
+"""Allocates loopback addresses to Services and pods.
+
+Each `headgate up` owns a range 127.A.0.0/16: Services get 127.A.0.1 to 127.A.127.254, pods 127.A.128.1 to 127.A.255.253.
+A listening socket on the last address, the guard, keeps a second headgate on the machine off the range.
+"""
+
+import hashlib
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from headgate.atomic_file import read_json, write_private
+from headgate.errors import HeadgateError
+from headgate.resources.meta import Value
+
+Part = Literal["services", "pods"]
+FIRST_RANGE, LAST_RANGE = 77, 126
+GUARD_PORT = 15099
+_THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
+_LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
+_HOSTS = 254  # values of the last byte, 1 to 254: some programs treat .0 and .255 as network and broadcast addresses
+POD_ADDRESSES = len(_THIRD_BYTES["pods"]) * _HOSTS
+
+
+class _GuardRecord(Value, frozen=True, kw_only=True):
+    """The inodes of the guard sockets that this headgate, or a process that it started, has open since `boot`."""
+
+    boot: str
+    inodes: tuple[int, ...]
+
+
+class NoAddress(HeadgateError):
+    """No loopback address, or no range of them, is free."""
+
+
+class AddressPool:
+    """Addresses of the range 127.A.0.0/16 and their owners. An owner is any text; it keeps its address until `release`."""
+
+    def __init__(self, a: int) -> None:
+        self.range = a
+        self._addresses: dict[str, str] = {}
+        self._owners: dict[str, str] = {guard_address(a): "guard"}
+
+    def covers(self, address: str, part: Part) -> bool:
+        """Return whether `address` is in that part of the range."""
+        octets = address.split(".")
+        if not is_loopback(address) or len(octets) != 4 or int(octets[1]) != self.range:
+            return False
+        return int(octets[2]) in _THIRD_BYTES[part] and 0 < int(octets[3]) < 255
+
+    def owner(self, address: str) -> str:
+        """Return the owner of an address; empty when the address is free."""
+        return self._owners.get(address, "")
+
+    def allocate(self, owner: str, part: Part) -> str:
+        """Reserve and return the address that `pick` returns. Raises NoAddress when all addresses are in use."""
+        return self.reserve(owner, self.pick(owner, part))
+
+    def pick(self, owner: str, part: Part) -> str:
+        """Return the owner's address, or a free one without reserving it.
+
+        The address is derived from a hash of `owner`, so an owner usually gets the same one on every machine. Raises
+        NoAddress when all addresses are in use.
+        """
+        if owner in self._addresses:
+            return self._addresses[owner]
+        octets = _THIRD_BYTES[part]
+        size = len(octets) * _HOSTS
+        start = int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big")
+        for step in range(size):
+            third, host = divmod((start + step) % size, _HOSTS)
+            address = f"127.{self.range}.{octets[third]}.{host + 1}"
+            if address not in self._owners:
+                return address
+        raise NoAddress(f"all {size} loopback addresses for {part} are in use; delete some {part}")
+
+    def reserve(self, owner: str, address: str) -> str:
+        """Give `address` to `owner` and return it. Raises NoAddress when it has another owner."""
+        current = self._owners.get(address, owner)
+        if current != owner:
+            raise NoAddress(f"address {address} is used by {current}")
+        self._addresses[owner] = address
+        self._owners[address] = owner
+        return address
+
+    def release(self, owner: str) -> None:
+        """Free the address of `owner`, if it has one."""
+        if self._addresses.pop(owner, None):
+            self._owners = {address: current for address, current in self._owners.items() if current != owner}
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether `address` is an IPv4 loopback address."""
+    try:
+        return ipaddress.IPv4Address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def guard_address(a: int) -> str:
+    """Return the address of the guard socket of range 127.`a`.0.0/16."""
+    return f"127.{a}.255.254"
+
+
+def claim_range(preferred: int | None = None, *, record: Path | None = None) -> tuple[int, socket.socket]:
+    """Claim a free range 127.A.0.0/16; return A and the guard socket.
+
+    The claim lasts while the socket, or a copy that a child process inherits, is open. The preferred range is tried first.
+    `record` is a file in which the guard sockets are kept. With it, a range also counts as free when only child processes of
+    an earlier headgate with the same file hold it, so that headgate gets its range back after a crash.
+
+    Raises NoAddress when all ranges are in use.
+    """
+    known = _recorded(record)
+    remaining: Iterable[int] = (a for a in range(FIRST_RANGE, LAST_RANGE + 1) if a != preferred)
+    for a in (*(() if preferred is None else (preferred,)), *remaining):
+        guard = _open_guard(a, known)
+        if guard is not None:
+            if record:
+                inodes = (known & _listeners(a)) | {os.fstat(guard.fileno()).st_ino}
+                write_private(record, msgspec.json.encode(_GuardRecord(boot=_boot(), inodes=tuple(sorted(inodes)))))
+            return a, guard
+    raise NoAddress(
+        f"all ranges from 127.{FIRST_RANGE}.0.0/16 to 127.{LAST_RANGE}.0.0/16 are in use: other headgates, or another "
+        f"program, listen on their port {GUARD_PORT}; stop one of them"
+    )
+
+
+def _open_guard(a: int, known: frozenset[int]) -> socket.socket | None:
+    guard = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listeners = _listeners(a)
+    try:
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Sockets of one user share a port when all of them have SO_REUSEPORT. A guard gets it after it is bound, so that the
+        # next start may bind the port too, and before that only when all sockets on the port are recorded as our own.
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(bool(listeners) and listeners <= known))
+        guard.bind((guard_address(a), GUARD_PORT))
+        guard.listen(1)
+        guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError:
+        guard.close()
+        return None
+    guard.set_inheritable(True)
+    return guard
+
+
+def _listeners(a: int) -> frozenset[int]:
+    """Return the inodes of the guard sockets of a range, read from /proc/net/tcp (proc(5))."""
+    packed = int.from_bytes(socket.inet_aton(guard_address(a)), sys.byteorder)
+    address = f"{packed:08X}:{GUARD_PORT:04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return frozenset(int(row[9]) for row in rows if row[1] == address and row[3] == _LISTEN)
+
+
+def _recorded(record: Path | None) -> frozenset[int]:
+    found = read_json(record, _GuardRecord) if record else None
+    return frozenset(found.inodes) if found and found.boot == _boot() else frozenset()
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,64 @@
+"""Opens listening sockets on loopback, on the addresses of the last start where these are free."""
+
+import os
+import socket
+from pathlib import Path
+
+from headgate.errors import HeadgateError
+
+LOOPBACK = "127.0.0.1"
+_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_USUAL_LOWEST = 1024  # Linux' default for ip_unprivileged_port_start
+
+
+def listen(address: str, last: str) -> socket.socket:
+    """Listen on `host:port`. Port 0 selects the port of `last` if it is free, else any free port. Raises HeadgateError."""
+    host, port = split_address(address)
+    old = split_address(last)[1] if last else 0
+    for candidate in (port or old, port):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, candidate))
+            found.listen(128)
+        except OSError as error:
+            found.close()
+            reason = error.strerror
+        else:
+            return found
+    raise HeadgateError(f"can't listen on {address}: {reason}; choose another port, or port 0 for any free one")
+
+
+def free_address(address: str, last: str, *, is_adopted: bool) -> str:
+    """Return a `host:port` on which another process can listen, chosen as `listen` does.
+
+    With `is_adopted`, that process is still running from the last start and listens on `last`.
+    """
+    if is_adopted and last and split_address(address)[1] in {0, split_address(last)[1]}:
+        return last
+    with listen(address, last) as listener:
+        return address_of(listener)
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the address of a socket as `host:port`."""
+    host, port = listener.getsockname()
+    return f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split a loopback address `host:port` into host and port. Raises HeadgateError for any other text."""
+    host, _, port = address.rpartition(":")
+    if not host.startswith("127.") or not port.isdecimal() or int(port) > 65535:
+        raise HeadgateError(f"{address!r} is not a loopback address; write for example {LOOPBACK}:15001")
+    return host, int(port)
+
+
+def lowest_port() -> int:
+    """Return the smallest TCP port that this user may listen on."""
+    if os.geteuid() == 0:
+        return 0
+    try:
+        return int(_UNPRIVILEGED.read_text())
+    except (OSError, ValueError):
+        return _USUAL_LOWEST

@@ -1,0 +1,53 @@
+"""The addresses of a running headgate, which other commands and the next start read from the state directory."""
+
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from headgate.atomic_file import read_json, write_private
+from headgate.resources.meta import Value
+
+FILE_NAME = "instance.json"
+
+
+class RuntimeInfo(Value, frozen=True, kw_only=True):
+    """The addresses and files of a running headgate, kept in the state directory as `instance.json` (0600).
+
+    `api` and `metrics` are URLs, `metrics` is empty when nothing is exposed; `proxy` is `host:port`; `probe` and `admin` are
+    unix sockets.
+    """
+
+    api: str
+    kubeconfig: str
+    proxy: str
+    probe: str
+    admin: str
+    pid: int
+    metrics: str = ""
+
+
+def read_runtime_info(state: Path) -> RuntimeInfo | None:
+    """Return what the current or the last headgate of a state directory wrote; None before the first start."""
+    return read_json(state / FILE_NAME, RuntimeInfo)
+
+
+def write_runtime_info(state: Path, info: RuntimeInfo) -> None:
+    """Write the file into the state directory."""
+    write_private(state / FILE_NAME, msgspec.json.encode(info))
+
+
+def write_environment(state: Path, info: RuntimeInfo, programs: Path) -> Path:
+    """Write a file that a shell sources to point kubectl and headgate's commands to this headgate; return its path.
+
+    `programs` is the directory of headgate's programs. It is appended to PATH, so programs of the same name in the user's PATH
+    are found first.
+    """
+    path = state / "env"
+    lines = [
+        f'export PATH="$PATH":{shlex.quote(str(programs))}',
+        f"export KUBECONFIG={shlex.quote(info.kubeconfig)}",
+        f"export HEADGATE_STATE={shlex.quote(str(state))}",
+    ]
+    write_private(path, ("\n".join(lines) + "\n").encode())
+    return path

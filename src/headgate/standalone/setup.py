@@ -1,0 +1,119 @@
+"""Prepares a start on one machine: the state directory, the store of objects, the address range and the listeners."""
+
+import asyncio
+import logging
+import os
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from headgate.admission.admission import admission, sound_check
+from headgate.api.exposition import PATH
+from headgate.settings import Settings
+from headgate.standalone.address_pool import AddressPool, claim_range
+from headgate.standalone.controllers.gateways import ensure_class
+from headgate.standalone.controllers.services import admit_services, follow_services, hold_services, range_of
+from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
+from headgate.standalone.machine_node import admit_nodes
+from headgate.standalone.options import Options
+from headgate.standalone.runtime_directory import claimed, remove_unused
+from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
+from headgate.standalone.state_directory import state_directory
+from headgate.standalone.store.memory import MemoryStore
+from headgate.standalone.store.sqlite import SqliteJournal
+
+log = logging.getLogger(__name__)
+DATABASE = "objects.sqlite"
+GUARDS = "guards.json"
+ADMIN_SOCKET = "admin.sock"
+PROBE_SOCKET = "probe.sock"
+XDS_SOCKET = "xds.sock"
+
+
+class Setup(NamedTuple):
+    """Directories, objects, addresses and listeners that the rest of headgate uses.
+
+    `sockets` is the runtime directory. `inherited` are open files that each proxy inherits: while one is open, no other
+    headgate claims the address range or removes the runtime directory. `metrics` is the listener for Prometheus, None when no
+    metrics are exposed.
+    """
+
+    state: Path
+    sockets: Path
+    store: MemoryStore
+    addresses: AddressPool
+    inherited: tuple[int, ...]
+    settings: Settings
+    info: RuntimeInfo
+    api: socket.socket
+    metrics: socket.socket | None
+
+    @property
+    def xds(self) -> Path:
+        """The path of the unix socket on which the xDS server listens."""
+        return self.sockets / XDS_SOCKET
+
+
+async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
+    """Lock the state directory, open the store in it, claim an address range and listen. Raises HeadgateError."""
+    state = state_directory(options, stack)
+    sockets, owner = stack.enter_context(claimed(state, os.environ))  # first, so that it is removed last
+    remove_unused(os.environ)
+    settings = structs.replace(options.settings, lowest_port=lowest_port())
+    store, addresses, guard = _objects(options, settings, stack)
+    await hold_services(store, addresses)
+    await ensure_class(store)
+    last = read_runtime_info(state)
+    api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
+    metrics = _listen_for_metrics(options, stack, last)
+    info = RuntimeInfo(
+        api=f"https://{address_of(api)}",
+        kubeconfig=str(state / "kubeconfig"),
+        proxy=free_address(
+            options.proxy_address, last.proxy if last else "", is_adopted=await _accepts(sockets / ADMIN_SOCKET)
+        ),
+        probe=str(sockets / PROBE_SOCKET),
+        admin=str(sockets / ADMIN_SOCKET),
+        pid=os.getpid(),
+        metrics=f"http://{address_of(metrics)}{PATH}" if metrics else "",
+    )
+    return Setup(state, sockets, store, addresses, (guard, owner), settings, info, api, metrics)
+
+
+def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tuple[MemoryStore, AddressPool, int]:
+    """Return the store, the address pool, and the file descriptor of the guard socket of its range."""
+    journal = None
+    if not options.ephemeral:
+        journal = SqliteJournal.open(options.state / DATABASE)
+        stack.callback(journal.close)
+    addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
+    number, guard = claim_range(range_of(addressed), record=options.state / GUARDS)
+    stack.enter_context(guard)
+    addresses = AddressPool(number)
+    store = MemoryStore(
+        check=sound_check(settings),
+        admit=admission(options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): admit_services(addresses)}),
+        kept=follow_services(addresses),
+        journal=journal,
+    )
+    return store, addresses, guard.fileno()
+
+
+async def _accepts(path: Path) -> bool:
+    """Return whether a process accepts connections on a unix socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _listen_for_metrics(options: Options, stack: AsyncExitStack, last: RuntimeInfo | None) -> socket.socket | None:
+    if not options.metrics_address:
+        return None
+    return stack.enter_context(listen(options.metrics_address, urlsplit(last.metrics).netloc if last else ""))
