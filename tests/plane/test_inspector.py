@@ -88,7 +88,7 @@ def test_a_proxy_that_has_not_answered_lags(world: World) -> None:
     world.outdate("gateway").proxy.answers.send("1", NOW - 7)
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
-    assert f"gateway lags: {status.message}" in world.inspector.status().status.problems
+    assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems
 
 
 def test_a_proxy_that_refuses_is_shown_with_its_words_and_the_object_to_blame(world: World) -> None:

@@ -57,7 +57,7 @@ def test_what_is_no_problem(found: Proxy) -> None:
             proxy("Refused", refusals=(Refusal(type="routes", resource="r", message="m"),)),
             "sidecar/a/web refused 1 resource: why",
         ),
-        (proxy("Lagging", waiting=timestamp(NOW - LATE_S - 1)), "sidecar/a/web lags: why"),
+        (proxy("Lagging", waiting=timestamp(NOW - LATE_S - 1)), "sidecar/a/web is lagging: why"),
         (proxy("Disconnected"), "sidecar/a/web is disconnected: why"),
         (proxy(process=ProxyProcess(failure="it ended")), "sidecar/a/web does not run: it ended"),
         (proxy(certificate=Certificate(fault="no key")), "sidecar/a/web gets no certificate: no key"),
@@ -75,12 +75,12 @@ def test_errors_are_a_problem_and_warnings_are_none() -> None:
     found = state(reasons=(Reason.BACKEND_NOT_FOUND, Reason.BACKEND_NOT_FOUND))
     assert (found.healthy, found.findings.warnings) == (True, 2)
     found = state(reasons=(Reason.INVALID, Reason.BACKEND_NOT_FOUND))
-    assert (found.findings.errors, found.problems) == (1, ("1 error in objects: `headgate check` shows them",))
+    assert (found.findings.errors, found.problems) == (1, ("1 error in objects: run `headgate check` to list them",))
 
 
 def test_a_build_that_a_bug_stopped_is_a_problem() -> None:
     found = state(stored=7, failures=2, current=False)
-    assert found.problems == ("revision 7 can't be built because of a bug in headgate: its log says more",)
+    assert found.problems == ("revision 7 can't be built because of a bug in headgate: see its log",)
     assert state(failures=2).healthy  # a later build was a good one
 
 

@@ -8,7 +8,7 @@ from tests.xds.client import Client
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, Encoded
 from headgate.latest import until
 from headgate.model.routing import TlsMode, Workload
-from headgate.plane import mtls_migration as staging_module
+from headgate.plane import mtls_migration as mtls_migration_module
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
@@ -25,7 +25,7 @@ def workload(stage: TlsMode, target: TlsMode | None = None) -> Workload:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no connections that are under way, unless a test does."""
-    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 0.0)
+    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 0.0)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def lag(proxy: Proxy) -> None:
 
 def step(migration: MtlsMigration, target: TlsMode) -> TlsMode:
     """Build once: the stage that it is built with is what proxies are given."""
-    stage = migration.next().get("default/web", target)
-    migration.note([workload(stage, target)])
+    stage = migration.next_modes().get("default/web", target)
+    migration.record([workload(stage, target)])
     return stage
 
 
@@ -62,7 +62,7 @@ def test_a_new_workload_begins_where_it_is_wanted(fleet):
 
 def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     taken = [step(migration, TlsMode.STRICT) for _ in range(4)]
     assert taken == [TlsMode.READY, TlsMode.PERMISSIVE, TlsMode.STRICT, TlsMode.STRICT]
     assert not migration.is_due
@@ -70,7 +70,7 @@ def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
 
 def test_and_back(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.STRICT, TlsMode.PLAIN)])
+    migration.record([workload(TlsMode.STRICT, TlsMode.PLAIN)])
     assert [step(migration, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
 
 
@@ -80,45 +80,45 @@ def test_and_back(fleet):
 async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monkeypatch, before, last):
     """A proxy acknowledges before its workers follow, and connections of before may wait in the server's queue."""
     first = TlsMode.READY if last is TlsMode.STRICT else TlsMode.PERMISSIVE
-    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
-    migration.note([workload(first, last)])
+    migration.record([workload(first, last)])
     assert [step(migration, last) for _ in range(3)] == [before] * 3
-    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 0.01)
+    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 0.01)
     migration = MtlsMigration(fleet)
-    migration.note([workload(first, last)])
-    migration.note([workload(before, last)])
+    migration.record([workload(first, last)])
+    migration.record([workload(before, last)])
     async with asyncio.timeout(5):
         await until(lambda: migration.is_due, fleet.news)
     assert step(migration, last) is last
 
 
 def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkeypatch):
-    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PERMISSIVE)])
-    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PERMISSIVE)])
+    migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_a_step_that_refuses_nothing_waits_for_no_connection(fleet, monkeypatch):
-    monkeypatch.setattr(staging_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PLAIN, TlsMode.PERMISSIVE)])
+    migration.record([workload(TlsMode.PLAIN, TlsMode.PERMISSIVE)])
     assert [step(migration, TlsMode.PERMISSIVE) for _ in range(2)] == [TlsMode.READY, TlsMode.PERMISSIVE]
 
 
 def test_what_could_not_be_built_is_no_step(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
-    assert migration.next() == migration.next() == {"default/web": TlsMode.READY}
+    migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    assert migration.next_modes() == migration.next_modes() == {"default/web": TlsMode.READY}
 
 
 def test_no_step_while_a_proxy_lags(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     lag(fleet.proxies["gateway"])
-    assert migration.waiting() == ("gateway",)
+    assert migration.pending_proxies() == ("gateway",)
     assert not migration.is_due
     assert step(migration, TlsMode.STRICT) is TlsMode.PERMISSIVE
     fleet.proxies["gateway"].config.set({})
@@ -127,23 +127,23 @@ def test_no_step_while_a_proxy_lags(fleet):
 
 def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.proxies["sidecar/default/web"].session = None
-    assert migration.waiting() == ("sidecar/default/web",)
+    assert migration.pending_proxies() == ("sidecar/default/web",)
     assert step(migration, TlsMode.STRICT) is TlsMode.PERMISSIVE
 
 
 def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.expect("sidecar/default/new")
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
 def test_a_workload_that_comes_back_begins_anew(fleet):
     migration = MtlsMigration(fleet)
-    migration.note([workload(TlsMode.PLAIN)])
-    migration.note([])
+    migration.record([workload(TlsMode.PLAIN)])
+    migration.record([])
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
@@ -161,12 +161,12 @@ def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
     brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
     for kind, digest in brought.items():
         session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
-        assert migration.waiting() == ("sidecar/default/web",)
+        assert migration.pending_proxies() == ("sidecar/default/web",)
     while responses := session.advance():
-        assert migration.waiting() == ("sidecar/default/web",)
+        assert migration.pending_proxies() == ("sidecar/default/web",)
         for response in responses:
             session.receive(Request(response.type_url, nonce=response.nonce))
-    assert migration.waiting() == ()
+    assert migration.pending_proxies() == ()
 
 
 def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
@@ -203,6 +203,6 @@ def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, 
 
 def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
     migration = MtlsMigration(fleet, tmp_path / "gone" / "stages.json")
-    migration.note([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+    migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     assert step(migration, TlsMode.STRICT) is TlsMode.READY
-    assert "can't be kept" in caplog.text
+    assert "can't be saved" in caplog.text

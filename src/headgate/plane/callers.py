@@ -1,4 +1,4 @@
-"""Finds the caller of a request that only the called pod's proxy counted, because the caller has no proxy (R96)."""
+"""Names the caller of a request that only the server's proxy counted, because the caller has no proxy (R96)."""
 
 import ipaddress
 from collections import Counter
@@ -13,8 +13,11 @@ from headgate.model.routing import Workload
 from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 
-class _Known(NamedTuple):
-    """The compiled mesh by address and identity. `identities` are those that just one pod has."""
+class _CallerIndex(NamedTuple):
+    """The pods and workloads of a compiled mesh, by address and identity.
+
+    `proxied` has the addresses of workloads with a proxy; `identities` only those of a single pod.
+    """
 
     compiled: Compiled | None = None
     proxied: frozenset[str] = frozenset()
@@ -24,53 +27,54 @@ class _Known(NamedTuple):
 
 
 class CallerFinder:
-    """Finds callers in the compiled mesh of now (`telemetry.reports.series.FindCaller`)."""
+    """Finds callers in the current mesh (`telemetry.reports.series.FindCaller`)."""
 
     def __init__(self, compiled: Latest[Compiled | None]) -> None:
         self._compiled = compiled
-        self._known = _Known()
+        self._index = _CallerIndex()
 
     def __call__(self, node_id: str, address: str, identity: str) -> Peer | None:
-        """Return the caller of a proxy's pod from an address; None if the caller's own proxy has counted the request.
+        """Return the caller behind an address and an `identity` (SPIFFE ID, empty for plaintext).
 
-        A caller with an `identity` is the pod that has it alone, else the identity itself.
+        Returns None if the caller's own proxy has counted the request. If several pods share the identity, the caller is
+        the identity itself.
 
-        An explicit sidecar calls from the machine's own address, like every program there. While it may call a pod in
-        plaintext, such requests are left out: most of them were counted by a sidecar.
+        Explicit sidecars call from a loopback address, as all local programs do. While such a sidecar may call the pod in
+        plaintext, requests from loopback are left out, because a sidecar counted most of them.
         """
-        known = self._now()
+        index = self._current_index()
         if identity:
-            return self._identified(known, address, identity)
-        if address in known.proxied:
+            return self._identified(index, address, identity)
+        if address in index.proxied:
             return None
-        called = known.workloads.get(node_id.removeprefix(f"{SIDECAR}/"))
+        called = index.workloads.get(node_id.removeprefix(f"{SIDECAR}/"))
         if called and not called.tls_mode.clients_use_tls and called.capture == "explicit" and _is_loopback(address):
             return None
-        pod = known.pods.get(address, "")
+        pod = index.pods.get(address, "")
         return Peer(pod=pod) if pod else Peer(outside=address)
 
-    def _identified(self, known: _Known, address: str, identity: str) -> Peer:
+    def _identified(self, index: _CallerIndex, address: str, identity: str) -> Peer:
         account = parse_id(identity)
         if account and is_gateway(account.namespace, account.name):
             return GATEWAY
-        pod = known.pods.get(address, "")
-        if pod not in known.workloads or known.workloads[pod].identity != identity:
-            pod = known.identities.get(identity, "")
+        pod = index.pods.get(address, "")
+        if pod not in index.workloads or index.workloads[pod].identity != identity:
+            pod = index.identities.get(identity, "")
         return Peer(pod=pod) if pod else Peer(outside=identity)
 
-    def _now(self) -> _Known:
+    def _current_index(self) -> _CallerIndex:
         compiled = self._compiled.get()
-        if compiled is not self._known.compiled and compiled:
+        if compiled is not self._index.compiled and compiled:
             mesh = compiled.mesh
             shared = Counter(workload.identity for workload in mesh.workloads)
-            self._known = _Known(
+            self._index = _CallerIndex(
                 compiled,
                 frozenset(workload.address for workload in mesh.workloads),
-                {place.address: place.workload for entry in mesh.endpoints for place in entry.ready if place.workload},
+                {one.address: one.workload for entry in mesh.endpoints for one in entry.ready if one.workload},
                 {workload.name: workload for workload in mesh.workloads},
                 {item.identity: item.name for item in mesh.workloads if shared[item.identity] == 1},
             )
-        return self._known
+        return self._index
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""The control plane, wired for any host: objects in, configurations for proxies out, statuses and counts back."""
+"""The parts of the control plane, wired for any host: objects come in, configurations, statuses and metrics go out."""
 
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ Work = tuple[str, Coroutine[Any, Any, None]]
 
 
 class ProxyOptions(NamedTuple):
-    """The proxies of a host: what it knows of them, and what proves which proxy opened a stream.
+    """What a host sets for its proxies. With `proofs`, each stream is authenticated.
 
-    `reports_per_eviction` is how many reports there are between two evictions of idle series.
+    Envoy evicts idle series of metrics after every `reports_per_eviction` reports.
     """
 
     host: HostProxies
@@ -33,7 +33,7 @@ class ProxyOptions(NamedTuple):
 
 
 class ControlPlane:
-    """All parts between the ports. Run `work` first, then `serve`."""
+    """The feed, the loop, the status writer, telemetry and the xDS server. Start the tasks of `work`, then call `serve`."""
 
     def __init__(self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust) -> None:
         self._ports = ports
@@ -43,11 +43,11 @@ class ControlPlane:
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
         self.traffic = Receiver(Windows(), proxies.reports_per_eviction, find_caller=CallerFinder(loop.compiled))
-        beside = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.live_state.taps.export}
-        self._server = XdsServer(self._fleet, proxies.proofs, beside=beside)
+        services = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.live_state.taps.export}
+        self._server = XdsServer(self._fleet, proxies.proofs, beside=services)
 
     def work(self) -> Iterator[Work]:
-        """Yield the tasks of the control plane with their names; each runs until cancelled."""
+        """Yield the tasks of the control plane with their names; each runs until canceled."""
         loop, dropped = self.live_state.loop, self.traffic.dropped
         status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
         yield "feed", self.live_state.feed.run()
@@ -57,11 +57,11 @@ class ControlPlane:
         yield "status", status.run()
 
     async def serve(self, address: str) -> None:
-        """Serve proxies as soon as the stored objects are compiled: one that reconnects must never get an empty mesh."""
+        """Serve xDS on `address` once the stored objects are compiled: a reconnecting proxy must never get an empty mesh."""
         await self.live_state.wait_compiled()
         self._fleet.recall()
         await self._server.start(address)
 
     async def stop(self) -> None:
-        """End all streams; the proxies keep what they have and come back."""
+        """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()

@@ -1,4 +1,4 @@
-"""From objects to snapshots: every change of a kind that the compiler reads makes a new one."""
+"""Follows the stored objects of all kinds that the compiler reads, and publishes each change as a new snapshot."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,10 @@ GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
 
 class Feed:
-    """Follows the objects of each kind. `snapshot` is the newest picture, nothing until each kind was listed once.
+    """Lists and watches the objects of each kind. `snapshot` is None until each kind was listed once.
 
-    A snapshot's revision is its number. `seen` counts the pictures that were looked for, also when nothing in them differs.
+    Snapshots are numbered; the number is their revision. `seen` counts batches of watched changes, with or without effect on
+    the snapshot.
     """
 
     def __init__(self, objects: Reader) -> None:
@@ -37,37 +38,37 @@ class Feed:
         self._publishing: asyncio.Handle | None = None
 
     async def run(self) -> None:
-        """Follow each kind, for ever."""
+        """Follow each kind until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in COMPILED:
                 tasks.create_task(self._follow(kind), name=f"feed of {kind.kind}")
 
     async def wait_for_object(self, written: Object) -> None:
-        """Wait until the picture has an object as it was written, or a later version of it."""
+        """Wait until the feed has read an object in the version `written`, or a later one."""
         key, wanted = key_of(written), version_of(written)
         while not self._has(key, wanted):
-            next_picture = self.seen.next_change()
+            next_batch = self.seen.next_change()
             try:
-                current = version_of(await self._source.get(key))  # it may be another version since
+                current = version_of(await self._source.get(key))  # a newer version may exist
             except NotFound:
                 current = ""
             if self._has(key, current):
                 return
-            await next_picture.wait()
+            await next_batch.wait()
 
     async def wait_until_current(self) -> None:
-        """Wait until the picture has everything that is stored now, or later versions of it."""
+        """Wait until the feed has read all objects in the versions that are stored now, or later ones."""
         for (group, kind), known in self._versions.items():
             while True:
-                next_picture = self.seen.next_change()
+                next_batch = self.seen.next_change()
                 listing = await self._source.list(group, kind)
                 if known == {key_of(obj): version_of(obj) for obj in listing.items}:
                     break
-                await next_picture.wait()
+                await next_batch.wait()
         await until(lambda: self._publishing is None and self.snapshot.get() is not None, self.seen)
 
     def _has(self, key: Key, version: str) -> bool:
-        """Say whether the picture has a version of an object; an empty one is of an object that does not exist."""
+        """Return whether the feed has read this version of an object; an empty version means that it does not exist."""
         return self._publishing is None and self._versions[key.group, key.kind].get(key, "") == version
 
     async def _follow(self, kind: Kind) -> None:
@@ -77,7 +78,7 @@ class Feed:
                 self._unlisted.discard((kind.group, kind.kind))
             else:
                 self._take(step.key, None if step.type == "DELETED" else step.object)
-            if self._publishing is None:  # once for all that is there to read now
+            if self._publishing is None:  # one snapshot for all changes that have arrived
                 self._publishing = asyncio.get_running_loop().call_soon(self._publish)
 
     def _replace(self, kind: Kind, items: Iterable[Object]) -> None:
@@ -88,15 +89,15 @@ class Feed:
             self._take(key, obj)
 
     def _take(self, key: Key, obj: Object | None) -> None:
-        """Take an object as it is now, none when it is gone, and note whether the compiler could see a difference."""
+        """Store an object, or drop it if `obj` is None; note whether the snapshot differs."""
         versions = self._versions[key.group, key.kind]
-        known: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
-        before = [part.pop(key, None) for part in known]
+        parts: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
+        before = [part.pop(key, None) for part in parts]
         versions.pop(key, None)
         if obj is not None:
             versions[key] = version_of(obj)
             self._put(key, obj)
-        self._differs |= before != [part.get(key) for part in known]
+        self._differs |= before != [part.get(key) for part in parts]
 
     def _put(self, key: Key, obj: Object) -> None:
         checked = check_stored(obj)
@@ -118,7 +119,7 @@ class Feed:
 
 
 def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
-    """Return a snapshot in which one object is another, or new."""
+    """Return a copy of a snapshot in which one object is replaced or added."""
     key = key_of(obj)
     new = snapshot_of({key: obj})
     return Snapshot(
@@ -134,7 +135,7 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
-    """Return the snapshot of objects that are at hand, files for example; kinds that are not compiled are left out."""
+    """Return a snapshot of some objects, for example from files. Kinds that the compiler does not read are left out."""
     read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
     left = {key: remains(objects[key]) for key, item in read.items() if not item.value}
     return Snapshot(

@@ -1,7 +1,4 @@
-"""What the inspect API answers (D29): questions about the running mesh, out of what the plane knows.
-
-Nothing here changes anything, and each answer is about one moment.
-"""
+"""Answers the requests of the inspect API (D29) from the state of the control plane. Read-only."""
 
 import asyncio
 import time
@@ -66,11 +63,11 @@ _TYPES: Mapping[str, TypeUrl] = dict(
 _NAMES = {type_url: name for name, type_url in _TYPES.items()}
 _VERSION_BYTES = 6
 _NAME_BYTES = 4
-PATIENCE_S = 5.0  # for a build that is under way
+BUILD_TIMEOUT_S = 5.0
 
 
 class ConfigQuery(NamedTuple):
-    """Which resources of which proxy: of one type or all, of one name or all, with their content or without."""
+    """Selects the xDS resources of a proxy. An empty `type` or `name` selects all; `content` includes the resources' JSON."""
 
     proxy: ObjectName
     type: str = ""
@@ -79,17 +76,17 @@ class ConfigQuery(NamedTuple):
 
 
 class Host(Protocol):
-    """What a host knows of the proxies that it runs, which the plane does not."""
+    """What a host knows about the processes that it runs."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
-        """Return the Envoy processes by node id; none of proxies that other machines run."""
+        """Return the Envoy processes of this host by node ID."""
 
     def pods(self) -> PodCounts | None:
-        """Return how many pods it runs; none when it runs no pods itself."""
+        """Return how many pods this host runs; None if it does not run pods itself."""
 
 
 class Inspector:
-    """Answers about one machine's plane."""
+    """Answers the inspect API's requests about one control plane."""
 
     def __init__(self, live_state: LiveState, host: Host, *, clock: Callable[[], float] = time.time) -> None:
         self.live_state = live_state
@@ -97,12 +94,12 @@ class Inspector:
         self._clock = clock
         self._started = clock()
 
-    async def tap(self, asked: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return live requests of a resource; none when it does not exist."""
-        return await self.live_state.taps.tap(asked)
+    async def tap(self, query: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
+        """Return a stream of a resource's requests; None if the resource does not exist."""
+        return await self.live_state.taps.tap(query)
 
     def proxies(self) -> Sequence[inspect.Proxy]:
-        """Return every proxy that the mesh has, by namespace and name; without versions, which cost a look at each resource."""
+        """Return all proxies, sorted by namespace and name, without the versions of types, which are expensive."""
         loop, now, processes = self.live_state.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
         snapshot = self.live_state.feed.snapshot.get()
@@ -122,43 +119,43 @@ class Inspector:
         ]
         return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
-    def proxy(self, place: ObjectName) -> inspect.Proxy | None:
+    def proxy(self, name: ObjectName) -> inspect.Proxy | None:
         """Return one proxy with the versions of all types."""
-        found = next((item for item in self.proxies() if item.metadata == place), None)
+        found = next((item for item in self.proxies() if item.metadata == name), None)
         if found is None:
             return None
         held = self.live_state.fleet.proxies[found.node]
         types = tuple(with_version(held, one) for one in found.status.types)
         return structs.replace(found, status=structs.replace(found.status, types=types))
 
-    async def config(self, asked: ConfigQuery) -> inspect.ProxyConfig | None:
-        """Return what a proxy is to hold and what it acknowledged; none when there is no such proxy."""
+    async def config(self, query: ConfigQuery) -> inspect.ProxyConfig | None:
+        """Return a proxy's resources, each with the wanted and the acknowledged version; None if there is no such proxy."""
         proxies = self.live_state.fleet.proxies.values()
-        proxy = next((item for item in proxies if object_name(item.id) == asked.proxy), None)
+        proxy = next((item for item in proxies if object_name(item.id) == query.proxy), None)
         if proxy is None:
             return None
-        found = list(config_of(proxy, self._origin(), asked))
+        found = list(config_of(proxy, self._origin(), query))
         resources = tuple(item for item, _ in found)
-        if asked.content:  # seconds for a large mesh, so not on the loop that serves the proxies
+        if query.content:  # takes seconds in a large mesh, so it must not block the event loop
             resources = await asyncio.to_thread(_with_content, found)
-        return inspect.ProxyConfig(metadata=asked.proxy, node=proxy.id, resources=resources)
+        return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
     async def explain(self, sent: Asked) -> Explanation:
-        """Say where a request would go by all objects that are stored now. Raises BadRequest, NotFound, HeadgateError."""
+        """Explain where a request would go by all stored objects. Raises BadRequest, NotFound, HeadgateError."""
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
-            raise AssertionError("what is compiled is not of the snapshot right after the wait for it")
+            raise AssertionError("the newest snapshot is compiled after the wait")
         return explain_request(compiled, snapshot, sent)
 
     async def findings(self) -> inspect.FindingList:
-        """Return what there is to say about the objects that are stored now, and about proxies. Raises HeadgateError."""
+        """Return the findings about all stored objects and the proxies. Raises HeadgateError."""
         compiled = await self._compiled()
         found = tuple(finding_of(item) for item in dict.fromkeys(self.live_state.findings()))
         return inspect.FindingList(objects=len(compiled.report.seen), items=found)
 
     def status(self) -> inspect.MeshStatus:
-        """Return how the mesh is."""
+        """Return the status of the mesh."""
         live_state, loop = self.live_state, self.live_state.loop
         compiled, snapshot = loop.compiled.get(), live_state.feed.snapshot.get()
         revisions = inspect.Revisions(
@@ -174,11 +171,11 @@ class Inspector:
 
     async def _compiled(self) -> Compiled:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(BUILD_TIMEOUT_S):
                 return await self.live_state.wait_compiled()
         except TimeoutError as error:
             raise HeadgateError(
-                f"the objects are not compiled after {PATIENCE_S:g} s; the log of headgate says why"
+                f"the objects are not compiled after {BUILD_TIMEOUT_S:g} s; see the log of headgate"
             ) from error
 
     def _origin(self) -> Origin:
@@ -187,27 +184,27 @@ class Inspector:
 
 
 def config_of(
-    proxy: fleet.Proxy, origin: Origin, asked: ConfigQuery
+    proxy: fleet.Proxy, origin: Origin, query: ConfigQuery
 ) -> Iterator[tuple[inspect.ConfigResource, Encoded]]:
-    """Yield the resources that a proxy subscribes to, by type and name; all that it is to hold while it is away.
+    """Yield the resources that a proxy subscribes to, sorted by type and name; all of its resources while it is disconnected.
 
-    They are without content, which is in the bytes beside them.
+    The content is left out; it is in the encoded bytes that come with each.
     """
     wanted = proxy.config.get() or {}
     refused = {(item.type_url, item.name): item.message.strip() for item in proxy.refusals()}
     for type_name, type_url in _TYPES.items():
         config = wanted.get(type_url, NO_RESOURCES)
         shelf = proxy.session.shelves[type_url] if proxy.session else Shelf(wildcard=True)
-        for name in sorted(_wanted(shelf, config)) if asked.type in {"", type_name} else ():
-            if asked.name in {"", name}:
+        for name in sorted(_wanted(shelf, config)) if query.type in {"", type_name} else ():
+            if query.name in {"", name}:
                 held, encoded = shelf.held.get(name), config[name]
                 refusal = refused.get((type_url, name), "")
                 yield (
                     inspect.ConfigResource(
                         type=type_name,
                         name=name,
-                        object=_written(origin(proxy.id, type_url, name)),
-                        state=_state_of(encoded, held, refusal),
+                        object=_key_text(origin(proxy.id, type_url, name)),
+                        state=_resource_state(encoded, held, refusal),
                         version=encoded.digest,
                         held_version=held.digest if held else "",
                         message=refusal,
@@ -220,30 +217,30 @@ def _with_content(found: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tu
     return tuple(structs.replace(item, content=content(_TYPES[item.type], encoded)) for item, encoded in found)
 
 
-def _state_of(encoded: Encoded, held: Held | None, refusal: str) -> inspect.ResourceState:
+def _resource_state(encoded: Encoded, held: Held | None, refusal: str) -> inspect.ResourceState:
     if refusal:
         return "Refused"
     return "Held" if held and held.digest == encoded.digest else "Pending"
 
 
-def _written(key: Key) -> str:
-    """Write an object's key; nothing for what comes from no object."""
+def _key_text(key: Key) -> str:
+    """Return an object's key as text; empty for resources that come from no object."""
     return "" if key.kind == PROXY else str(key)
 
 
 def _owner(pod: Pod | None) -> Mapping[str, str]:
-    """Return what a proxy says of its pod."""
+    """Return the owner fields of a sidecar: its pod's ServiceAccount and Deployment."""
     return {"service_account": account_name(pod), "deployment": deployment_of(pod.metadata)} if pod else {}
 
 
 def object_name(node_id: str) -> ObjectName:
-    """Return the namespace and name under which the API has a proxy."""
+    """Return the namespace and name of a proxy in the inspect API."""
     namespace, name = namespaced_name(node_id)
     return ObjectName(namespace=namespace, name=name)
 
 
 def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
-    """Return what a proxy was sent and what it answered, as of `now` (seconds since the epoch)."""
+    """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch."""
     answers = proxy.answers
     current = tuple(proxy.refusals())
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
@@ -264,15 +261,13 @@ def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
 
 
 def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple[inspect.ProxyState, str]:
-    """Return how a proxy is, and why when it is not in sync."""
+    """Return the state of a proxy, and the reason if it is not in sync."""
     if proxy.session is None:
         return "Disconnected", (
-            "it has no stream, and goes on with the configuration that it had"
-            if proxy.serves
-            else "it has not connected"
+            "it has no xDS stream, and keeps its last configuration" if proxy.serves else "it has not connected yet"
         )
     if proxy.config.get() is None:
-        return "Lagging", "it gets no configuration before it has a certificate"
+        return "Lagging", "it waits for its certificate, without which it gets no configuration"
     if refusals:
         return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
     if proxy.settled():
@@ -294,7 +289,7 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
 
 
 def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
-    """Return a type with the version that the proxy is to hold, and the one that it holds."""
+    """Return a resource type with its wanted version and the version that the proxy holds."""
     type_url = _TYPES[one.type]
     shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
@@ -308,7 +303,7 @@ def _wanted(shelf: Shelf, config: Mapping[str, Encoded]) -> Sequence[str]:
 
 
 def version(digests: Mapping[str, str]) -> str:
-    """Return one version for many resources: a digest of their names and versions; empty for none."""
+    """Return a digest of the names and versions of some resources; empty for none."""
     if not digests:
         return ""
     text = "\n".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
@@ -321,21 +316,21 @@ def _refusal(proxy: fleet.Proxy, rejected: Rejected, origin: Origin) -> Refusal:
         type=_NAMES[rejected.type_url],
         resource=rejected.name,
         message=rejected.message.strip(),
-        object=_written(origin(proxy.id, rejected.type_url, rejected.name)),
+        object=_key_text(origin(proxy.id, rejected.type_url, rejected.name)),
         time=_time(last[1]) if last and last[0] == rejected else "",
     )
 
 
 def _certificate(credential: Credential | None, fault: str) -> Certificate | None:
-    """Return what the certificate of a proxy's configuration says; the key is not looked at."""
+    """Return identity and lifetime of the certificate in a proxy's configuration, without its key."""
     if credential is None:
         return Certificate(fault=fault) if fault else None
-    first, last, identity = _read(credential.chain)
+    first, last, identity = _certificate_fields(credential.chain)
     return Certificate(identity=identity, not_before=timestamp(first), not_after=timestamp(last), fault=fault)
 
 
 @lru_cache(10_000)
-def _read(chain: str) -> tuple[float, float, str]:
+def _certificate_fields(chain: str) -> tuple[float, float, str]:
     leaf = read_certificates(chain, "a proxy's certificate")[0]
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return *dates(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
@@ -346,7 +341,7 @@ def _time(seconds: float) -> str:
 
 
 def finding_of(item: Finding) -> inspect.Finding:
-    """Return a finding as the API has it. Its name is a digest of its content, after the name of the object."""
+    """Return a finding in the format of the API. Its name is the name of the object and a digest of the content."""
     about = item.about
     digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
     return inspect.Finding(

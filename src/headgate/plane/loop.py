@@ -1,4 +1,4 @@
-"""Snapshot to mesh to each proxy's configuration: the one writer of what is current (ARCHITECTURE.md, rule 2)."""
+"""The control loop: compiles snapshots and publishes each proxy's configuration (ARCHITECTURE.md, rule 2)."""
 
 import asyncio
 import contextlib
@@ -32,44 +32,44 @@ log = logging.getLogger(__name__)
 
 
 SLICE_S = 0.004
-"""How long encoding may hold up the streams and the API at a time."""
-TOGETHER = 128
-"""How many streams are woken at a time: each of them takes its turn of the event loop before any other task does."""
-REST = 3
-"""How many times as long as a change took to reach most proxies the loop rests after it."""
-PROXY_S, LONGEST_S = 0.002, 1.2
-"""From one build to the next in a storm at most: for each proxy that gets something, and in all. A longer build counts twice."""
-SAMPLED = 16
-"""How many proxies tell how far a change is on its way to all."""
-_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of buckets
+"""Seconds for which encoding may block the streams and the API at a time."""
+WAKE_BATCH = 128
+"""Streams that are woken before other tasks get their turn on the event loop."""
+PAUSE_FACTOR = 3
+"""The pause after a build, relative to the time until most proxies acknowledged it."""
+INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
+"""The limit of the seconds between two builds during many changes: per changed proxy, and in total."""
+SAMPLE_SIZE = 16
+"""Proxies that stand for all when the loop measures how far a change is distributed."""
+_BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
 
 
 class HostProxies(NamedTuple):
-    """What a host knows of its proxies before the first build.
+    """What a host sets for its proxies before the first build.
 
-    `gateways` are there from the start. `probes` returns the path of the socket that `headgate try` uses, by node id.
-    `stages` is the file in which stages of mutual TLS outlive a killed headgate.
+    `gateways` exist from the start. `try_sockets` maps a node ID to the path of the socket that `headgate try` uses.
+    `tls_modes_file` keeps the TLS modes of workloads across restarts.
     """
 
     gateways: Sequence[Node] = ()
-    probes: Callable[[str], str] = lambda _node_id: ""
-    stages: Path | None = None
+    try_sockets: Callable[[str], str] = lambda _node_id: ""
+    tls_modes_file: Path | None = None
 
 
 class Loop:
-    """Compiles each new snapshot and gives every proxy its part. `compiled` is what is current; a bug leaves it as it is.
+    """Compiles each new snapshot and publishes a configuration for each proxy.
 
-    Sidecars come and go with their workloads. A proxy gets nothing before it has a credential: half of a configuration
-    would refuse, or worse, send plaintext.
+    `compiled` is the current result; it stays when a build fails because of a bug. A proxy gets no configuration before it
+    has a credential: an incomplete one would refuse connections, or even send plaintext.
 
-    `taps` says which proxies (node ids) record which share of their requests, in millionths.
+    `taps` has the share of requests that each proxy (node ID) records, in millionths.
     """
 
     def __init__(
         self,
         snapshot: Latest[Snapshot | None],
         fleet: Fleet,
-        known: HostProxies,
+        host: HostProxies,
         settings: Settings,
         credentials: Credentials,
     ) -> None:
@@ -79,107 +79,107 @@ class Loop:
         self.builds = DurationHistogram()
         self.memo = Memo()
         self._compiler = Compiler()
-        self.mtls_migration = MtlsMigration(fleet, known.stages)
-        self._known = known
+        self.mtls_migration = MtlsMigration(fleet, host.tls_modes_file)
+        self._host = host
         self._snapshot = snapshot
         self._fleet = fleet
-        self.gateways = tuple(node.id for node in known.gateways)
+        self.gateways = tuple(node.id for node in host.gateways)
         self.settings = settings
         self.credentials = credentials
-        self._seen: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
-        self._proven: Mapping[str, Credential] = {}
-        self._failed: Snapshot | None = None  # a step that can't be built is not tried again until something changes
-        self._wanted = ExpectedProxies(None, known)
-        self._given: dict[str, Assignment] = {}
+        self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
+        self._credentials: Mapping[str, Credential] = {}
+        self._failed: Snapshot | None = None  # a failed step of the migration waits for the next change
+        self._expected = ExpectedProxies(None, host)
+        self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
         self._distribution = Distribution()
 
     def credential_of(self, node_id: str) -> Credential | None:
-        """Return the credential that a proxy's current configuration was made with."""
-        given = self._given.get(node_id)
-        return given.credential if given else None
+        """Return the credential in a proxy's current configuration."""
+        assigned = self._assigned.get(node_id)
+        return assigned.credential if assigned else None
 
     async def run(self) -> None:
-        """Build for ever: at once when idle; in a storm of changes, after a rest, so that several share a build."""
+        """Build on every change until canceled. Pause after each build, so that several changes share the next one."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news, self.taps)
             began = time.monotonic()
             await self._attempt()
             self.builds.add(time.monotonic() - began)
-            await self._rest(began)
+            await self._pause(began)
 
-    async def _rest(self, began: float) -> None:
-        """Rest for as long as the build took, and by what it costs to distribute it.
+    async def _pause(self, began: float) -> None:
+        """Pause as long as the build took, and longer the more time the proxies need to acknowledge it.
 
-        That is measured by when most proxies hold it: while responses are on their way, another build only adds to them.
+        While responses are in flight, another build would only add to them.
         """
         took = time.monotonic() - began
-        limit = min(LONGEST_S, PROXY_S * self._distribution.proxies)
+        limit = min(MAX_INTERVAL_S, INTERVAL_PER_PROXY_S * self._distribution.proxies)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit - took):
                 await until(self._distribution.is_mostly_done, self._fleet.news)
         spent = time.monotonic() - began
-        await asyncio.sleep(max(2 * took - spent, min(REST * spent, limit - spent)))
+        await asyncio.sleep(max(2 * took - spent, min(PAUSE_FACTOR * spent, limit - spent)))
 
     def compile(self, snapshot: Snapshot) -> Compiled:
-        """Compile any snapshot as the current one would be, and publish nothing; this may run in a thread."""
-        _, stages = self._seen
-        return compile_mesh(snapshot, self.settings, stages)
+        """Compile any snapshot with the current settings and TLS modes, and publish nothing. Safe to call in a thread."""
+        _, modes = self._built_from
+        return compile_mesh(snapshot, self.settings, modes)
 
     def _is_due(self) -> bool:
-        snapshot, _ = self._seen
+        snapshot, _ = self._built_from
         return (
             self._snapshot.get() is not snapshot
-            or self.credentials.current.get() is not self._proven
+            or self.credentials.current.get() is not self._credentials
             or self.taps.get() is not self._taps
             or (self.mtls_migration.is_due and snapshot is not self._failed)
         )
 
     async def _attempt(self) -> None:
-        snapshot, self._proven = self._snapshot.get(), self.credentials.current.get()
+        snapshot, self._credentials = self._snapshot.get(), self.credentials.current.get()
         self._taps = self.taps.get()
         if snapshot is None:
             return
-        stages = self.mtls_migration.next()
+        modes = self.mtls_migration.next_modes()
         try:
             compiled = self.compiled.get()
-            if compiled is None or self._seen != (snapshot, stages):
-                compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, stages)
+            if compiled is None or self._built_from != (snapshot, modes):
+                compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, modes)
             await self._publish(compiled)
-            self.mtls_migration.note(compiled.mesh.workloads)
+            self.mtls_migration.record(compiled.mesh.workloads)
         except Exception:
             self.failures += 1
             self._failed = snapshot
-            log.exception("revision %d can't be built; the proxies keep the last one", snapshot.revision)
-        self._seen = snapshot, stages
+            log.exception("revision %d can't be built; the proxies keep the last configuration", snapshot.revision)
+        self._built_from = snapshot, modes
 
     async def _publish(self, compiled: Compiled) -> None:
-        """Give each proxy its part, where it is another one than before, and make the mesh current."""
+        """Set the configuration of each proxy where it changed, and make the mesh current."""
         self._expect(compiled.mesh)
         if compiled is not self.compiled.get():
             self.memo.begin_build()
         configs = await self._encode(compiled.mesh)
-        before, self._given = self._given, {}
-        news = []
+        before, self._assigned = self._assigned, {}
+        changed = []
         for node_id, config in configs.items():
-            given = Assignment(self._proven[node_id], config, self._taps.get(node_id, 0))
-            self._given[node_id] = given
+            assigned = Assignment(self._credentials[node_id], config, self._taps.get(node_id, 0))
+            self._assigned[node_id] = assigned
             last = before.get(node_id)
-            if last is None or last.config is not config or last.share != given.share:
-                news.append((self._fleet.expect(node_id), with_tap(config, given.share)))
-        self._distribution.begin([proxy for proxy, _ in news])
-        for number, (proxy, wanted) in enumerate(news, 1):
+            if last is None or last.config is not config or last.share != assigned.share:
+                changed.append((self._fleet.expect(node_id), with_tap(config, assigned.share)))
+        self._distribution.begin([proxy for proxy, _ in changed])
+        for number, (proxy, wanted) in enumerate(changed, 1):
             proxy.config.set(wanted)
-            if number % TOGETHER == 0:
+            if number % WAKE_BATCH == 0:
                 await asyncio.sleep(0)
         self.compiled.set(compiled)
 
     async def _encode(self, mesh: Mesh) -> Mapping[str, Configuration]:
-        """Encode what each proxy with a credential is to hold. Other tasks get their turns meanwhile."""
+        """Encode the configuration of each proxy that has a credential, in slices so that other tasks run in between."""
         views = (
             View(node, mesh, workload, credential)
-            for node, workload in self._wanted.nodes
-            if (credential := self._proven.get(node.id))
+            for node, workload in self._expected.nodes
+            if (credential := self._credentials.get(node.id))
         )
         found = {}
         end = time.monotonic() + SLICE_S
@@ -192,50 +192,50 @@ class Loop:
         return found
 
     def _expect(self, mesh: Mesh) -> None:
-        """Expect the proxies of a mesh, and want a certificate for each of them.
+        """Register the proxies of a mesh with the fleet, and order a certificate for each of them.
 
-        ExpectedProxies that are not wanted are forgotten, and those whose pod is another one than before: that has the name of the
-        one before, but must prove that it is there, and gets a key of its own.
+        Drops proxies that left the mesh. If a pod was replaced by one of the same name, its proxy is dropped too: the new
+        one must authenticate, and gets a key of its own.
         """
-        last, wanted = self._wanted, ExpectedProxies(mesh, self._known)
+        last, wanted = self._expected, ExpectedProxies(mesh, self._host)
         if wanted.source == last.source:
             return
-        others = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
-        for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | others:
+        replaced = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
+        for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | replaced:
             self._fleet.forget(gone)
-            self._given.pop(gone, None)
-        self.credentials.begin_anew(others)
+            self._assigned.pop(gone, None)
+        self.credentials.begin_anew(replaced)
         self.credentials.want(wanted.certificates)
-        self._proven = self.credentials.current.get()  # without what was another pod's
+        self._credentials = self.credentials.current.get()  # without those of replaced pods
         for node_id in wanted.certificates:
             self._fleet.expect(node_id)
-        self._wanted = wanted
+        self._expected = wanted
 
 
 class Distribution:
-    """How far a change is on its way to the proxies, by a sample of them."""
+    """Measures how far a change is distributed, by a sample of the proxies."""
 
     def __init__(self) -> None:
         self.proxies = 0
         self._sample: Sequence[Proxy] = ()
 
     def begin(self, proxies: Sequence[Proxy]) -> None:
-        """Note which proxies are about to be given another configuration.
+        """Choose a sample of the proxies whose configuration is about to change.
 
-        A proxy counts when it held all before, or was counted the last time. One that connects for the first time takes
-        longer, and no change waits for it.
+        It leaves out proxies that are not settled and were not in the last sample: a first configuration takes longer, and
+        no change waits for it.
         """
         self.proxies = len(proxies)
-        some = proxies[:: max(1, len(proxies) // SAMPLED)]
+        some = proxies[:: max(1, len(proxies) // SAMPLE_SIZE)]
         self._sample = [one for one in some if one.settled() or (one.session and one in self._sample)]
 
     def is_mostly_done(self) -> bool:
-        """Say whether half of the proxies hold, or have refused, what they were given."""
+        """Return whether half of the sample has acknowledged or rejected its configuration."""
         return 2 * sum(proxy.settled() for proxy in self._sample) >= len(self._sample)
 
 
 class Assignment(NamedTuple):
-    """What a proxy's configuration was made with, and which share of its requests it records."""
+    """A proxy's configuration, the credential in it, and the share of requests that it records, in millionths."""
 
     credential: Credential
     config: Configuration
@@ -243,26 +243,26 @@ class Assignment(NamedTuple):
 
 
 class ExpectedProxies:
-    """The proxies that a mesh has: gateways, and a sidecar for each workload."""
+    """The proxies of a mesh: the gateways, and a sidecar for each workload."""
 
-    def __init__(self, mesh: Mesh | None, known: HostProxies) -> None:
+    def __init__(self, mesh: Mesh | None, host: HostProxies) -> None:
         self.source = (mesh.workloads, mesh.trust_domain) if mesh else None
         self._mesh = mesh
-        self._known = known
+        self._host = host
 
     @cached_property
     def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
-        """Every proxy, with its workload if it is a sidecar."""
+        """All proxies; sidecars with their workload."""
         workloads = self._mesh.workloads if self._mesh else ()
         sidecars = [(sidecar(item), item) for item in workloads]
         return [
-            *((node, None) for node in self._known.gateways),
-            *((structs.replace(node, try_socket=self._known.probes(node.id)), item) for node, item in sidecars),
+            *((node, None) for node in self._host.gateways),
+            *((structs.replace(node, try_socket=self._host.try_sockets(node.id)), item) for node, item in sidecars),
         ]
 
     @cached_property
     def certificates(self) -> Mapping[str, Wanted]:
-        """What the certificate of each proxy is to say, by node id."""
+        """The identity and names for the certificate of each proxy, by node ID."""
         domain = self._mesh.trust_domain if self._mesh else ""
         return {
             node.id: Wanted(identity=item.identity, subjects=item.subjects)
@@ -273,12 +273,12 @@ class ExpectedProxies:
 
     @cached_property
     def pods(self) -> Mapping[str, str]:
-        """The uid of each sidecar's pod, by node id."""
+        """The UID of each sidecar's pod, by node ID."""
         return {node.id: item.uid for node, item in self.nodes if item}
 
 
 class DurationHistogram:
-    """A histogram of durations since headgate started, for `/metrics`."""
+    """A Prometheus histogram of durations since headgate started."""
 
     def __init__(self) -> None:
         self._buckets = [0] * (len(_BOUNDS_S) + 1)
@@ -290,5 +290,5 @@ class DurationHistogram:
         self._total += seconds
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines of the histogram."""
+        """Yield the lines of the histogram for `/metrics`."""
         return histogram(_BOUNDS_S, self._buckets, self._total)

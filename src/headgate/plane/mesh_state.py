@@ -1,4 +1,4 @@
-"""How a mesh is, in sum: what `headgate status` shows, and what makes it end with 1 (pure)."""
+"""Sums up the state of a mesh for `headgate status`, which exits with 1 if there are problems. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from headgate.resources.inspect import (
 )
 from headgate.resources.meta import epoch_seconds, timestamp
 
-LATE_S = 5.0  # an answer that is due for less is no trouble: a change is on its way
+LATE_S = 5.0  # a proxy that answers within this time is no problem: a change is in flight
 
 
 class Observed(NamedTuple):
-    """What is known at one moment; `pods` where the host runs them itself."""
+    """The state of a mesh at one moment. `pods` is None if the host does not run pods itself."""
 
     revisions: Revisions
     proxies: Sequence[Proxy]
@@ -31,38 +31,38 @@ class Observed(NamedTuple):
     pods: PodCounts | None
 
 
-def mesh_state(world: Observed, *, started: float, now: float) -> MeshState:
-    """Sum up a mesh. Times are seconds since the epoch."""
-    problems = tuple(_problems(world, now))
+def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
+    """Return the summary of a mesh, with its problems. Times are seconds since the epoch."""
+    problems = tuple(_problems(mesh, now))
     return MeshState(
         healthy=not problems,
         problems=problems,
         started=timestamp(started),
         headgate=headgate.__version__,
-        revisions=world.revisions,
-        proxies=_proxies(world.proxies),
-        certificates=_certificates(world.proxies),
-        findings=_findings(world.findings),
-        pods=world.pods,
+        revisions=mesh.revisions,
+        proxies=_proxies(mesh.proxies),
+        certificates=_certificates(mesh.proxies),
+        findings=_findings(mesh.findings),
+        pods=mesh.pods,
     )
 
 
-def _problems(world: Observed, now: float) -> Iterator[str]:
-    for proxy in world.proxies:
-        yield from _of_proxy(proxy, now)
-    if errors := _findings(world.findings).errors:
-        yield f"{pluralize(errors, 'error')} in objects: `headgate check` shows them"
-    if world.revisions.failures and not world.revisions.current:
-        stored = world.revisions.stored
-        yield f"revision {stored} can't be built because of a bug in headgate: its log says more"
+def _problems(mesh: Observed, now: float) -> Iterator[str]:
+    for proxy in mesh.proxies:
+        yield from _proxy_problems(proxy, now)
+    if errors := _findings(mesh.findings).errors:
+        yield f"{pluralize(errors, 'error')} in objects: run `headgate check` to list them"
+    if mesh.revisions.failures and not mesh.revisions.current:
+        stored = mesh.revisions.stored
+        yield f"revision {stored} can't be built because of a bug in headgate: see its log"
 
 
-def _of_proxy(proxy: Proxy, now: float) -> Iterator[str]:
+def _proxy_problems(proxy: Proxy, now: float) -> Iterator[str]:
     status = proxy.status
     if status.state == "Refused":
         yield f"{proxy.node} refused {pluralize(len(status.refusals), 'resource')}: {status.message}"
     if status.state == "Lagging" and status.waiting and now - epoch_seconds(status.waiting) > LATE_S:
-        yield f"{proxy.node} lags: {status.message}"
+        yield f"{proxy.node} is lagging: {status.message}"
     if status.state == "Disconnected" and status.serves:
         yield f"{proxy.node} is disconnected: {status.message}"
     if status.process and not status.process.pid and status.process.failure:

@@ -23,9 +23,9 @@ _BEGAN = time.time()
 
 
 class ControlPlaneMetrics:
-    """The metrics of a machine. `gateway_restarts` returns how often the gateway's Envoy was restarted.
+    """The control plane's metrics. `gateway_restarts` returns how often the gateway's Envoy was restarted.
 
-    While `run` runs, the time until proxies hold a new build is measured.
+    While `run` runs, it measures the time until the proxies have answered each build.
     """
 
     def __init__(self, live_state: LiveState, gateway_restarts: Callable[[], int]) -> None:
@@ -34,7 +34,7 @@ class ControlPlaneMetrics:
         self._pushes = DurationHistogram()
 
     async def run(self) -> None:
-        """Measure until cancelled."""
+        """Measure push durations until canceled."""
         async for compiled in self._live_state.loop.compiled.changes():
             if compiled is not None and self._live_state.fleet.connected():
                 began = time.monotonic()
@@ -42,8 +42,8 @@ class ControlPlaneMetrics:
                 self._pushes.add(time.monotonic() - began)
 
     def families(self) -> Iterator[Family]:
-        """Yield all metrics of now."""
-        yield Family("headgate_build_info", "gauge", "Which headgate this is.", [Line(1, (("version", __version__),))])
+        """Yield the current values of all metrics."""
+        yield Family("headgate_build_info", "gauge", "The version of headgate.", [Line(1, (("version", __version__),))])
         yield from self._builds()
         yield from self._proxies()
         yield from self._certificates()
@@ -53,17 +53,17 @@ class ControlPlaneMetrics:
     def _builds(self) -> Iterator[Family]:
         loop = self._live_state.loop
         compiled = loop.compiled.get()
-        text = "How long it took to compile all objects and to make every proxy's part."
+        text = "Time to compile all objects and encode the configuration of every proxy."
         yield Family("headgate_build_duration_seconds", "histogram", text, loop.builds.lines())
-        text = "How long it took from then on until every connected proxy held it, or had refused it."
+        text = "Time from the end of a build until every connected proxy acknowledged or rejected it."
         yield Family("headgate_push_duration_seconds", "histogram", text, self._pushes.lines())
-        text = "Builds that failed because of a bug; the proxies keep the last one."
+        text = "Builds that failed because of a bug in headgate; the proxies keep the last configuration."
         yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
-        text = "The number of the newest snapshot of the objects, and of the one that is built."
+        text = "The revision of the objects that was read last, and of the one that was built last."
         snapshot = self._live_state.feed.snapshot.get()
         stages = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
         yield Family("headgate_revision", "gauge", text, _by("stage", stages))
-        text = "What there is to tell users about their objects, by reason."
+        text = "Current findings about objects, by reason."
         reasons = Counter(finding.reason.value for finding in self._live_state.findings())
         yield Family("headgate_findings", "gauge", text, _by("reason", reasons))
 
@@ -76,43 +76,43 @@ class ControlPlaneMetrics:
             "behind": len(connected) - settled,
             "absent": len(fleet.proxies) - len(connected),
         }
-        text = "Proxies that hold all that they should, that do not yet, and that have no stream."
+        text = "Proxies by state: settled (acknowledged or rejected everything), behind, absent (no xDS stream)."
         yield Family("headgate_proxies", "gauge", text, _by("state", states))
-        text = "Resources that proxies refuse as they are now."
+        text = "Resources that proxies currently reject (NACK)."
         refusals = sum(1 for proxy in connected for _ in proxy.refusals())
         yield Family("headgate_xds_resources_refused", "gauge", text, [Line(refusals)])
         for what, text in (
-            ("streams", "Streams that proxies have opened."),
-            ("acks", "Responses that proxies took."),
-            ("nacks", "Responses that proxies refused."),
-            ("overdue", "Responses whose answer did not come in time."),
+            ("streams", "xDS streams that proxies opened."),
+            ("acks", "xDS responses that proxies acknowledged (ACK)."),
+            ("nacks", "xDS responses that proxies rejected (NACK)."),
+            ("overdue", "xDS responses that proxies did not answer in time."),
         ):
             yield Family(f"headgate_xds_{what}_total", "counter", text, [Line(fleet.counts[what])])
-        text = "How often the gateway's Envoy ended by itself and was started again."
+        text = "Restarts of the gateway's Envoy after it exited by itself."
         yield Family("headgate_gateway_restarts_total", "counter", text, [Line(self._gateway_restarts())])
 
     def _certificates(self) -> Iterator[Family]:
         credentials = self._live_state.loop.credentials
         current = list(credentials.current.get().values())
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
-        text = "Proxies that have no certificate, or an old one, because none could be issued."
+        text = "Proxies without a certificate, or with an old one, because none could be issued."
         yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
         first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
-        text = "When the first of the proxies' certificates ends, seconds since the epoch."
+        text = "When the first of the proxies' certificates expires, in seconds since the epoch."
         yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(end) for end, _ in first])
-        text = "How long that certificate is valid in all; it should have been replaced at half of it."
+        text = "Total lifetime of the certificate that expires first; it should be replaced after half of it."
         yield Family("headgate_certificate_lifetime_seconds", "gauge", text, [Line(lifetime) for _, lifetime in first])
         ends = [end for one in current[:1] if (end := _authority_expiry(one.roots))]
-        text = "When the first of the authorities that the mesh believes ends, seconds since the epoch."
+        text = "When the first trusted root certificate of the mesh expires, in seconds since the epoch."
         yield Family("headgate_authority_expiry_timestamp_seconds", "gauge", text, map(Line, ends))
 
     def _mesh(self) -> Iterator[Family]:
         compiled = self._live_state.loop.compiled.get()
         workloads = compiled.mesh.workloads if compiled else ()
         stages = Counter(workload.tls_mode.value for workload in workloads)
-        text = "Pods with a proxy, by how far they are from plaintext to mutual TLS."
+        text = "Pods with a proxy, by TLS mode from plaintext to strict mutual TLS."
         yield Family("headgate_mesh_pods", "gauge", text, _by("stage", stages))
-        text = "The share of requests that a backend should get by a split or a route, 0 to 1."
+        text = "The share of requests that a split or route assigns to a backend, 0 to 1."
         yield Family("headgate_backend_wanted_ratio", "gauge", text, _wanted(compiled))
 
 
@@ -130,7 +130,7 @@ def _wanted(compiled: Compiled | None) -> Iterator[Line]:
 
 
 def _ratios(split: Split) -> Iterator[tuple[str, float]]:
-    """Yield the share of each backend; what is broken keeps its own, which fails."""
+    """Yield the share of each backend. Shares of invalid backends count in the total, because their requests fail."""
     total = sum(target.weight for target in split.targets) + sum(one.weight for one in split.broken)
     weights: Counter[str] = Counter()
     for target in split.targets:
@@ -160,7 +160,7 @@ def _validity(chain: str) -> tuple[float, float]:
 @lru_cache(4)
 def _authority_expiry(roots: str) -> float | None:
     try:
-        return min(dates(one)[1] for one in read_certificates(roots, "the mesh's authority"))
+        return min(dates(one)[1] for one in read_certificates(roots, "the mesh's root certificates"))
     except HeadgateError:
         return None
 
@@ -170,7 +170,11 @@ def _process() -> Iterator[Family]:
     ticks = (_PROCESS / "stat").read_text().rpartition(")")[2].split()
     processor = (int(ticks[11]) + int(ticks[12])) / _TICK
     files = sum(1 for _ in (_PROCESS / "fd").iterdir())
-    yield Family("process_resident_memory_bytes", "gauge", "Memory that headgate uses.", [Line(resident)])
-    yield Family("process_cpu_seconds_total", "counter", "Processor time that headgate used.", [Line(processor)])
-    yield Family("process_open_fds", "gauge", "Open files of headgate.", [Line(files)])
-    yield Family("process_start_time_seconds", "gauge", "When headgate started.", [Line(_BEGAN)])
+    yield Family("process_resident_memory_bytes", "gauge", "Resident memory of headgate in bytes.", [Line(resident)])
+    yield Family(
+        "process_cpu_seconds_total", "counter", "User and system CPU time of headgate in seconds.", [Line(processor)]
+    )
+    yield Family("process_open_fds", "gauge", "Open file descriptors of headgate.", [Line(files)])
+    yield Family(
+        "process_start_time_seconds", "gauge", "When headgate started, in seconds since the epoch.", [Line(_BEGAN)]
+    )

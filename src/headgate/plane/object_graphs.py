@@ -1,4 +1,4 @@
-"""Reads the objects that answers about traffic need, from the port to objects (R82, R89)."""
+"""Reads the objects that traffic metrics refer to, and caches them as object graphs (R82, R89)."""
 
 from collections.abc import Mapping, Sequence
 from operator import is_
@@ -17,41 +17,43 @@ from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
-_ON_THE_WAY: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""Kinds between pods and the kinds that own them indirectly."""
+_INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
+"""Kinds between a pod and its indirect owner."""
 
 
 class ObjectGraphs:
-    """Makes Worlds; objects that did not change since the last ObjectGraph are not read again."""
+    """Makes object graphs; objects that did not change are not read again."""
 
     def __init__(self, objects: Reader, settings: Settings) -> None:
         self._objects = objects
         self._settings = settings
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _Cached] = {}
         self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
-        """Return a ObjectGraph for questions about a kind: the same one while no object changes. Raises StoreError."""
-        things = [
-            thing for one in dict.fromkeys((POD, *_ON_THE_WAY.get(kind, ()), kind)) for thing in await self._all(one)
+        """Return the graph of a kind's objects and the pods: the same instance while none changes. Raises StoreError."""
+        infos = [
+            info
+            for one in dict.fromkeys((POD, *_INTERMEDIATE_OWNERS.get(kind, ()), kind))
+            for info in await self._all(one)
         ]
         before = self._graphs.get(kind)
-        if before is None or len(before[0]) != len(things) or not all(map(is_, before[0], things)):
-            before = self._graphs[kind] = things, ObjectGraph(things, gateway=gateway_id(self._settings.trust_domain))
+        if before is None or len(before[0]) != len(infos) or not all(map(is_, before[0], infos)):
+            before = self._graphs[kind] = infos, ObjectGraph(infos, gateway=gateway_id(self._settings.trust_domain))
         return before[1]
 
     async def _all(self, kind: str) -> Sequence[ObjectInfo]:
         objects = (await self._objects.list(names_of(kind).group, kind)).items
-        before = self._known.get(kind)
+        before = self._cached.get(kind)
         if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
-            known = {id(obj): thing for obj, thing in zip(before.objects, before.things, strict=True)} if before else {}
-            things = [known.get(id(obj)) or object_info(_ref(kind, obj), obj, self._settings) for obj in objects]
-            before = self._known[kind] = _Known(objects, things)
-        return before.things
+            cached = {id(obj): info for obj, info in zip(before.objects, before.infos, strict=True)} if before else {}
+            infos = [cached.get(id(obj)) or object_info(_ref(kind, obj), obj, self._settings) for obj in objects]
+            before = self._cached[kind] = _Cached(objects, infos)
+        return before.infos
 
 
 def pods_in(snapshots: Latest[Snapshot | None]) -> Find:
-    """Return a view of the pods that the plane knows; it knows no other kind of workload."""
+    """Return a function that finds the owners of a pod in the newest snapshot, which has no other kind of workload."""
 
     def find(ref: Ref) -> Owners | None:
         snapshot = snapshots.get()
@@ -61,11 +63,11 @@ def pods_in(snapshots: Latest[Snapshot | None]) -> Find:
     return find
 
 
-class _Known(NamedTuple):
-    """The objects of a kind, and what was read from them. Holding the objects keeps their `id()` unique."""
+class _Cached(NamedTuple):
+    """The objects of a kind with their infos. Holding the objects keeps their `id()` unique."""
 
     objects: Sequence[Object]
-    things: Sequence[ObjectInfo]
+    infos: Sequence[ObjectInfo]
 
 
 def _ref(kind: str, obj: Object) -> Ref:
@@ -74,7 +76,7 @@ def _ref(kind: str, obj: Object) -> Ref:
 
 
 def object_info(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
-    """Read what answers need of an object."""
+    """Extract the fields of an object that traffic metrics need."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     labels = metadata.get("labels") or {}
     if ref.kind == SPLIT:
@@ -106,21 +108,21 @@ def _pod(ref: Ref, obj: Object, settings: Settings) -> ObjectInfo:
 
 
 def _targets(spec: Mapping[str, Any]) -> frozenset[int | str]:
-    """Return the ports of pods that a Service leads to, as names or numbers; by default the Service's own."""
+    """Return the target ports of a Service, as names or numbers; the default is the Service's own port."""
     ports = (port for port in spec.get("ports") or () if port.get("protocol", "TCP") == "TCP")
     return frozenset(port.get("targetPort") or port["port"] for port in ports)
 
 
 def _split(ref: Ref, labels: Mapping[str, str], spec: Mapping[str, Any], domain: str) -> ObjectInfo:
-    def meant(name: str) -> str:
+    def resolved(name: str) -> str:
         return service_name(name, ref.namespace, domain)
 
     return ObjectInfo(
         ref=ref,
         labels=labels,
-        apex=(meant(spec["service"]), spec["service"]),
+        apex=(resolved(spec["service"]), spec["service"]),
         backends=tuple(
-            Backend(name=one["service"], service=meant(one["service"]), weight=one["weight"])
+            Backend(name=one["service"], service=resolved(one["service"]), weight=one["weight"])
             for one in spec["backends"]
         ),
     )

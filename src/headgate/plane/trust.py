@@ -1,4 +1,4 @@
-"""The mesh's certificates, wired: who signs them, who gets which, and when the authority itself is replaced."""
+"""Wires the certificate authority of the mesh: its issuer, the certificates of proxies, and the rotation of the root."""
 
 import asyncio
 import time
@@ -26,10 +26,10 @@ KEYS = "authority"  # the directory in the state directory
 
 
 class Trust:
-    """The authority and what it signs; `run` needs the loop, and the loop needs `credentials`."""
+    """The certificate authority and the credentials that it issues. The loop needs `credentials`, and `run` the loop."""
 
     def __init__(self, state: Path, settings: Settings, files: Files | None = None) -> None:
-        """With `files`, the authority is the user's own."""
+        """Use the embedded authority with its keys below the directory `state`, or the user's own authority in `files`."""
         trust_domain = settings.trust_domain
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._own: EmbeddedIssuer | None = None
@@ -41,7 +41,7 @@ class Trust:
         self.credentials = Credentials(self._issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
-        """Issue, renew, rotate, and report it, until cancelled, while this control plane is the active one."""
+        """Issue and renew certificates, rotate the root, and publish the status, once this control plane is active."""
         await until(ports.active.get, ports.active)
         rotation = (
             Rotation(self._own, self.credentials, CertificateHolders(loop, fleet), self._schedule)
@@ -58,7 +58,7 @@ class Trust:
 
 
 class CertificateHolders:
-    """Which proxies hold the certificates that they are given."""
+    """Tracks which proxies hold their current certificate and roots."""
 
     def __init__(self, loop: Loop, fleet: Fleet) -> None:
         self.news = fleet.news
@@ -66,9 +66,9 @@ class CertificateHolders:
         self._fleet = fleet
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id.
+        """Return the node IDs of serving proxies that do not hold these credentials yet.
 
-        One that is away is not let behind: it would not believe the others when they have certificates of a new root.
+        A disconnected proxy counts too: it would reject peers whose certificates come from a new root.
         """
         return sorted(
             proxy.id
@@ -78,7 +78,7 @@ class CertificateHolders:
 
 
 def _lags(proxy: Proxy) -> bool:
-    """Say whether a proxy lacks a secret that it asked for; one that nobody calls by TLS asks for none."""
+    """Return whether a proxy still misses a secret to which it subscribes; a proxy without TLS subscribes to none."""
     if proxy.session is None or not proxy.has_told():
         return True
     shelf = proxy.session.shelves[SECRET]

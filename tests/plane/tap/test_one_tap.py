@@ -2,7 +2,7 @@
 
 from contextlib import aclosing
 
-from headgate.plane.tap.taps import LIMITED, MOST_WAITING, SAMPLED, Tap
+from headgate.plane.tap.taps import LIMITED, MAX_QUEUED, SAMPLED, Tap
 from headgate.plane.tap.targets import RouteTarget, Target
 from headgate.telemetry.reports.tap_records import Record
 
@@ -43,11 +43,11 @@ async def test_what_is_beyond_the_limit_of_a_second_is_counted() -> None:
 
 
 async def test_a_reader_that_is_slow_misses_records_instead_of_holding_them() -> None:
-    opened = tap(limit=10 * MOST_WAITING)
-    for _ in range(MOST_WAITING + 7):
+    opened = tap(limit=10 * MAX_QUEUED)
+    for _ in range(MAX_QUEUED + 7):
         opened.offer(record())
     async with aclosing(opened.steps()) as steps:
-        found = [await anext(steps) for _ in range(MOST_WAITING + 1)]
+        found = [await anext(steps) for _ in range(MAX_QUEUED + 1)]
     assert found[-1] == (7, LIMITED)
 
 

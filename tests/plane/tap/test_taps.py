@@ -38,25 +38,25 @@ ELSEWHERE = Record(
 
 def test_a_deployment_shows_what_its_pods_take_and_what_is_sent_to_them() -> None:
     target = PodTarget(target=DEPLOYMENT, graph=GRAPH)
-    assert [target.wants(record) for record in (SERVED, SENT, ELSEWHERE)] == [True, True, False]
+    assert [target.matches(record) for record in (SERVED, SENT, ELSEWHERE)] == [True, True, False]
 
 
 def test_a_service_shows_calls_by_its_name_even_without_a_server() -> None:
     target = PodTarget(target=SERVICE, graph=GRAPH)
     unanswered = Record(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
-    assert [target.wants(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
+    assert [target.matches(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
 
 
 def test_a_split_shows_the_requests_that_its_route_was_chosen_for() -> None:
     target = RouteTarget(kind="TrafficSplit", name="default/web")
     chosen = Record(node="gateway", time=1.0, route="TrafficSplit default/web")
-    assert [target.wants(record) for record in (chosen, SENT)] == [True, False]
+    assert [target.matches(record) for record in (chosen, SENT)] == [True, False]
 
 
 def test_a_gateway_shows_the_requests_that_came_in_there() -> None:
     target = RouteTarget(kind="Gateway", name="default/edge")
     entered = Record(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
-    assert [target.wants(record) for record in (entered, SENT)] == [True, False]
+    assert [target.matches(record) for record in (entered, SENT)] == [True, False]
 
 
 def test_only_the_pods_their_callers_and_gateways_record() -> None:

@@ -144,7 +144,7 @@ class StatusWriter:
         is_built = before is None or before.reported.compiled is not compiled
         reported = ReportIndex(compiled) if before is None or is_built else before.reported
         receipts = await self._receipts()
-        awaited = self._mtls_migration.waiting() if reported.underway else ()
+        awaited = self._mtls_migration.pending_proxies() if reported.underway else ()
         unnamed = frozenset(self._unnamed(compiled))
         look = self._look = Observation(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
         self._agenda.take(look)

@@ -1,4 +1,4 @@
-"""From a proxy's record of a request to the event that a user sees. Pure; values are redacted here unless asked for."""
+"""Converts a proxy's record of a request to a tap event, and redacts values unless the user asked for them. Pure."""
 
 from headgate.envoy.rbac import OPEN_POLICY
 from headgate.envoy.view import namespaced_name, pod_of
@@ -11,7 +11,7 @@ REDACTED = "[redacted]"
 
 
 def event(record: Record, *, values: bool) -> TapEvent:
-    """Return the event of a record; `values` shows those of headers and of the query."""
+    """Return the event of a record; `values` includes the values of headers and query parameters."""
     own = pod_of(record.node)
     is_server = bool(record.port)
     namespace, name = namespaced_name(record.node)
@@ -53,7 +53,7 @@ def _access(record: Record) -> TapAccess:
 
 
 def redacted_path(path: str) -> str:
-    """Return a path whose query has names and no values."""
+    """Return a path with the values of query parameters redacted."""
     before, mark, query = path.partition("?")
     if not mark:
         return path

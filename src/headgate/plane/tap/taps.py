@@ -1,7 +1,7 @@
-"""Live requests for users who tap: asks proxies to record them, limits how many, and hands each tap what it is about.
+"""Taps: streams of live requests for users. Makes proxies record requests, limits the rate, and filters records for each tap.
 
-Proxies record nothing while there is no tap (`envoy.tap`). A proxy that records more than `PROXY_LIMIT` requests a second is
-asked for a smaller share of them; each tap shows `limit` a second at most. What is left out is counted, and said.
+Proxies record nothing while there is no tap (`envoy.tap`). A proxy that records more than `PROXY_LIMIT` requests a second
+gets a smaller share to record. Each tap shows at most `limit` requests a second. Notices count the requests left out.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from headgate.xds.gate import TurnedAway
 from headgate.xds.server import Prove
 
 PROXY_LIMIT = 200
-"""Requests a second that a proxy records."""
-MOST_WAITING = 1000
-"""Records that wait for a slow reader."""
+"""The limit of requests that a proxy records, per second."""
+MAX_QUEUED = 1000
+"""The limit of records that are queued for a slow client."""
 TICK_S = 1.0
 LIMITED = "more requests than the tap's limit"
-SAMPLED = "busy proxies record a share of their requests only"
+SAMPLED = "busy proxies record only a share of their requests"
 Step = Record | tuple[int, str]
-"""A record, or how many were left out and why."""
+"""A record, or the number of requests left out and the reason."""
 
 
 class TapQuery(NamedTuple):
-    """What is tapped, with the values of headers and queries or without, and how many events a second at most."""
+    """The object to tap. `values` includes values of headers and query parameters; `limit` is in events per second."""
 
     kind: str
     namespace: str
@@ -47,7 +47,7 @@ class TapQuery(NamedTuple):
 
 
 class Tap:
-    """What one user looks at. `steps` yields until it is closed."""
+    """One user's tap. `steps` yields records and notices until it is closed."""
 
     def __init__(self, find: Callable[[], Awaitable[Target]], target: Target, limit: int) -> None:
         self.target = target
@@ -60,12 +60,12 @@ class Tap:
         self._woken = asyncio.Event()
 
     def offer(self, record: Record) -> None:
-        """Take a record when it is about the target."""
-        if not self.target.wants(record):
+        """Queue a record if it is about the target and within the limit."""
+        if not self.target.matches(record):
             return
         if record.peer:
             self.callers |= {record.peer}
-        if self._left <= 0 or len(self._waiting) >= MOST_WAITING:
+        if self._left <= 0 or len(self._waiting) >= MAX_QUEUED:
             self._dropped[LIMITED] += 1
             return
         self._left -= 1
@@ -77,13 +77,13 @@ class Tap:
         self._dropped[SAMPLED] += missed
 
     async def refresh(self) -> None:
-        """Look again at what the target is, and begin a new second of the limit."""
+        """Update the target from the current objects, and start a new second of the limit."""
         self.target = await self._find()
         self._left = self._limit
         self._woken.set()
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """Yield records and notices as they come."""
+        """Yield records, and notices of requests left out, as they arrive."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -95,7 +95,7 @@ class Tap:
 
 
 class Taps:
-    """All taps: what they ask of the control loop, and what the proxies report."""
+    """All open taps. Sets in the control loop which proxies record, and passes their records to the taps."""
 
     def __init__(self, loop: Loop, object_graphs: ObjectGraphs) -> None:
         self._shares = loop.taps
@@ -107,7 +107,7 @@ class Taps:
         self._begun = time.monotonic()
 
     async def export(self, data: bytes, prove: Prove) -> bytes:
-        """Answer `tapped.METHOD`. Raises TurnedAway when the report is unreadable, or from another proxy than it says."""
+        """Handle a report (`tap_records.METHOD`). Raises TurnedAway if it is malformed or `prove` rejects its node ID."""
         try:
             node, records = read_records(data)
         except TelemetryError as error:
@@ -122,14 +122,14 @@ class Taps:
                 self._record()
         return b""
 
-    async def tap(self, asked: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return the events of a target; none when it does not exist."""
-        ref = Ref(asked.kind, asked.namespace, asked.name)
+    async def tap(self, query: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
+        """Return a stream of events about an object; None if the object does not exist."""
+        ref = Ref(query.kind, query.namespace, query.name)
 
         async def find() -> Target:
             return target_of(ref, await self._object_graphs.graph(ref.kind))
 
-        return self._events(find, asked) if await self._exists(ref) else None
+        return self._events(find, query) if await self._exists(ref) else None
 
     async def _exists(self, ref: Ref) -> bool:
         compiled = self._compiled.get()
@@ -139,18 +139,18 @@ class Taps:
         return (await self._object_graphs.graph(ref.kind)).find(ref) is not None
 
     async def _events(
-        self, find: Callable[[], Awaitable[Target]], asked: TapQuery
+        self, find: Callable[[], Awaitable[Target]], query: TapQuery
     ) -> AsyncGenerator[TapEvent | TapNotice]:
-        async with self._tapping(find, asked.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
+        async with self._tapping(find, query.limit) as tap, contextlib.aclosing(tap.steps()) as steps:
             async for step in steps:
                 if isinstance(step, Record):
-                    yield event(step, values=asked.values)
+                    yield event(step, values=query.values)
                 else:
                     yield TapNotice(dropped=step[0], reason=step[1])
 
     @contextlib.asynccontextmanager
     async def _tapping(self, find: Callable[[], Awaitable[Target]], limit: int) -> AsyncGenerator[Tap]:
-        """Let the proxies of a target record while the context lasts; `find` returns the target as it is now."""
+        """Open a tap for the duration of the context; `find` returns the current target."""
         tap = Tap(find, await find(), limit)
         self._open.add(tap)
         self._record()
@@ -171,7 +171,7 @@ class Taps:
             self._record()
 
     def _adjust(self) -> None:
-        """Set each proxy's share by what it recorded in the last second; the first tap of a second does it for all."""
+        """Set each proxy's share by its records of the last second. The first tick of a second does it for all taps."""
         now = time.monotonic()
         if now < self._begun + TICK_S * 0.9:
             return
@@ -185,7 +185,7 @@ class Taps:
         self._shares.set(shares)
 
     def _record(self) -> None:
-        """Ask for records of the proxies that some tap is about, and of no others."""
+        """Make exactly the proxies record that an open tap needs."""
         before = self._shares.get()
         wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
         if wanted != before:
@@ -200,12 +200,12 @@ class Taps:
 
 
 def next_share(share: int, seen: int) -> int:
-    """Return the share of requests (millionths) to record in the next second, after `seen` were recorded in the last."""
+    """Return the share of requests (millionths) to record next, after `seen` records in the last second."""
     if seen > PROXY_LIMIT:
         return max(share * PROXY_LIMIT // seen, 1)
     return min(share * 2, ALL_REQUESTS) if seen < PROXY_LIMIT // 2 else share
 
 
 def missed_requests(share: int, seen: int) -> int:
-    """Estimate how many requests a proxy did not record, of which it recorded `seen`."""
+    """Estimate how many requests a proxy left out, from the `seen` records and its share (millionths)."""
     return seen * (ALL_REQUESTS - share) // share if share else 0

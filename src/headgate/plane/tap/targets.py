@@ -1,4 +1,4 @@
-"""Which proxies record requests for a tap, and which records it shows. Pure."""
+"""Tap targets: which proxies record requests for a tap, and which records belong to it. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -12,14 +12,14 @@ from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.reports.tap_records import Record
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
-"""Kinds whose requests are known by the route that a client's proxy chose."""
+"""Kinds whose requests are identified by the route that the client's proxy chose."""
 GATEWAY = "Gateway"
 
 
 class TapProxies(NamedTuple):
-    """The proxies of one moment: node ids of gateways, and the sidecars of the mesh's workloads.
+    """The current proxies: node IDs of gateways, and the sidecars of the mesh's workloads.
 
-    `callers` are the identities that called the target's own proxies since the tap began.
+    `callers` are the identities that called the target since the tap began.
     """
 
     mesh: Mesh
@@ -28,17 +28,17 @@ class TapProxies(NamedTuple):
 
 
 class Target(Protocol):
-    """What a user taps."""
+    """The object that a user taps."""
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
-        """Yield node ids of the proxies that record."""
+        """Yield the node IDs of the proxies that record requests for the tap."""
 
-    def wants(self, record: Record) -> bool:
-        """Say whether a record is about the target."""
+    def matches(self, record: Record) -> bool:
+        """Return whether a record is about the target."""
 
 
 class PodTarget(Value, frozen=True, kw_only=True):
-    """The pods of a resource: what they receive, what they send, and what their callers' proxies say of it."""
+    """The pods of a resource: requests that they receive and send, as recorded by both sides."""
 
     target: Ref
     graph: ObjectGraph
@@ -47,38 +47,38 @@ class PodTarget(Value, frozen=True, kw_only=True):
         """Yield the pods' own proxies, the gateways, and the proxies of callers."""
         yield from present.gateways
         for workload in present.mesh.workloads:
-            if workload.identity in present.callers or self._has(workload.name):
+            if workload.identity in present.callers or self._owns(workload.name):
                 yield sidecar(workload).id
 
-    def wants(self, record: Record) -> bool:
-        """Say whether a pod of the resource sent or took the request; for a Service, whether it was the one called."""
+    def matches(self, record: Record) -> bool:
+        """Return whether a pod of the resource sent or received the request; for a Service, whether it was called."""
         own = pod_of(record.node)
         if record.port:
-            return self._has(own)
+            return self._owns(own)
         if self.target.kind == SERVICE and str(self.target) in (record.backend, service_called(record)):
             return True
-        return self._has(record.server.pod) or (self.target.kind != SERVICE and self._has(own))
+        return self._owns(record.server.pod) or (self.target.kind != SERVICE and self._owns(own))
 
-    def _has(self, pod: str) -> bool:
+    def _owns(self, pod: str) -> bool:
         if not pod:
             return False
         return self.target in self.graph.resources_of(Ref(POD, *pod.split("/", 1)), self.target.kind)
 
 
 class RouteTarget(Value, frozen=True, kw_only=True):
-    """The requests that a route object decides about, or that come in at a Gateway: they are the client's side."""
+    """The requests that a route object routes, or that enter at a Gateway, as recorded by the client's side."""
 
     kind: str
     name: str
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
-        """Yield every proxy: each may have clients that use the route. A Gateway is the gateways' alone."""
+        """Yield all proxies, because each may have clients that use the route; only the gateways for a Gateway."""
         yield from present.gateways
         if self.kind != GATEWAY:
             yield from (sidecar(workload).id for workload in present.mesh.workloads)
 
-    def wants(self, record: Record) -> bool:
-        """Say whether the route was chosen."""
+    def matches(self, record: Record) -> bool:
+        """Return whether the request used the route or entered at the Gateway."""
         if self.kind == GATEWAY:
             place = place_called(record)
             return isinstance(place, names.GatewayRef) and place.gateway == self.name
@@ -86,7 +86,7 @@ class RouteTarget(Value, frozen=True, kw_only=True):
 
 
 def target_of(ref: Ref, graph: ObjectGraph) -> Target:
-    """Return what is tapped."""
+    """Return the target of a tap on an object."""
     if ref.kind in ROUTES or ref.kind == GATEWAY:
         return RouteTarget(kind=ref.kind, name=str(ref))
     return PodTarget(target=ref, graph=graph)
