@@ -490,7 +490,7 @@ def test_health_checks_reach_the_application_without_an_identity(sidecar):
         Probe(name="app/liveness", port=application, path="alive"),
     )
     workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, tls_mode=TlsMode.STRICT, probes=found)
-    sidecar.push_parts(*probes.parts(workload, everywhere=everywhere, source="127.0.0.6"))
+    sidecar.push_parts(*probes.parts(workload, wildcard=everywhere, source="127.0.0.6"))
     caller = Caller(sidecar.network, Address(everywhere, 15020))
     sidecar.callers.append(caller)
     until(lambda: caller.get("/app/readiness").answered_by == "app", "the listener for health checks")

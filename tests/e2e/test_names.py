@@ -64,7 +64,7 @@ def test_an_unknown_name_is_explained(world: World) -> None:
         answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
         assert answer.status == 404
         assert answer.body == (
-            f"headgate: no Service answers to {host}. Write name.namespace:port; a name alone is looked up in the "
+            f"headgate: no Service has the host {host}. Write name.namespace:port; a name alone is looked up in the "
             "namespace default.\n"
         )
 

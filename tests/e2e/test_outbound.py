@@ -192,7 +192,7 @@ def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
     answer = rig.get()
     assert answer.status == 403
     assert answer.body.startswith(
-        f"headgate: access denied: {CLIENT} may call no Service that answers to web.default:80"
+        f"headgate: access denied: {CLIENT} may not call a Service with the host web.default:80"
     )
     assert "TrafficTarget" in answer.body
     push(GREEN, CLIENT)

@@ -1,1 +1,1 @@
-"""The mesh to Envoy's words: one View per proxy, encoded to bytes with digests. Pure."""
+"""Render the mesh as Envoy resources: one view per proxy, encoded to bytes with digests. Pure."""

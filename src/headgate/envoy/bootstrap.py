@@ -1,8 +1,8 @@
-"""What a proxy is started with: who it is, where headgate is, and nothing that could be delivered later.
+"""The Envoy bootstrap: the node ID, how to reach headgate, and which statistics to keep.
 
-What changes while a proxy runs (its token, the authorities that it believes) is in files of its own. The bootstrap names
-a *source* for each: a small file that says where the real one is and which directory to watch, because Envoy looks again
-only at what it got that way. Whoever writes these files sees to their modes.
+The token and the trusted roots change while a proxy runs, so each is in a file of its own. The bootstrap names a
+*source* for each. A source is a small file with the path of the secret and the directory to watch, because Envoy
+watches only secrets that are configured this way. The code that writes these files sets their permissions.
 """
 
 import ipaddress
@@ -16,12 +16,12 @@ from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
-KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest is left out
+KEPT_STATS = (  # leaving out the rest halves the memory of a proxy with many clusters
     pb.StringMatcher(prefix="server."),
     pb.StringMatcher(prefix="cluster_manager."),
     pb.StringMatcher(prefix="listener_manager."),
     pb.StringMatcher(prefix="control_plane."),
-    pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # why headgate can't be reached
+    pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # shows why the connection to headgate fails
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
@@ -32,19 +32,19 @@ KEPT_STATS = (  # a proxy with many clusters keeps half the memory when the rest
         )
     ),
 )
-CREDENTIAL = "token"  # names a secret of the bootstrap, as `ROOTS` does; within its file alone
+CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` name the secrets in the source files
 ROOTS = "roots"
 MAX_DOWNSTREAM_CONNECTIONS = (
     100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
 )
-FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # between attempts to reach headgate again
-REGEX_MARGIN = 2  # Envoy compiles a pattern a little differently than the check of an object did
+FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # back-off between connection attempts to headgate
+REGEX_MARGIN = 2  # Envoy's RE2 programs may be larger than those that the checks of objects measured
 
 
 class XdsAddress(Value, frozen=True, kw_only=True):
-    """Where headgate is, over TCP and TLS. `name` is the DNS name that its certificate must have.
+    """The address of headgate over TCP and TLS. `name` is the DNS name that its certificate must have.
 
-    `roots` is the path of the file with `roots_source`.
+    `roots` is the path of the file that `roots_source` wrote.
     """
 
     host: str
@@ -54,14 +54,17 @@ class XdsAddress(Value, frozen=True, kw_only=True):
 
 
 def token_source(token: str) -> bytes:
-    """Return the source for a token in the file `token`, as JSON; a new token is seen when it is renamed into place."""
+    """Return the source of the token in the file `token`, as JSON.
+
+    Envoy reads a new token when it is renamed into place.
+    """
     path = PurePosixPath(token)
     content = pb.DataSource(filename=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
     return _source(pb.Secret(name=CREDENTIAL, generic_secret=pb.GenericSecret(secret=content)))
 
 
 def roots_source(roots: str) -> bytes:
-    """Return the source for authorities (PEM) in the file `roots`, as JSON."""
+    """Return the source of the trusted roots (PEM) in the file `roots`, as JSON."""
     path = PurePosixPath(roots)
     trusted = pb.CertificateValidationContext(
         trusted_ca=pb.DataSource(filename=str(path)),
@@ -73,13 +76,14 @@ def roots_source(roots: str) -> bytes:
 def bootstrap(
     *, node_id: str, admin_socket: str, xds_socket: str = "", xds: XdsAddress | None = None, token: str = ""
 ) -> bytes:
-    """Return the bootstrap as JSON: the same text for the same arguments.
+    """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
-    headgate is at `xds_socket` or at `xds`. Both sockets are paths of unix sockets that only their user can open. `token`
-    is the path of the file with `token_source`.
+    Give either `xds_socket` or `xds`. The sockets are paths of unix sockets that only their user can open. `token` is
+    the path of the file that `token_source` wrote. Raises ValueError unless exactly one of `xds_socket` and `xds` is
+    given.
     """
     if bool(xds_socket) == bool(xds):
-        raise ValueError("a bootstrap has one of xds_socket and xds")
+        raise ValueError("give exactly one of xds_socket and xds")
     cluster = _at_address(xds) if xds else _at_socket(xds_socket)
     cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].CopyFrom(
         pb.pack(_http2(token))
@@ -100,7 +104,9 @@ def bootstrap(
         stats_config=pb.StatsConfig(
             stats_matcher=pb.StatsMatcher(inclusion_list=pb.ListStringMatcher(patterns=KEPT_STATS))
         ),
-        deferred_stat_options=pb.Bootstrap.DeferredStatOptions(enable_deferred_creation_stats=True),  # 4 KiB a cluster
+        deferred_stat_options=pb.Bootstrap.DeferredStatOptions(
+            enable_deferred_creation_stats=True
+        ),  # saves 4 KiB per cluster
         layered_runtime=_runtime(),
         overload_manager=pb.OverloadManager(
             resource_monitors=[
@@ -119,12 +125,12 @@ def bootstrap(
 
 
 def _json(message: Message) -> bytes:
-    """Return a message as JSON, the same each time: an Envoy is adopted only when its bootstrap is the same."""
+    """Return a message as JSON in a stable order: a running Envoy is adopted only if its bootstrap is unchanged."""
     return json_format.MessageToJson(
         message,
         descriptor_pool=descriptors.pool(),
         preserving_proto_field_name=True,
-        sort_keys=True,  # maps have no order of their own
+        sort_keys=True,  # protobuf maps have no order
     ).encode()
 
 
@@ -133,11 +139,13 @@ def _source(secret: pb.Secret) -> bytes:
 
 
 def _runtime() -> pb.LayeredRuntime:
-    """Let a proxy take every expression that an object may have; by itself it refuses those of more than 100 steps.
+    """Return the runtime: a limit for regular expressions, and joined header values.
 
-    A header with several values is one value, joined by commas, whatever its name, for routes and for access: by itself
-    Envoy joins the headers that it knows well and looks at each value of the others, so that one value that a rule allows
-    would let in any other beside it.
+    Envoy's default limit is 100 RE2 instructions; objects may have larger expressions.
+
+    Routes and access rules match all values of a header as one text, joined by commas. By default Envoy does so for
+    well-known headers only, and matches each value of other headers separately. An allowed value would then hide a
+    forbidden one.
     """
     limit = pb.Value(number_value=LARGEST_PROGRAM * REGEX_MARGIN)
     fields = {
@@ -150,7 +158,7 @@ def _runtime() -> pb.LayeredRuntime:
 
 
 def _xds_service() -> pb.GrpcService:
-    """Return where the configuration comes from. A proxy that lost headgate is back soon after it, not half a minute later."""
+    """Return the ADS service. A proxy reconnects within seconds after headgate is back, not after half a minute."""
     found = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
     found.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
         pb.BackoffStrategy(
@@ -176,7 +184,7 @@ def _at_address(xds: XdsAddress) -> pb.Cluster:
         default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=[name]),
         validation_context_sds_secret_config=_watched(ROOTS, xds.roots),
     )
-    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # said twice: by itself a client of Envoy's ends at 1.2
+    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # minimum and maximum: Envoy's clients default to at most TLS 1.2
     context = pb.UpstreamTlsContext(
         sni=xds.name,
         common_tls_context=pb.CommonTlsContext(
@@ -204,7 +212,7 @@ def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Clus
     return pb.Cluster(
         name=XDS_CLUSTER,
         type=kind,
-        connect_timeout=pb.Duration(seconds=5),  # handshake included
+        connect_timeout=pb.Duration(seconds=5),  # includes the TLS handshake
         load_assignment=pb.ClusterLoadAssignment(
             cluster_name=XDS_CLUSTER, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
         ),
@@ -212,7 +220,7 @@ def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Clus
 
 
 def _http2(token: str) -> pb.HttpProtocolOptions:
-    """Return HTTP/2 that notices when headgate's machine is gone, and has the token in the head of each stream."""
+    """Return HTTP/2 with keepalives, which detect a dead peer, and with the token in each stream's headers."""
     keepalive = pb.KeepaliveSettings(interval=pb.Duration(seconds=30), timeout=pb.Duration(seconds=5))
     explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(
         http2_protocol_options=pb.Http2ProtocolOptions(connection_keepalive=keepalive)
@@ -234,7 +242,7 @@ def _filter(name: str, config: Message) -> pb.HttpFilter:
 
 
 def _watched(name: str, source: str) -> pb.SdsSecretConfig:
-    """Return a secret of a source file, which is watched too."""
+    """Return the configuration of a secret in a source file, which Envoy watches."""
     path = PurePosixPath(source)
     watched = pb.PathConfigSource(path=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
     config = pb.ConfigSource(path_config_source=watched, resource_api_version=pb.ApiVersion.V3)

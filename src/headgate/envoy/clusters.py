@@ -1,4 +1,4 @@
-"""Clusters and their endpoints."""
+"""Render clusters and their endpoints."""
 
 from headgate.envoy import names, pb, upstream_tls
 from headgate.envoy.config_source import ads
@@ -7,27 +7,28 @@ from headgate.envoy.upstream_tls import Peer
 from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-METADATA_KEY = "headgate"  # the key of what headgate says about an endpoint
-TLS_VERSION = "TLSv1.3"  # the only version between proxies (upstream_tls.py)
+METADATA_KEY = "headgate"  # the key of headgate's endpoint metadata
+TLS_VERSION = "TLSv1.3"  # the only TLS version between proxies (upstream_tls.py)
 CONNECT_SECONDS = 5
 MIRROR_MAX_CONNECTIONS = 100
 MIRROR_MAX_PENDING = 100
 MIRROR_MAX_REQUESTS = 200
-"""At once, in one cluster of copies: beyond that, copies are dropped. A mirror that hangs costs no more than this."""
-MIRROR_TIMEOUT_SECONDS = 10  # a copy has no caller that would give up on it
+"""The limits of one mirror cluster. Envoy drops copies beyond them, so a mirror that hangs costs no more."""
+MIRROR_TIMEOUT_SECONDS = 10  # a copy has no client that could cancel it
 MIRROR_CONNECT_SECONDS = 1
 QUERY_SECONDS = 2
 QUERY_TRIES = 2
-"""A cluster becomes active with the first answer of DNS. A name without an answer holds up others for this long only."""
-UNLIMITED = 2**32 - 1  # a mesh proxy does not cap what applications do; limits are the user's to set
+"""A DNS cluster becomes active with its first answer. A name without an answer delays other clusters by at most
+this time."""
+UNLIMITED = 2**32 - 1  # no limits by default; users set them
 
 
 def cluster(
     name: str, protocol: Protocol = Protocol.HTTP, peers: tuple[Peer, ...] = (), seconds: int = 0
 ) -> pb.Cluster:
-    """Return a cluster whose endpoints come in weighted localities; `protocol` is what they are called with.
+    """Return an EDS cluster with weighted localities; `protocol` is the upstream protocol.
 
-    Where they have `peers`, those are called by mutual TLS, and connections are renewed after some seconds.
+    If there are `peers`, their endpoints are called with mTLS, and HTTP connections are closed after `seconds`.
     """
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=UNLIMITED),
@@ -55,7 +56,7 @@ def cluster(
 
 
 def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), seconds: int = 0) -> pb.Cluster:
-    """Return the cluster of a mirror: it has its own limits, so that a dead or hanging mirror changes nothing else."""
+    """Return the cluster of a mirror. Its own limits keep a hanging mirror from affecting other traffic."""
     found = cluster(name, protocol, peers, seconds)
     threshold = pb.CircuitBreakers.Thresholds(
         max_connections=pb.UInt32Value(value=MIRROR_MAX_CONNECTIONS),
@@ -66,7 +67,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
     found.track_cluster_stats.CopyFrom(
         pb.TrackClusterStats(per_endpoint_stats=True)
-    )  # counts copies (traffic_stats.py)
+    )  # the counters of copies (traffic_stats.py)
     options = http_options(protocol) or explicit_http1()
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
@@ -76,7 +77,10 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
 
 
 def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
-    """Return the cluster of one name outside the mesh (R5), which the proxy resolves itself; each new connection goes to an address that DNS gives at that time."""
+    """Return the cluster of an external DNS name (R5), which the proxy resolves.
+
+    Each new connection goes to an address that DNS returned last.
+    """
     render = mirror_cluster if plan.is_mirror else cluster
     found = render(plan.name, plan.protocol)
     found.ClearField("eds_cluster_config")
@@ -90,7 +94,7 @@ def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
 
 def _resolution() -> pb.DnsCluster:
     resolver = pb.CaresDnsResolver(
-        # The name is a whole one: the machine's search domains would make another one of it.
+        # The name is fully qualified; search domains would change it.
         dns_resolver_options=pb.DnsResolverOptions(no_default_search_domain=True),
         query_timeout_seconds=pb.UInt64Value(value=QUERY_SECONDS),
         query_tries=pb.UInt32Value(value=QUERY_TRIES),
@@ -106,14 +110,14 @@ def _resolution() -> pb.DnsCluster:
 
 
 def direct_cluster(name: str, peer: Peer) -> pb.Cluster:
-    """Return the cluster of whatever address a redirected connection was meant for: a peer must answer there."""
+    """Return the cluster that connects to a connection's original destination by mTLS with one peer."""
     found = passthrough_cluster(name)
     found.transport_socket.CopyFrom(upstream_tls.transport_socket(peer))
     return found
 
 
 def passthrough_cluster(name: str) -> pb.Cluster:
-    """Return the cluster of whatever address a redirected connection was meant for, as it came."""
+    """Return the cluster that connects to a connection's original destination without changes."""
     return pb.Cluster(
         name=name,
         type=pb.Cluster.DiscoveryType.ORIGINAL_DST,
@@ -123,16 +127,17 @@ def passthrough_cluster(name: str) -> pb.Cluster:
 
 
 def with_max_age(options: pb.HttpProtocolOptions, seconds: int) -> pb.HttpProtocolOptions:
-    """Return the options of a cluster whose connections end, each after its last request, before certificates do.
+    """Limit the age of a cluster's connections in seconds, so that they end before certificates expire.
 
-    Connections that carry bytes, not requests, are the application's: they last, and prove who calls when they begin.
+    Envoy closes such a connection after its last request. TCP connections have no limit: they belong to the
+    application, and are authenticated when they begin.
     """
     options.common_http_protocol_options.max_connection_duration.CopyFrom(pb.Duration(seconds=seconds))
     return options
 
 
 def explicit_http1() -> pb.HttpProtocolOptions:
-    """Return what a cluster without options does: HTTP/1.1."""
+    """Return the options for HTTP/1.1, the default of a cluster without options."""
     http1 = pb.Http1ProtocolOptions()
     return pb.HttpProtocolOptions(
         explicit_http_config=pb.HttpProtocolOptions.ExplicitHttpConfig(http_protocol_options=http1)
@@ -140,7 +145,7 @@ def explicit_http1() -> pb.HttpProtocolOptions:
 
 
 def http_options(protocol: Protocol) -> pb.HttpProtocolOptions | None:
-    """Return how a cluster speaks HTTP (R65); None is HTTP/1.1, and what is not looked at."""
+    """Return the HTTP options of a cluster (R65); None for HTTP/1.1 and for ports that are not HTTP."""
     http2 = pb.Http2ProtocolOptions()
     if protocol is Protocol.HTTP2:
         explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(http2_protocol_options=http2)
@@ -161,12 +166,13 @@ def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
 
 
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
-    """Return the endpoints of a backend. Their hostname is the pod: only what counts requests reads it (traffic_stats.py).
+    """Return the endpoints of one backend. Their hostname is the pod, for statistics only (traffic_stats.py).
 
-    An endpoint names its backend where that is not the `service` that the cluster's name says. In a cluster with peers, the
-    locality names its peer, for all of its endpoints. Where these have several peers, each endpoint names its own. The
-    metadata of a locality is read once, when Envoy makes an endpoint. It never changes without the peers of the cluster, and
-    so without a new cluster with new endpoints.
+    The metadata of an endpoint names its backend, unless that is `service`, which the cluster's name contains.
+
+    In a cluster with peers, the metadata of the locality names the peer of all its endpoints. If they have several
+    peers, each endpoint names its own. Envoy reads the metadata of a locality only when it creates an endpoint. That
+    is enough: it changes only with the cluster's peers, and then Envoy creates a new cluster.
     """
     namespace, name = locality.backend.split("/")
     backend = None if locality.backend == service else _backend(locality.backend)
@@ -195,7 +201,7 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
 
 
 def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
-    """Return the pod of an endpoint. Envoy's own counters of copies have no version of TLS beside it, so it says that too."""
+    """Return the pod of an endpoint; for mirrors also the TLS version, which Envoy's counters of copies lack."""
     secured = TLS_VERSION if plan.is_mirror and locality.peer(endpoint) else ""
     return pod_and_port(endpoint) + secured if endpoint.workload else ""
 
@@ -205,7 +211,7 @@ def _backend(service: str) -> pb.Metadata:
 
 
 def pod_and_port(endpoint: Endpoint) -> str:
-    """Return the pod of an endpoint and the pod's port, `namespace/name:port` and a blank; empty when no pod is known."""
+    """Return an endpoint's pod as `namespace/name:port` and a blank; empty if the endpoint is not a pod."""
     return f"{endpoint.workload}:{endpoint.port} " if endpoint.workload else ""
 
 

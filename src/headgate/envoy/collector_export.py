@@ -1,4 +1,4 @@
-"""Reports to an OpenTelemetry collector of the user's own, beside headgate's: the same series, from the proxy itself."""
+"""Add a second stats sink to a bootstrap: the proxy also reports to the user's OpenTelemetry collector."""
 
 import ipaddress
 
@@ -15,14 +15,14 @@ _CONNECT_SECONDS = 5
 
 
 class Collector(Value, frozen=True, kw_only=True):
-    """Where OTLP over gRPC is taken, in plaintext: a collector on the same machine or node."""
+    """The address of a collector on the same machine or node, which accepts OTLP over gRPC in plaintext."""
 
     host: str
     port: int
 
 
 def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:
-    """Return a bootstrap (JSON) whose proxy reports to a collector too; unchanged without one."""
+    """Return a bootstrap (JSON) with a stats sink for the collector; unchanged if `collector` is None."""
     if collector is None:
         return bootstrap
     message = json_format.Parse(bootstrap, pb.Bootstrap(), descriptor_pool=descriptors.pool())

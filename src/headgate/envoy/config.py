@@ -1,4 +1,4 @@
-"""What a proxy is to hold: named resources by type, as bytes, each with a digest of its content."""
+"""The configuration of a proxy: named resources by type, as bytes with a digest of their content."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
@@ -16,12 +16,16 @@ RUNTIME = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # names a type
 
 ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, CHAIN, ROUTES, SCOPES, LISTENER)
-"""All types, in the order in which a proxy is sent them: scopes that have their routes in them before their listeners."""
+"""All types in the order of delivery. Scopes with inline routes come before the listeners that use them."""
 TypeUrl: TypeAlias = str
 
 
 class Part(NamedTuple):
-    """One resource to render: a function of its arguments alone, which makes the whole a key of the memo."""
+    """One resource before it is encoded.
+
+    `render` depends on nothing but `arguments`, so a Part is a key of the memo. `needs` are the clusters that a proxy
+    must hold before it gets this resource.
+    """
 
     type_url: TypeUrl
     name: str
@@ -31,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """One resource: `body` is a serialised `envoy.service.discovery.v3.Resource`, `digest` its version.
+    """One encoded resource: `body` is a serialized `envoy.service.discovery.v3.Resource`, `digest` its version.
 
     `needs` are the clusters that a proxy must hold before it gets this resource.
     """
@@ -44,8 +48,8 @@ class Encoded(NamedTuple):
 class Resources(Mapping[str, Encoded]):
     """The resources of one type for one proxy, by name.
 
-    `common` is one object for all proxies that have the same there, and stays that object until something in it changes;
-    `own` is what this proxy has besides. No name is in both.
+    `common` is one mapping that several proxies share; it stays the same object until something in it changes. `own`
+    are the resources of this proxy alone. No name is in both.
     """
 
     __slots__ = ("common", "own")
@@ -75,7 +79,7 @@ class Resources(Mapping[str, Encoded]):
         return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
 
     def has_same_parts_as(self, other: "Resources") -> bool:
-        """Say whether its parts are the very objects that the other one has."""
+        """Return whether `common` and `own` are identical objects in both."""
         return self.common is other.common and self.own is other.own
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -83,10 +87,10 @@ class Resources(Mapping[str, Encoded]):
         found = self.own.get(name)
         return self.common.get(name, default) if found is None else found
 
-    __hash__ = None  # type: ignore[assignment]  # as other mappings
+    __hash__ = None  # type: ignore[assignment]  # like other mappings
 
 
 ProxyConfig: TypeAlias = Mapping[TypeUrl, Mapping[str, Encoded]]
 Configuration: TypeAlias = Mapping[TypeUrl, Resources]
-"""A ProxyConfig as `encode` makes it."""
+"""A ProxyConfig as `encode` returns it."""
 NO_RESOURCES = Resources({}, {})

@@ -1,11 +1,11 @@
-"""Where resources get what they refer to: always the one stream that they came by."""
+"""The config source of all resources: the proxy's ADS stream."""
 
 from headgate.envoy import pb
 
 XDS_CLUSTER = "xds"
-"""The cluster of the bootstrap that leads to headgate."""
+"""The bootstrap's cluster for headgate."""
 
 
 def ads() -> pb.ConfigSource:
-    """Return the source for everything that is delivered over the aggregated stream."""
+    """Return the source of resources that arrive on the ADS stream."""
     return pb.ConfigSource(ads=pb.AggregatedConfigSource(), resource_api_version=pb.ApiVersion.V3)

@@ -1,8 +1,8 @@
-"""Which of Envoy's messages headgate writes, and the pool that they live in; used through `pb` (ADR 0001).
+"""The Envoy messages that headgate uses, and their descriptor pool; other modules use `pb` (ADR 0001).
 
-The descriptors come out of the Envoy binary itself, so they fit the proxy that headgate ships with. To add a message,
-add a line to `NAMES`, run `tools/envoy_messages.py` and commit what it writes: `messages.fds.z` and `pb.pyi`.
-The pool is private: its classes are not those of any other package that knows Envoy's messages.
+The descriptors come from the Envoy binary, so they match the Envoy that headgate ships with. To add a message, add a
+line to `NAMES`, run `tools/envoy_messages.py` and commit its output: `messages.fds.z` and `pb.pyi`. The pool is
+private: its classes do not conflict with those of other packages.
 """
 
 import zlib
@@ -271,7 +271,7 @@ NAMES = MappingProxyType(
 
 @cache
 def pool() -> DescriptorPool:
-    """Return the private pool with everything that `NAMES` reaches; built on first use."""
+    """Return the private descriptor pool of all messages that `NAMES` needs; it is built on first use."""
     descriptors = DescriptorPool()
     blob = zlib.decompress(files("headgate.envoy").joinpath(BLOB).read_bytes())
     for file in FileDescriptorSet.FromString(blob).file:
@@ -281,7 +281,7 @@ def pool() -> DescriptorPool:
 
 @cache
 def find(name: str) -> type[Message] | EnumTypeWrapper:
-    """Return the class (or the enum) of a flat name. Raises KeyError when `NAMES` has no such name."""
+    """Return the class (or the enum) of a short name. Raises KeyError if `NAMES` does not contain it."""
     full_name = NAMES[name]
     try:
         return GetMessageClass(pool().FindMessageTypeByName(full_name))

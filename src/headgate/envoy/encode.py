@@ -1,9 +1,9 @@
-"""What a proxy sees to the bytes that it is to hold.
+"""Encode the view of a proxy as its configuration.
 
-Each Service, each port of a Gateway and each proxy is rendered by itself, from a value with all that it depends on. What
-came of an equal value in the last build is taken again, as the very same objects: so a reader that has looked through a
-part of a configuration knows it by identity (`xds.session`). What proxies of one kind have in common is put together once
-in a build; a further proxy costs what is its own.
+Each Service, each port of a Gateway and each proxy is rendered separately, from a value with everything that its
+resources depend on. If that value equals the one of the last build, the encoded resources are reused as identical
+objects. Readers can therefore compare parts of configurations by identity (`xds.session`). Resources that proxies of
+one kind share are combined once per build; a further proxy costs only its own resources.
 """
 
 from collections import defaultdict
@@ -30,18 +30,18 @@ from headgate.envoy.config import (
 from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View, mesh_settings
 from headgate.model.routing import Frontend, Mesh
 
-DIGEST_BYTES = 8  # only versions of one resource are compared
+DIGEST_BYTES = 8  # enough: only versions of the same resource are compared
 EMPTY: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
 MemoKey = tuple[Hashable, ...]
 T = TypeVar("T")
 
 
 CombineResources = Callable[[Resources, Resources, Resources], Resources]
-"""Joins two parts of a type; the last is what came of the parts of the last build."""
+"""Combines two parts of a type; the third argument is the result of the last build."""
 
 
 class EncodedPart:
-    """A part with its bytes."""
+    """A part and its encoded resource."""
 
     __slots__ = ("__weakref__", "encoded", "part")
 
@@ -51,14 +51,14 @@ class EncodedPart:
 
 
 class EncodedGroup(NamedTuple):
-    """What was rendered from one value."""
+    """The parts that were rendered from one value."""
 
     source: tuple[Any, ...]
     made: tuple[EncodedPart, ...]
 
 
 class Combined(NamedTuple):
-    """A configuration, and the two that it is made of."""
+    """Two configurations and their combination."""
 
     common: Configuration
     more: Configuration
@@ -66,28 +66,28 @@ class Combined(NamedTuple):
 
 
 class LastBuilds(Generic[T]):
-    """What was made in this build and in the one before, by what it is for."""
+    """The results of the current build and of the previous one, by key."""
 
     def __init__(self) -> None:
         self.now: dict[MemoKey, T] = {}
         self.last: dict[MemoKey, T] = {}
 
     def begin_build(self) -> None:
-        """Begin a new build, and drop what the last one did not use."""
+        """Begin a new build, and drop results that the previous build did not use."""
         self.last, self.now = self.now, {}
 
     def get(self, key: MemoKey) -> T | None:
-        """Return what was made most recently."""
+        """Return the most recent result."""
         found = self.now.get(key)
         return self.last.get(key) if found is None else found
 
 
 class Memo:
-    """What the last build made; a build takes of it whatever would come out the same."""
+    """The results of the last build, which the next build reuses where inputs are equal."""
 
     def __init__(self) -> None:
-        self.encoded = 0  # resources encoded since the beginning: the cost of a change, counted
-        self._made: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # while a group has it
+        self.encoded = 0  # how many resources were encoded so far
+        self._made: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # as long as a group refers to it
         self._groups: LastBuilds[EncodedGroup] = LastBuilds()
         self._owns: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
         self._combined: LastBuilds[Combined] = LastBuilds()
@@ -104,7 +104,7 @@ class Memo:
     def encode_group(
         self, key: MemoKey, render: Callable[..., Iterable[Part]], *source: Any
     ) -> tuple[EncodedPart, ...]:
-        """Return what `render` makes of a value, encoded."""
+        """Return the encoded parts that `render` returns for `source`."""
         found = self._groups.get(key)
         if found is None or found.source != source:
             found = EncodedGroup(source, tuple(map(self._encode, render(*source))))
@@ -120,7 +120,7 @@ class Memo:
         return found
 
     def own_resources(self, view: View) -> Configuration:
-        """Return what one proxy has for itself."""
+        """Return the resources of one proxy alone."""
         key, settings = ("own", view.node.id), self._use_mesh(view.mesh)
         source = (view.node, view.workload, view.credential, settings)
         found = self._owns.get(key)
@@ -136,7 +136,7 @@ class Memo:
         return found[1]
 
     def common_resources(self, view: View) -> "CommonResources":
-        """Return what a proxy has in common with others of its kind, to be rendered yet where it is a new mesh."""
+        """Return the resources that a proxy shares with other proxies of its kind; they are rendered on demand."""
         self._use_mesh(view.mesh)
         kind = view.kind
         if kind not in self._common:
@@ -144,11 +144,11 @@ class Memo:
         return self._common[kind]
 
     def combine_common(self, key: MemoKey, common: Configuration, more: Configuration) -> Configuration:
-        """Return two configurations as one that several proxies have in common, as far as possible the last build's."""
+        """Combine two configurations that several proxies share; reuse objects of the last build where equal."""
         return self._combine(_merge, key, common, more)
 
     def combine_with_own(self, key: MemoKey, common: Configuration, own: Configuration) -> Configuration:
-        """Return what proxies have in common together with what is one proxy's own."""
+        """Combine the shared configuration with one proxy's own resources."""
         return self._combine(_add_own, key, common, own)
 
     def _combine(
@@ -167,36 +167,36 @@ class Memo:
         return last.both
 
     def _use_mesh(self, mesh: Mesh) -> MeshSettings:
-        """Begin with a mesh, unless it is the one that was looked at last."""
+        """Drop what depends on the previous mesh, if this is another one; return the settings of the mesh."""
         if self._settings is None or self._mesh is not mesh:
             self._mesh, self._settings, self._common = mesh, mesh_settings(mesh), {}
         return self._settings
 
 
 class CommonResources:
-    """What proxies of one kind have in common: put together once for all that see the same Services."""
+    """The resources that proxies of one kind share, combined once for all that see the same Services."""
 
-    def __init__(self, seen: MeshView, memo: Memo) -> None:
+    def __init__(self, mesh_view: MeshView, memo: Memo) -> None:
         self._memo = memo
-        self._kind = seen.kind
-        self._mesh = seen.mesh
-        self._allowed_sources = seen.allowed_sources or {}
-        self._views = seen.services()
-        self._gateways = seen.gateways()
+        self._kind = mesh_view.kind
+        self._mesh = mesh_view.mesh
+        self._allowed_sources = mesh_view.allowed_sources or {}
+        self._views = mesh_view.services()
+        self._gateways = mesh_view.gateways()
         self._made: dict[str, tuple[EncodedPart, ...]] = {}
         self._found: dict[MemoKey, Configuration] = {}
 
     def render(self) -> Iterator[None]:
-        """Render Service by Service what is not rendered yet."""
+        """Render the Services that are not rendered yet, one per step."""
         for view in self._views:
             name = view.front.service
             self._made[name] = self._memo.encode_group((self._kind, name), outbound.of_service, view)
             yield
 
-    def visible_to(self, identity: str, home: str) -> Configuration:
-        """Return what all see that have an identity, in a namespace."""
+    def visible_to(self, identity: str, namespace: str) -> Configuration:
+        """Return the configuration for an identity and the namespace of its short names."""
         visible = tuple(self._restricted.get(identity, ()))
-        near = home if home in self._with_local_names else ""
+        near = namespace if namespace in self._with_local_names else ""
         key = (self._kind, visible, near)
         if key not in self._found:
             self._found[key] = self._with_short_names(visible, near) if near else self._visible_resources(visible)
@@ -204,7 +204,7 @@ class CommonResources:
 
     @cached_property
     def _visible_to_all(self) -> Configuration:
-        """What all of the kind see."""
+        """The resources that all proxies of the kind see."""
         for _ in self.render():
             pass
         gateways = [
@@ -216,7 +216,7 @@ class CommonResources:
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
-        """The Services that not all see, by the identity that sees them."""
+        """The Services with limited visibility, by the identities that see them."""
         found: dict[str, list[str]] = defaultdict(list)
         for service, identities in self._allowed_sources.items():
             for identity in identities or ():
@@ -225,37 +225,37 @@ class CommonResources:
 
     @cached_property
     def _with_local_names(self) -> Mapping[str, Sequence[Frontend]]:
-        """The Services of each namespace, where they have short names."""
+        """The Services by namespace, if proxies of this kind use short names."""
         found: dict[str, list[Frontend]] = defaultdict(list)
         for front in self._mesh.frontends if self._kind.http_proxy and self._kind.role == SIDECAR else ():
             found[front.service.partition("/")[0]].append(front)
         return found
 
     def _visible_resources(self, visible: tuple[str, ...]) -> Configuration:
-        everywhere = self._visible_to_all
+        for_all = self._visible_to_all
         if not visible:
-            return everywhere
+            return for_all
         found = _by_type(self._made[service] for service in visible)
-        return self._memo.combine_common((self._kind, visible), everywhere, found)
+        return self._memo.combine_common((self._kind, visible), for_all, found)
 
-    def _with_short_names(self, visible: tuple[str, ...], home: str) -> Configuration:
-        """Return what is seen, with the short names of the Services in a namespace."""
+    def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
+        """Return the visible resources and the short names of the Services in a namespace."""
         found = _by_type(
             self._memo.encode_group(("short names", front.service), outbound.short_names, front, self._mesh.domain)
-            for front in self._with_local_names[home]
+            for front in self._with_local_names[namespace]
             if self._allowed_sources.get(front.service) is None or front.service in visible
         )
-        return self._memo.combine_common((self._kind, visible, home), self._visible_resources(visible), found)
+        return self._memo.combine_common((self._kind, visible, namespace), self._visible_resources(visible), found)
 
 
 def encode(view: View, memo: Memo) -> Configuration:
-    """Encode everything that a proxy is to hold."""
+    """Return the configuration of a proxy."""
     common = memo.common_resources(view).visible_to(view.identity, view.client_namespace)
     return memo.combine_with_own(("proxy", view.node.id), common, memo.own_resources(view))
 
 
 def encode_all(views: Iterable[View], memo: Memo) -> Iterator[tuple[str, Configuration] | None]:
-    """Yield what each proxy is to hold with its node id, and nothing now and then: in between, others may have their turns."""
+    """Yield the node ID and configuration of each proxy, and None between steps, so that the caller can pause."""
     for view in views:
         yield from memo.common_resources(view).render()
         yield view.node.id, encode(view, memo)
@@ -271,7 +271,7 @@ def _add_own(common: Resources, own: Resources, _last: Resources) -> Resources:
 
 
 def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
-    """Return a configuration in which types that are equal to the last ones are the very same objects."""
+    """Return `found`, with the objects of `last` for types that are equal."""
     return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
 
 
@@ -284,7 +284,7 @@ def _by_type(groups: Iterable[Iterable[EncodedPart]]) -> Configuration:
 
 
 def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
-    """Return a configuration by which a proxy records a share of its requests, in millionths (`tap`); 0 is off."""
+    """Return a configuration that makes a proxy record a share of its requests, in millionths (`tap`); 0 is off."""
     return {**config, RUNTIME: _runtime(share)}
 
 
@@ -294,7 +294,7 @@ def _runtime(share: int) -> Resources:
 
 
 def encode_resource(name: str, message: Message, needs: frozenset[str] = frozenset()) -> Encoded:
-    """Serialise one resource; its version is a digest of its content."""
+    """Serialize one resource; its version is a digest of its content."""
     packed = pb.pack(message)
     digest = blake2b(packed.value, digest_size=DIGEST_BYTES).hexdigest()
     body = pb.Resource(name=name, version=digest, resource=packed).SerializeToString(deterministic=True)

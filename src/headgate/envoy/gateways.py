@@ -1,4 +1,4 @@
-"""Gateways: one listener and one route configuration for each of their ports, on the Gateway's own address."""
+"""Render Gateways: one listener for each of their ports, on the Gateway's address, and its route configurations."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -23,14 +23,17 @@ _TLS = "envoy.transport_sockets.tls"
 
 
 class HostPlan(Value, frozen=True, kw_only=True):
-    """The routes for one host, in their order."""
+    """The routes for one host, in order of precedence."""
 
     host: str
     routes: tuple[PlannedRoute, ...]
 
 
 class TlsPlan(Value, frozen=True, kw_only=True):
-    """What clients get that ask for `host` (`*`: all others): the certificates, and the routes of this name, if any."""
+    """The certificates and routes for connections with the SNI `host`; `*` is for all other connections.
+
+    `routes` names the route configuration; it is empty on ports that are not HTTP.
+    """
 
     host: str
     secrets: tuple[str, ...]
@@ -38,7 +41,7 @@ class TlsPlan(Value, frozen=True, kw_only=True):
 
 
 class HostPlans(Value, frozen=True, kw_only=True):
-    """The hosts of a listener on the port `parent` of a Gateway; requests for `misdirected` hosts get 421."""
+    """The virtual hosts of a listener on the Gateway port `parent`; requests for `misdirected` hosts get 421."""
 
     name: str
     parent: str
@@ -47,12 +50,12 @@ class HostPlans(Value, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Return every cluster that the routes name."""
+        """Return all clusters that the routes name."""
         return tuple(dict.fromkeys(name for host in self.hosts for planned in host.routes for name in planned.needs))
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):
-    """What listens on a port of a Gateway; `shares` are where connections go, none where requests are routed."""
+    """The listener of a Gateway port; `shares` are the clusters of a TCP port, empty on an HTTP port."""
 
     name: str
     address: str
@@ -62,12 +65,12 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Return every cluster that the listener names."""
+        """Return all clusters that the listener names."""
         return tuple(item.cluster for item in self.shares if item.cluster != names.MISSING)
 
 
 class GatewayPlan(NamedTuple):
-    """One port of a Gateway and the clusters that it needs; there are no `routes` where connections are passed on."""
+    """One port of a Gateway and its clusters; `routes` is empty on ports that are not HTTP."""
 
     listener: ListenerPlan
     routes: tuple[HostPlans, ...]
@@ -77,9 +80,9 @@ class GatewayPlan(NamedTuple):
 def plan_gateway_port(
     port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "", opaque: Collection[PortRef] = ()
 ) -> GatewayPlan:
-    """Decide how a port of a Gateway is served; with `domain`, endpoints with an identity are called by mutual TLS.
+    """Plan the resources of a Gateway port; with `domain`, endpoints with an identity are called by mTLS.
 
-    `opaque` are the Service ports whose pods take connections.
+    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
     """
     ref = GatewayRef(port.gateway, port.port)
     name = names.gateway(ref)
@@ -97,7 +100,7 @@ def plan_gateway_port(
 
 
 def _by_listener(planner: Planner, ref: GatewayRef, port: GatewayPort) -> Iterator[HostPlans]:
-    """Yield the routes for each TLS listener; without TLS all listeners of a port have the same."""
+    """Yield the virtual hosts of each TLS listener; without TLS, all listeners of a port share one set."""
     name = names.gateway(ref)
     plans = [(item.listener, _host(planner, port, item)) for item in port.hosts]
     if not port.tls:
@@ -119,13 +122,13 @@ def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
-    """Return where connections go; without a route, or when every share is broken, they are closed."""
+    """Return the clusters for connections; `MISSING`, which closes them, if there is no working backend."""
     planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
     return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 
 
 def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
-    """Yield what each TLS listener shows and serves."""
+    """Yield the certificates and routes of each TLS listener."""
     by_host: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for host, certificate in port.tls:
         by_host[host] += (names.secret(certificate.secret),)
@@ -136,7 +139,7 @@ def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
 
 
 def configuration(found: HostPlans) -> pb.RouteConfiguration:
-    """Return the routes of a port. The most specific host decides, whatever port the client writes behind it."""
+    """Return a route configuration. The most specific host matches, and the port in the request's host is ignored."""
     hosts = [routes.virtual_host(item.host, item.host, item.routes, parent=found.parent) for item in found.hosts]
     message = routes.configuration(found.name, [*hosts, *map(_misdirected, found.misdirected)])
     message.ignore_port_in_host_matching = True
@@ -144,7 +147,7 @@ def configuration(found: HostPlans) -> pb.RouteConfiguration:
 
 
 def _misdirected(host: str) -> pb.VirtualHost:
-    """Return the answer to requests for a host of another listener than the one that the connection was opened for."""
+    """Return the 421 response for requests whose host belongs to another TLS listener than their connection."""
     body = pb.DataSource(inline_string=_MISDIRECTED)
     answer = pb.DirectResponseAction(status=MISDIRECTED, body=body)
     route = pb.Route(match=pb.RouteMatch(prefix=""), direct_response=answer)
@@ -152,7 +155,7 @@ def _misdirected(host: str) -> pb.VirtualHost:
 
 
 def listener(found: ListenerPlan) -> pb.Listener:
-    """Return the listener of a port; with TLS the name that the client asks for chooses certificate and routes."""
+    """Return the listener of a port; with TLS, the client's SNI selects the certificate and the routes."""
     if not found.tls:
         return _plain(found, found.name)
     message = _plain(found, found.tls[0].routes)

@@ -1,10 +1,10 @@
-"""A sidecar's inbound side: what others send to its pod (R61 to R76; D15, D21).
+"""Render a sidecar's inbound side: the connections that reach its pod (R61 to R76; D15, D21).
 
-What a client may do lives where a change bites at once: for requests in the routes, which open connections look up anew;
-for connections in the filter chain, whose connections end within seconds (`--drain-time-s`) when it changes. So that
-nothing else ends with them, chains have stable names and contents (`inbound_chains`), and a listener's own fields stay as
-they are but for what looks for TLS: in the plain tls_mode nothing waits for a client's first bytes, and a server that speaks
-first is heard at once.
+Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects
+again for each request. For TCP they are in the filter chain; when it changes, its connections are drained within
+seconds (`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents
+(`inbound_chains`). The fields of the listener itself change only with the TLS inspector. It is absent in TLS mode
+plain, where Envoy must not wait for the client's first bytes: a server that speaks first is reached at once.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,29 @@ from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
 TLS_DETECTION_SECONDS = 5
-"""How long a client may be silent until it counts as plaintext, where TLS is possible. Less would take slow ones for it."""
+"""How long Envoy waits for the first bytes where TLS is possible. Then the connection counts as plaintext. A
+shorter time would misjudge slow clients."""
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
 _XFCC_WORDS = ("x", "forwarded", "client", "cert")
-"""The words of the header that tells the application who calls: Envoy writes it, and drops what a client wrote there."""
+"""The words of the header that names the client to the application. Envoy replaces the client's own header."""
 _XFCC_VARIANTS = tuple(
     "".join(chain.from_iterable(zip(_XFCC_WORDS, (*marks, ""), strict=True)))
     for marks in product("-_", repeat=len(_XFCC_WORDS) - 1)
     if "_" in marks
 )
-"""Its other spellings, which many applications (those behind CGI or WSGI) take for the same header."""
+"""Spellings with underscores, which many applications (with CGI or WSGI) treat as the same header."""
 
 _PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
-"""Response headers that only this proxy may write: an application's own mean nothing."""
+"""Response headers that only this proxy may write; those of the application are removed."""
 
 
 class _Network(NamedTuple):
-    """What depends on the version of IP: all addresses, and whose packets no redirection touches (envoy.md, part 2)."""
+    """What depends on the IP version.
 
-    everywhere: str
+    `wildcard` is the address to listen on. Packets from `source` are never redirected (envoy.md, part 2).
+    """
+
+    wildcard: str
     source: str
 
 
@@ -48,28 +52,30 @@ _V6 = _Network("::", "::6")
 
 
 def parts(workload: Workload, domain: str, trust_domain: str) -> Iterator[Part]:
-    """Yield everything of a workload's inbound side but its certificates (`secrets.parts`).
+    """Yield all resources of a workload's inbound side except its certificates (`secrets.parts`).
 
-    `domain` ends the server names by which clients say which Service they mean.
+    `domain` is the suffix of the SNI with which clients name a Service.
     """
-    side = InboundSettings(tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain)
+    settings = InboundSettings(
+        tls_mode=workload.tls_mode, access=workload.access, domain=domain, trust_domain=trust_domain
+    )
     if workload.capture == "explicit":
-        yield from _explicit(workload, side)
+        yield from _explicit(workload, settings)
     else:
-        yield from _transparent(workload, side)
+        yield from _transparent(workload, settings)
 
 
-def _explicit(workload: Workload, side: InboundSettings) -> Iterator[Part]:
+def _explicit(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
     for port in workload.ports:
         for protocol in _protocols(port):
             name = names.inbound(InboundRef(port.port, protocol))
             yield Part(CLUSTER, name, cluster, (name, protocol, workload.address, port.application))
-        yield from _routes(port, side.access)
+        yield from _routes(port, settings.access)
         name = names.inbound(InboundRef(port.port))
-        yield Part(LISTENER, name, listener, (name, workload.address, port, side), _needed_clusters((port,)))
+        yield Part(LISTENER, name, listener, (name, workload.address, port, settings), _needed_clusters((port,)))
 
 
-def _transparent(workload: Workload, side: InboundSettings) -> Iterator[Part]:
+def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
     network = _V6 if ":" in workload.address else _V4
     ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.spoken)
     yield Part(CLUSTER, names.OTHER_PORTS, transparent_cluster, (names.OTHER_PORTS, Protocol.TCP, network.source))
@@ -77,10 +83,10 @@ def _transparent(workload: Workload, side: InboundSettings) -> Iterator[Part]:
         for protocol in _protocols(port):
             name = names.inbound(InboundRef(port.port, protocol))
             yield Part(CLUSTER, name, transparent_cluster, (name, protocol, network.source))
-        yield from _routes(port, side.access)
+        yield from _routes(port, settings.access)
     needs = (names.OTHER_PORTS, *_needed_clusters(ports))
-    yield Part(LISTENER, names.INBOUND, transparent_listener, (network.everywhere, ports, side), needs)
-    yield from probes.parts(workload, everywhere=network.everywhere, source=network.source)
+    yield Part(LISTENER, names.INBOUND, transparent_listener, (network.wildcard, ports, settings), needs)
+    yield from probes.parts(workload, wildcard=network.wildcard, source=network.source)
 
 
 def _protocols(port: InboundPort) -> tuple[Protocol, ...]:
@@ -95,7 +101,7 @@ def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
 
 
 def _needed_clusters(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
-    """Return the clusters that listeners name themselves: those for connections."""
+    """Return the clusters that the listener itself names, those of TCP ports."""
     return tuple(
         names.inbound(InboundRef(port.port, protocol))
         for port in ports
@@ -104,20 +110,20 @@ def _needed_clusters(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
     )
 
 
-def listener(name: str, host: str, port: InboundPort, side: InboundSettings) -> pb.Listener:
-    """Return the listener of an explicit sidecar on a port of its pod's address."""
-    return _listener(name, address(host, port.port), side.tls_mode, inbound_chains.port_chains(side, port))
+def listener(name: str, host: str, port: InboundPort, settings: InboundSettings) -> pb.Listener:
+    """Return the listener of an explicit sidecar on a port of its pod."""
+    return _listener(name, address(host, port.port), settings.tls_mode, inbound_chains.port_chains(settings, port))
 
 
-def transparent_listener(everywhere: str, ports: tuple[InboundPort, ...], side: InboundSettings) -> pb.Listener:
-    """Return the listener of a transparent sidecar, with what is redirected to it from every port of the pod.
+def transparent_listener(wildcard: str, ports: tuple[InboundPort, ...], settings: InboundSettings) -> pb.Listener:
+    """Return the listener of a transparent sidecar, to which connections to all ports of the pod are redirected.
 
-    Its own ports lead nowhere, or a connection to one of them would go round in circles for ever.
+    Connections to the sidecar's own ports are closed, because they would loop forever.
     """
-    chains = [found for port in ports for found in inbound_chains.port_chains(side, port, among_others=True)]
+    chains = [found for port in ports for found in inbound_chains.port_chains(settings, port, match_port=True)]
     chains += [inbound_chains.closed_port_chain(port) for port in _OWN_PORTS]
-    chains += inbound_chains.other_ports_chains(side)
-    message = _listener(names.INBOUND, address(everywhere, INBOUND_PORT), side.tls_mode, chains)
+    chains += inbound_chains.other_ports_chains(settings)
+    message = _listener(names.INBOUND, address(wildcard, INBOUND_PORT), settings.tls_mode, chains)
     original = pb.ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=pb.pack(pb.OriginalDst()))
     message.listener_filters.insert(0, original)
     return message
@@ -141,10 +147,10 @@ def _listener(
 
 
 def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguration:
-    """Return the one route to the application, and who may take it.
+    """Return the route to the application, with the access rules for requests.
 
-    Nothing is tried again here: whoever called has other pods to turn to. What may be tried again is marked
-    (`upstream_tls.UNREACHED_HEADER`).
+    There are no retries here, as the caller's proxy can try other pods. A response that permits a retry has the
+    header `upstream_tls.UNREACHED_HEADER`.
     """
     rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True))
     route = pb.Route(
@@ -162,7 +168,7 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
 
 
 def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
-    """Return the cluster of the process behind an explicit sidecar."""
+    """Return the cluster of the application behind an explicit sidecar."""
     message = _cluster(name, protocol)
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
     message.type = pb.Cluster.DiscoveryType.STATIC
@@ -173,9 +179,9 @@ def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
 
 
 def transparent_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
-    """Return the cluster of what a transparent sidecar stands before: where the client wanted to go.
+    """Return the cluster that connects to the original destination, behind a transparent sidecar.
 
-    `source` is whom the application sees, and whose packets are not redirected again.
+    The application sees `source` as the client's address. Packets from it are not redirected again.
     """
     message = _cluster(name, protocol)
     message.type = pb.Cluster.DiscoveryType.ORIGINAL_DST

@@ -1,12 +1,12 @@
-"""Filter chains of a sidecar's inbound side: who is taken in which tls_mode, and what becomes of him.
+"""Filter chains of a sidecar's inbound side: which connections each TLS mode accepts, and what handles them.
 
-A client of the mesh shakes hands, proves who it is, and says by the server name which Service it means (D15). On ports that
-are not HTTP it offers the protocol `headgate` besides: every other TLS there may be the application's own, and is passed
-on like plaintext as long as plaintext is taken. Chains of one port are chosen by server name first, then by TLS or not,
-then by what is offered; Envoy never goes back to a less special one.
+A client of the mesh proves its identity in the handshake and names the Service by SNI (D15). On ports that are not
+HTTP it also offers the ALPN protocol `headgate`. All other TLS on these ports may be the application's own, so it is
+passed through, if plaintext is accepted too. Envoy selects a chain by SNI first, then by transport protocol, then by
+ALPN. It never falls back to a less specific chain.
 
-A filter that asks who may connect is only asked when the client has sent something. A server that speaks first would have
-spoken by then, so the handshake itself is refused to everybody else, and nothing is connected before it is done.
+Network filters run only after the client has sent bytes. A server that speaks first would have answered by then. So
+the handshake itself fails for identities that are not allowed, and the application is connected only after it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,17 +21,15 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # that a client may have sent when the application is reached; then it waits
-PREFIX = "inbound"  # of statistics
-_REFUSED = "headgate: access denied: no rule of this workload allows this request to %DOWNSTREAM_PEER_URI_SAN%\n"
-_REFUSED_WITHOUT_MTLS = (
-    "headgate: access denied: this workload wants to know who calls, and the request came without mutual TLS\n"
-)
+EARLY_BYTES = 1 << 16  # buffered until the application is connected
+PREFIX = "inbound"  # of Envoy's statistics
+_REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
+_REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"
 _UNREACHED = "headgate: the application does not accept connections on this port\n"
 
 
 class InboundSettings(Value, frozen=True, kw_only=True):
-    """What the chains of all ports of a workload have in common."""
+    """The settings that the chains of all ports of a workload share."""
 
     tls_mode: TlsMode
     access: Access
@@ -39,25 +37,28 @@ class InboundSettings(Value, frozen=True, kw_only=True):
     trust_domain: str
 
 
-def port_chains(side: InboundSettings, port: InboundPort, *, among_others: bool = False) -> Iterator[pb.FilterChain]:
-    """Yield the chains of one port; `among_others` is for a listener that takes several."""
+def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: bool = False) -> Iterator[pb.FilterChain]:
+    """Yield the filter chains of one port; set `match_port` for a listener that serves several ports."""
     for order, spoken in enumerate(port.spoken):
-        meant = [server_name(ref, side.domain) for ref in spoken.services] if order else []
+        meant = [server_name(ref, settings.domain) for ref in spoken.services] if order else []
         if order and not meant:
             continue
         match = pb.FilterChainMatch(server_names=meant)
-        if among_others:
+        if match_port:
             match.destination_port.CopyFrom(pb.UInt32Value(value=port.port))
-        chains = _Chains(side, port, spoken, match)
-        if side.tls_mode.accepts_tls:
+        chains = _Chains(settings, port, spoken, match)
+        if settings.tls_mode.accepts_tls:
             yield from chains.with_tls()
-        if side.tls_mode.accepts_plaintext and not order:
+        if settings.tls_mode.accepts_plaintext and not order:
             yield chains.plain()
 
 
-def other_ports_chains(side: InboundSettings) -> Iterator[pb.FilterChain]:
-    """Yield the chain of ports that no Service leads to. Nobody can say there who he is, so it is for open workloads."""
-    if side.tls_mode.accepts_plaintext and not side.access.closed:
+def other_ports_chains(settings: InboundSettings) -> Iterator[pb.FilterChain]:
+    """Yield the chain of the ports that no Service leads to.
+
+    Clients prove no identity there, so only open workloads that accept plaintext have it.
+    """
+    if settings.tls_mode.accepts_plaintext and not settings.access.closed:
         yield pb.FilterChain(
             name="other",
             filters=[_tcp_proxy(names.OTHER_PORTS, traffic_stats.plaintext_connections(traffic_stats.OTHER_PORTS))],
@@ -65,17 +66,19 @@ def other_ports_chains(side: InboundSettings) -> Iterator[pb.FilterChain]:
 
 
 def closed_port_chain(port: int) -> pb.FilterChain:
-    """Return the chain of a port to which nothing may be connected."""
+    """Return the chain that closes all connections to a port."""
     match = pb.FilterChainMatch(destination_port=pb.UInt32Value(value=port))
     return pb.FilterChain(name=f"{port}/closed", filter_chain_match=match, filters=[_tcp_proxy(names.MISSING)])
 
 
 class _Chains:
-    """The chains of what is spoken on a port."""
+    """The filter chains of one protocol on a port."""
 
-    def __init__(self, side: InboundSettings, port: InboundPort, spoken: Spoken, match: pb.FilterChainMatch) -> None:
-        """`match` is what all of them have in common."""
-        self._side = side
+    def __init__(
+        self, settings: InboundSettings, port: InboundPort, spoken: Spoken, match: pb.FilterChainMatch
+    ) -> None:
+        """Create the chains with `match` as the common part of their matches."""
+        self._settings = settings
         self._port = port
         self._requests = spoken.protocol.is_http
         self._match = match
@@ -88,39 +91,41 @@ class _Chains:
         if self._requests:
             chain.filters.append(
                 _http_connection_manager(
-                    self._cluster, self._loggers(traffic_stats.plaintext_requests(str(self._port.port))), known=False
+                    self._cluster,
+                    self._loggers(traffic_stats.plaintext_requests(str(self._port.port))),
+                    authenticated=False,
                 )
             )
         else:
-            chain.filters.extend(self._connections(logs=self._outsiders()))
+            chain.filters.extend(self._connections(logs=self._plaintext_loggers()))
         return chain
 
     def with_tls(self) -> Iterator[pb.FilterChain]:
-        """Yield the chains for TLS: the mesh's, and where that can be something else, the application's own."""
+        """Yield the chain for mTLS and, on ports that are not HTTP, the chain for other TLS."""
         if self._requests:
             chain = self._chain("mesh", "tls")
-            chain.filters.append(_http_connection_manager(self._cluster, self._loggers(), known=True))
+            chain.filters.append(_http_connection_manager(self._cluster, self._loggers(), authenticated=True))
             chain.transport_socket.CopyFrom(self._mutual(HTTP_ALPN, ()))
             yield chain
         else:
-            yield self._of_mesh("mesh", (MESH_ALPN,))
-            yield self._foreign() if self._side.tls_mode.accepts_plaintext else self._of_mesh("any", ())
+            yield self._mesh_tls("mesh", (MESH_ALPN,))
+            yield self._application_tls() if self._settings.tls_mode.accepts_plaintext else self._mesh_tls("any", ())
 
-    def _of_mesh(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
-        access = self._side.access
+    def _mesh_tls(self, name: str, alpn: Sequence[str]) -> pb.FilterChain:
+        access = self._settings.access
         allowed = rbac.allowed_identities(access, self._port) if access.closed else ()
         chain = self._chain(name, "tls", alpn)
-        chain.filters.extend(self._connections(allowed, known=True))
+        chain.filters.extend(self._connections(allowed, authenticated=True))
         chain.transport_socket.CopyFrom(self._mutual((MESH_ALPN,), allowed))
         return chain
 
-    def _foreign(self) -> pb.FilterChain:
+    def _application_tls(self) -> pb.FilterChain:
         chain = self._chain("passed", "tls")
-        chain.filters.extend(self._connections(logs=self._outsiders()))
+        chain.filters.extend(self._connections(logs=self._plaintext_loggers()))
         return chain
 
-    def _outsiders(self) -> list[pb.AccessLog]:
-        """Return what counts those who come without the mesh's TLS: by a proxy of their own they would come with it."""
+    def _plaintext_loggers(self) -> list[pb.AccessLog]:
+        """Return the loggers of clients without mTLS; the other clients' proxies count their own connections."""
         return traffic_stats.plaintext_connections(str(self._port.port))
 
     def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
@@ -132,26 +137,28 @@ class _Chains:
         return pb.FilterChain(name=f"{self._name}/{name}", filter_chain_match=match)
 
     def _connections(
-        self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, known: bool = False
+        self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False
     ) -> Iterator[pb.Filter]:
-        """Yield the filters for connections, which go nowhere when the workload is closed and none is `allowed`.
+        """Yield the filters of TCP connections; a closed workload without `allowed` identities refuses all of them.
 
-        These are counted as refused, not by `logs`.
+        Refused connections are counted as denied, not by `logs`.
         """
-        access = self._side.access
+        access = self._settings.access
         if access.closed:
             rules = rbac.connection_rules(access, self._port) if allowed else pb.RBAC()
             asked = pb.NetworkRbac(stat_prefix=f"{PREFIX}.{self._port.port}.", rules=rules)
             yield pb.Filter(name="envoy.filters.network.rbac", typed_config=pb.pack(asked))
         if access.closed and not allowed:
-            yield _tcp_proxy(names.MISSING, traffic_stats.denied_connections(str(self._port.port)), known=known)
+            yield _tcp_proxy(
+                names.MISSING, traffic_stats.denied_connections(str(self._port.port)), authenticated=authenticated
+            )
         else:
-            yield _tcp_proxy(self._cluster, logs, known=known)
+            yield _tcp_proxy(self._cluster, logs, authenticated=authenticated)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
-        """Return the mesh's own TLS: both sides prove who they are. Nobody named in `allowed` is everybody of the mesh."""
-        everybody = pb.StringMatcher(prefix=f"spiffe://{self._side.trust_domain}/")
-        matchers = [pb.StringMatcher(exact=identity) for identity in allowed] or [everybody]
+        """Return mTLS for the `allowed` identities; if there are none, for all identities of the trust domain."""
+        trust_domain = pb.StringMatcher(prefix=f"spiffe://{self._settings.trust_domain}/")
+        matchers = [pb.StringMatcher(exact=identity) for identity in allowed] or [trust_domain]
         uri = pb.SubjectAltNameMatcher.SanType.URI
         peers = [pb.SubjectAltNameMatcher(san_type=uri, matcher=matcher) for matcher in matchers]
         newest = pb.TlsParameters.TlsProtocol.TLSv1_3
@@ -161,7 +168,7 @@ class _Chains:
         )
         context = pb.DownstreamTlsContext(
             require_client_certificate=pb.BoolValue(value=True),
-            # Of a resumed session Envoy does not know that the client's certificate was verified, and so not who it is.
+            # In a resumed session Envoy has no verified client certificate, and so no identity.
             disable_stateless_session_resumption=True,
             disable_stateful_session_resumption=True,
             common_tls_context=pb.CommonTlsContext(
@@ -174,21 +181,21 @@ class _Chains:
         return pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=pb.pack(context))
 
 
-def _tcp_proxy(cluster: str, logs: Iterable[pb.AccessLog] = (), *, known: bool = False) -> pb.Filter:
-    """Return the filter that passes bytes on; when it must be `known` who sends them, after the handshake."""
+def _tcp_proxy(cluster: str, logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False) -> pb.Filter:
+    """Return the TCP proxy filter; with `authenticated`, it connects to the application after the handshake."""
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
     traffic_stats.log_connections(proxy, logs)
-    if known:
+    if authenticated:
         proxy.upstream_connect_mode = pb.UpstreamConnectMode.ON_DOWNSTREAM_TLS_HANDSHAKE
         proxy.max_early_data_bytes.CopyFrom(pb.UInt32Value(value=EARLY_BYTES))
     return pb.Filter(name="envoy.filters.network.tcp_proxy", typed_config=pb.pack(proxy))
 
 
-def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, known: bool) -> pb.Filter:
-    """Return the filter that reads requests. By itself it refuses them all; the routes say which are allowed."""
+def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, authenticated: bool) -> pb.Filter:
+    """Return the HTTP connection manager. Its RBAC filter denies all requests unless the route allows them."""
     manager = pb.HttpConnectionManager
     forward, details = manager.ForwardClientCertDetails.SANITIZE, None
-    if known:
+    if authenticated:
         forward, details = manager.ForwardClientCertDetails.SANITIZE_SET, manager.SetCurrentClientCertDetails(uri=True)
     nothing = pb.HttpRbac(rules=pb.RBAC(action=pb.RBAC.Action.ALLOW))
     connection = manager(
@@ -206,7 +213,7 @@ def _http_connection_manager(name: str, logs: Iterable[pb.AccessLog], *, known: 
         stream_idle_timeout=pb.Duration(seconds=0),
         forward_client_cert_details=forward,
         set_current_client_cert_details=details,
-        local_reply_config=_replies(_REFUSED if known else _REFUSED_WITHOUT_MTLS),
+        local_reply_config=_replies(_REFUSED if authenticated else _REFUSED_WITHOUT_MTLS),
         access_log=logs,
     )
     return pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
@@ -216,7 +223,7 @@ def _replies(refused: str) -> pb.LocalReplyConfig:
     return pb.LocalReplyConfig(
         mappers=[
             pb.ResponseMapper(
-                # not the status alone: an upgrade that is not known is answered with 403 too
+                # not by status alone: Envoy also answers an unknown upgrade with 403
                 filter=traffic_stats.cel_filter('response.code_details.startsWith("rbac_access_denied")'),
                 body_format_override=_text(refused),
                 headers_to_add=[_header(DENIED_HEADER)],

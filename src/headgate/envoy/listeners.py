@@ -1,4 +1,4 @@
-"""Listeners: one for each Service port, and the gateway's HTTP proxy."""
+"""Render listeners: one for each Service port, the HTTP proxy, and those of `headgate try` and transparent sidecars."""
 
 from headgate.envoy import names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
@@ -9,14 +9,15 @@ from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.model.authorities import DEFAULT_NAMESPACE
 
 UPSTREAM_HEADER_PREFIX = "x-headgate-"
-"""How the names of response headers begin that say what `traffic_stats.UPSTREAM_ATTRIBUTES` says of a request, to `headgate try`."""
+"""Prefix of the response headers with the attributes `traffic_stats.UPSTREAM_ATTRIBUTES`, for `headgate try`."""
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
-_SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {home}.\n"
-_UNKNOWN = f"headgate: no Service answers to %REQ(:AUTHORITY)%. {_SPELLING}"
+_SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {namespace}.\n"
+_UNKNOWN = f"headgate: no Service has the host %REQ(:AUTHORITY)%. {_SPELLING}"
 _REFUSED = (
-    "headgate: access denied: {identity} may call no Service that answers to %REQ(:AUTHORITY)%. A TrafficTarget with this "
-    f"source, and with the ServiceAccount of the Service's pods as its destination, allows it. {_SPELLING}"
+    "headgate: access denied: {identity} may not call a Service with the host %REQ(:AUTHORITY)%, or there is none. A "
+    "TrafficTarget with this source, and with the ServiceAccount of the Service's pods as its destination, allows it. "
+    f"{_SPELLING}"
 )
 
 
@@ -27,15 +28,15 @@ def service_listener(name: str, host: str, port: int) -> pb.Listener:
 
 
 def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
-    """Return the listener for redirected connections to an address, whose requests the shared chain takes."""
+    """Return the listener for redirected connections to an address; it uses the shared filter chain."""
     return _shared_chain_user(name, address(host, port))
 
 
 def shared_chain_listener() -> pb.Listener:
-    """Return a listener that no connection reaches, which keeps the shared chain in every transparent sidecar.
+    """Return a listener that gets no connections and keeps the shared chain in every transparent sidecar.
 
-    Without it a proxy would drop the chain with the last Service, and with the chain all scopes. It would not ask for them
-    again with the next Service: to its stream of configuration it still has them.
+    Without it, Envoy would drop the chain with the last Service, and all scopes with the chain. It would not
+    subscribe to the scopes again with the next Service, because its stream still counts them as delivered.
     """
     return _shared_chain_user(names.SHARED_CHAIN, pb.Address(pipe=pb.Pipe(path=f"@{names.SHARED_CHAIN}")))
 
@@ -48,16 +49,16 @@ def _shared_chain_user(name: str, where: pb.Address) -> pb.Listener:
             address=where,
             fcds_config=pb.Listener.FcdsConfig(config_source=ads()),
             filter_chain_matcher=pb.XdsMatcher(on_no_match=pb.XdsMatcher.OnMatch(action=chain)),
-            enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners: Envoy never changes it in an update
+            enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners: Envoy cannot change it in an update
         )
     )
 
 
 def shared_chain() -> pb.FilterChain:
-    """Return the chain for requests to all Services; the address that a connection was meant for chooses the routes.
+    """Return the filter chain for requests to all Services; the original destination selects the routes.
 
-    Envoy holds it once, however many listeners name it. The scopes (`routes.address_scope`) know the address by a header,
-    which is written before the routes are looked up, whatever the client wrote there, and which they remove.
+    Envoy holds it once, however many listeners name it. A header carries the address to the scopes
+    (`routes.address_scope`). It overwrites a header of the client before routing, and the routes remove it.
     """
     connection = _http(scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS))
     overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
@@ -71,35 +72,35 @@ def shared_chain() -> pb.FilterChain:
 
 
 def unbound(listener: pb.Listener) -> pb.Listener:
-    """Let a listener take only what another one hands to it: nothing is bound, so it may have any address."""
+    """Make a listener accept only connections from another listener: it binds no socket."""
     listener.bind_to_port.CopyFrom(pb.BoolValue(value=False))
     return listener
 
 
 def gateway_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
-    """Return the listener of a Gateway's port: what comes from outside is not believed about where it comes from."""
+    """Return the listener of a Gateway's port. It does not trust client-supplied forwarding headers."""
     connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
     connection.strip_trailing_host_dot = True
     return _listener(name, address(host, port), connection)
 
 
-def proxy_listener(host: str, port: int, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy for clients: every Service by every spelling of its name, by requests and by CONNECT.
+def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+    """Return the HTTP proxy: it serves every spelling of each Service's name, for requests and for CONNECT.
 
-    Short names are those of the namespace `home`. With `identity`, Services that it may not call are left out, and it is
-    refused what is not there: nobody can tell whether that is a Service.
+    Short names belong to `namespace`. With `identity`, Services that it may not call are missing. An unknown host
+    then gets 403, so that clients cannot find out which Services exist.
     """
-    connection = _routed_by_host(_unknown(home, identity))
+    connection = _routed_by_host(_unknown(namespace, identity))
     _take_tunnels(connection)
     return _listener(names.PROXY, address(host, port), connection)
 
 
-def _unknown(home: str, identity: str) -> pb.LocalReplyConfig:
-    """Return the answers of an HTTP proxy for hosts that it does not know; with `identity` they are refusals."""
+def _unknown(namespace: str, identity: str) -> pb.LocalReplyConfig:
+    """Return the local replies of an HTTP proxy for unknown hosts; 403 with `identity`, else 404."""
     if not identity:
-        return _replies(_UNKNOWN.format(home=home))
-    replies = _replies(_REFUSED.format(identity=identity, home=home))
+        return _replies(_UNKNOWN.format(namespace=namespace))
+    replies = _replies(_REFUSED.format(identity=identity, namespace=namespace))
     replies.mappers[0].status_code.CopyFrom(pb.UInt32Value(value=FORBIDDEN))
     return replies
 
@@ -112,10 +113,10 @@ def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
     connection.access_log_options.CopyFrom(options)
 
 
-def try_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy for `headgate try`: the same routes, and each response names the backend that gave it (`UPSTREAM_HEADER_PREFIX`).
+def try_listener(path: str, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
+    """Return the HTTP proxy for `headgate try`: its responses name the backend (`UPSTREAM_HEADER_PREFIX`).
 
-    `home` and `identity` are as for `proxy_listener`.
+    `namespace` and `identity` are as for `proxy_listener`.
     """
     mutations = [
         pb.HeaderMutationRule(
@@ -127,8 +128,8 @@ def try_listener(path: str, home: str = DEFAULT_NAMESPACE, identity: str = "") -
         for attribute, text in traffic_stats.UPSTREAM_ATTRIBUTES
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
-    tell = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    connection = _routed_by_host(_unknown(home, identity), tell)
+    add_headers = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
+    connection = _routed_by_host(_unknown(namespace, identity), add_headers)
     return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
 
 
@@ -137,7 +138,7 @@ def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager
         name=name,
         address=where,
         filter_chains=[pb.FilterChain(filters=[_manager(connection)])],
-        # Two processes on one address must be an error that somebody sees, not a silent share for each.
+        # A second process on the address must fail with an error, not silently take half of the connections.
         enable_reuse_port=pb.BoolValue(value=False),
     )
 
@@ -153,7 +154,7 @@ def _http(
     local_reply_config: pb.LocalReplyConfig | None = None,
     first: tuple[pb.HttpFilter, ...] = (),
 ) -> pb.HttpConnectionManager:
-    """Return an HTTP filter chain that leaves requests as they are and costs little (docs/performance.md)."""
+    """Return a connection manager that does not change requests and costs little (docs/performance.md)."""
     return pb.HttpConnectionManager(
         stat_prefix="mesh",
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
@@ -171,17 +172,18 @@ def _http(
 
 
 def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
-    """Return the last filter of each HTTP chain: it sends a request on by its route. `sent` log what it sends.
+    """Return the router filter; `sent` are loggers of upstream requests.
 
-    Envoy's own counters by response code are off. They are ten lookups for each request, and the bootstrap keeps none of
-    them (`bootstrap.KEPT_STATS`). Without them an endpoint's `rq_error` lacks answers of 5xx; `telemetry` counts those.
+    Envoy's own counters by response code are off. They cost ten lookups per request, and the bootstrap keeps none of
+    them (`bootstrap.KEPT_STATS`). Without them `rq_error` of an endpoint lacks responses of 5xx; `traffic_stats`
+    counts those.
     """
     config = pb.Router(suppress_envoy_headers=True, dynamic_stats=pb.BoolValue(value=False), upstream_log=sent)
     return pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(config))
 
 
 def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb.HttpConnectionManager:
-    """Return what finds a Service by the request's host, as DNS does: in any case, with or without a dot at the end."""
+    """Return a connection manager that selects the Service by host, ignoring case and a trailing dot, as DNS does."""
     found = _http(
         scoped_routes=_scoped("services", ":authority"),
         local_reply_config=replies,
@@ -192,7 +194,7 @@ def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb
 
 
 def _scoped(name: str, header: str) -> pb.ScopedRoutes:
-    """Return what chooses the routes by the whole value of a header."""
+    """Return scoped routes whose key is the value of a header."""
     builder = pb.ScopedRoutes.ScopeKeyBuilder
     whole = builder.FragmentBuilder.HeaderValueExtractor(name=header, index=0)
     return pb.ScopedRoutes(

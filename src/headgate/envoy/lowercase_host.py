@@ -1,4 +1,4 @@
-"""Lower the host of a request to the HTTP proxy: Envoy compares the keys of scopes byte by byte (ADR 0002)."""
+"""Convert the host to lower case for the HTTP proxy, as Envoy compares scope keys byte by byte (ADR 0002)."""
 
 from google.protobuf.message import Message
 
@@ -15,10 +15,10 @@ end
 
 
 def lowercase_host_filters() -> tuple[pb.HttpFilter, ...]:
-    """Return the filters that lower the host and select the scope again; they run only for hosts with capital letters.
+    """Return the filters that lower the host and select the scope again; they run for hosts with capitals only.
 
-    Before that the request has no route, and Envoy asks routes for the filters that they enable only once: so the state
-    that a route may need is written here too.
+    Until then the request has no route, and Envoy reads which filters a route enables only once. So these filters
+    also write the filter state that the route may need.
     """
     lower = pb.Lua(default_source_code=pb.DataSource(inline_string=_LOWER))
     return _with_capitals(f"{FILTER}_of_capitals", state_writer()), _with_capitals("headgate.lower_case_host", lower)
@@ -32,7 +32,7 @@ def _with_capitals(name: str, config: Message) -> pb.HttpFilter:
 
 
 def _without_capitals() -> pb.XdsMatcher:
-    """Return the matcher of hosts that skip the filter."""
+    """Return the matcher that skips the filter for hosts without capital letters."""
     host = pb.HttpRequestHeaderInput(header_name=":authority")
     regex = pb.XdsRegexMatcher(google_re2=pb.XdsRegexMatcher.GoogleRE2(), regex="[^A-Z]*")
     single = pb.XdsMatcher.MatcherList.Predicate.SinglePredicate(

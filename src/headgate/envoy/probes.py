@@ -13,8 +13,8 @@ from headgate.envoy.listeners import router_filter
 from headgate.model.routing import PROBE_PORT, Probe, Workload
 
 
-def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]:
-    """Yield the listener (on the address `everywhere`) and clusters; `source` is who the application sees."""
+def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
+    """Yield the listener (on the address `wildcard`) and clusters; `source` is who the application sees."""
     if not workload.probes:
         return
     places = sorted({(probe.port, probe.https) for probe in workload.probes})
@@ -23,7 +23,7 @@ def parts(workload: Workload, *, everywhere: str, source: str) -> Iterator[Part]
         name = names.probe_cluster(port, https=https)
         found.append(name)
         yield Part(CLUSTER, name, cluster, (name, workload.address, port, https, source))
-    yield Part(LISTENER, names.PROBES, listener, (everywhere, workload.probes), tuple(found))
+    yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes), tuple(found))
 
 
 def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Cluster:  # noqa: FBT001  # a part's arguments
@@ -44,7 +44,7 @@ def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Clu
     return message
 
 
-def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
+def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
     """Return the listener of all health checks of a pod."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
@@ -60,7 +60,7 @@ def listener(everywhere: str, probes: tuple[Probe, ...]) -> pb.Listener:
     http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
     return pb.Listener(
         name=names.PROBES,
-        address=address(everywhere, PROBE_PORT),
+        address=address(wildcard, PROBE_PORT),
         filter_chains=[pb.FilterChain(name=names.PROBES, filters=[http])],
         enable_reuse_port=pb.BoolValue(value=False),
     )
