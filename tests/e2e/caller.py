@@ -1,6 +1,6 @@
-"""A pod that sends what it is told: each file `N.json` in $PLANS is a list of URLs with the number of requests.
+"""The program of a pod that sends planned requests: `N.json` in $PLANS maps URLs to numbers of requests.
 
-What came of them, in `N.done`, is the number of answers by URL and status, and how long each answer took, by URL.
+It writes the result to `N.done`: the number of responses by URL and status, and the seconds of each request by URL.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ POLL_S = 0.02
 
 
 async def ask(url: str) -> tuple[int, float]:
-    """Send one request over a connection of its own; return the status, 0 without an answer, and the seconds it took."""
+    """Send one request over a new connection; return the status (0 without a response) and the duration in seconds."""
     began = time.perf_counter()
     try:
         reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
@@ -34,7 +34,7 @@ async def ask(url: str) -> tuple[int, float]:
 
 
 async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[float]]]:
-    """Send the requests of a plan; those of one URL a few at a time, those of different ones beside each other."""
+    """Send the requests of a plan: all URLs in parallel, at most `AT_ONCE` requests at a time for each URL."""
     answers: Counter[str] = Counter()
     seconds: dict[str, list[float]] = defaultdict(list)
 
@@ -50,7 +50,7 @@ async def carry_out(plan: dict[str, int]) -> tuple[Counter[str], dict[str, list[
 
 
 async def main() -> None:
-    """Carry out one plan after the other."""
+    """Carry out the plans in the order of their numbers."""
     for number in count():
         plan, done = PLANS / f"{number}.json", PLANS / f"{number}.done"
         while not plan.exists():

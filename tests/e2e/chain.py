@@ -1,4 +1,4 @@
-"""A pod that calls on: `GET /2` is answered after a `GET /1` to each host in $CALLS, `GET /0` at once."""
+"""The program of a pod that calls other pods: for `GET /N` it sends `GET /N-1` to each host in $CALLS, down to 0."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ PROXY = urlsplit(os.environ["http_proxy"])
 
 
 async def ask(host: str, left: int) -> bytes:
-    """Send a request to a host through the pod's proxy; return the head of the answer."""
+    """Send a request to a host through the pod's proxy; return the response."""
     reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
     writer.write(f"GET http://{host}:8080/{left} HTTP/1.1\r\nhost: {host}:8080\r\nconnection: close\r\n\r\n".encode())
     answer = await reader.read()
@@ -22,7 +22,7 @@ async def ask(host: str, left: int) -> bytes:
 
 
 async def answer(found: re.Match[bytes]) -> int:
-    """Return 200 when all that were called did."""
+    """Return 200 if all called hosts returned 200, else 502."""
     left = int(found[1])
     answers = await asyncio.gather(*(ask(host, left - 1) for host in CALLS)) if left else []
     return 200 if all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers) else 502

@@ -1,4 +1,4 @@
-"""Worlds for the tests: one shared by all, with a namespace for each test, and new ones for what changes headgate itself."""
+"""Fixtures: a `World` that all tests share, with a namespace for each test; new worlds; and a proxy without headgate."""
 
 import itertools
 import tempfile
@@ -21,14 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
-    """One headgate for every test that keeps to its own namespace."""
+    """Run one headgate for all tests that change only their own namespace."""
     with world_in_a_new_directory() as world:
         yield world
 
 
 @pytest.fixture
 def namespace(world: World) -> str:
-    """A new namespace in the shared world."""
+    """Create a namespace in the shared world."""
     name = f"ns{next(_numbers)}"
     world.create_namespace(name)
     return name
@@ -36,28 +36,28 @@ def namespace(world: World) -> str:
 
 @pytest.fixture
 def new_world() -> Iterator[Callable[..., World]]:
-    """Start worlds of a test's own: options of `up`, and `manifests` by file name."""
+    """Return a function that starts a new world with options of `headgate up` and `manifests` by file name."""
     with ExitStack() as stack:
         yield lambda *options, **more: stack.enter_context(world_in_a_new_directory(*options, **more))
 
 
 @pytest.fixture
 def unstarted() -> Iterator[World]:
-    """A world that the test starts itself."""
+    """Return a world whose headgate the test starts."""
     with tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root, closing(World(Path(root))) as world:
         yield world
 
 
 @pytest.fixture(scope="module")
 def envoy() -> Iterator[Rig]:
-    """A proxy that holds what a test renders, without headgate."""
+    """Run an Envoy whose configuration the test renders, without headgate."""
     with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
         yield rig
 
 
 @pytest.fixture
 def rig(envoy: Rig) -> Rig:
-    """The proxy, with three backends that answer."""
+    """Return the proxy with three backends."""
     for name in ("one", "two", "other"):
         envoy.echo(name)
     return envoy

@@ -1,4 +1,4 @@
-"""What proxies report, as a test reads it: a receiver beside the xDS server, and a Rig and a Sidecar that report to it."""
+"""Receive the proxies' OTLP reports in a test: a receiver beside the xDS server, and rigs whose proxies report to it."""
 
 import json
 import os
@@ -22,14 +22,14 @@ from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.server import Prove, XdsServer
 
 REQUESTS = "requests"
-"""All requests, as the two series that count them say together (`envoy.traffic_stats`)."""
-FLUSH_S = 0.1  # instead of seconds, so that tests need not wait
+"""All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""
+FLUSH_S = 0.1  # between two reports; in production it is seconds
 Series = tuple[str, frozenset[tuple[str, str]]]
-"""A name, and the attributes that are not empty."""
+"""The name of a series and its non-empty attributes."""
 
 
 class Report(NamedTuple):
-    """All values at one moment (nanoseconds, by the proxy's clock); histograms by how many they have counted."""
+    """All values of one report; `time` is in nanoseconds of the proxy's clock, a histogram's value is its count."""
 
     time: int
     values: Mapping[Series, int]
@@ -37,7 +37,7 @@ class Report(NamedTuple):
 
 
 def read(message: pb.ExportMetricsServiceRequest) -> Report:
-    """Read a message."""
+    """Decode an OTLP metrics request."""
     time, values = 0, {}
     for part in message.resource_metrics:
         for metric in (metric for scope in part.scope_metrics for metric in scope.metrics):
@@ -54,13 +54,13 @@ def read(message: pb.ExportMetricsServiceRequest) -> Report:
 
 
 def counts_requests(series: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether a series counts requests: of a latency, those without flags."""
+    """Return whether a series counts requests: `mesh.flagged` with response flags, else `mesh.latency`."""
     flagged = parse_code(attributes.get("code", "")).is_flagged
     return series == ("mesh.flagged" if flagged else "mesh.latency")
 
 
 class Reports:
-    """Everything that a proxy reported. While it is `deaf`, reports are refused."""
+    """The reports of a proxy. While `rejecting` is set, the receiver rejects reports and counts them in `rejected`."""
 
     def __init__(self) -> None:
         self.all: list[Report] = []
@@ -69,24 +69,24 @@ class Reports:
         self._report_added = threading.Condition()
 
     async def receive(self, data: bytes, _prove: Prove) -> bytes:
-        """Take a report as the server hands it on."""
+        """Handle one export request of the server."""
         if self.rejecting:
             self.rejected += 1
-            raise ConnectionError("nobody listens")
+            raise ConnectionError("the receiver rejects reports")
         with self._report_added:
             self.all.append(read(pb.ExportMetricsServiceRequest.FromString(data)))
             self._report_added.notify_all()
         return b""
 
     def next(self, wanted: Callable[[Report], bool] = lambda _: True) -> Report:
-        """Wait for a report that comes from now on."""
+        """Wait for the next report that `wanted` accepts; return it."""
         with self._report_added:
             mark = len(self.all)
             assert self._report_added.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no such report"
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
-        """Return the last values of a series by an attribute, or by some; only with the attributes that are given."""
+        """Return the last values of a series, summed by the attributes `by`, only of points with the attributes `having`."""
         found: Counter[Any] = Counter()
         for (series, pairs), value in self.all[-1].values.items() if self.all else ():
             tags = dict(pairs)
@@ -96,11 +96,11 @@ class Reports:
         return found
 
     def total(self, name: str, **having: str) -> int:
-        """Return the sum of the last values."""
+        """Return the sum of the last values of a series, only of points with the attributes `having`."""
         return self.counts(name, **having).total()
 
     def wait_for(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
-        """Wait until these are the counts; they must be so in the two reports after it, too: nothing counts twice."""
+        """Wait until `counts` returns `wanted`; assert the same for the next two reports, so that nothing counts twice."""
         until(lambda: self.counts(name, *by, **having) == wanted or self._differs(name, wanted, *by, **having), name)
         for _ in range(2):
             self.next()
@@ -111,7 +111,7 @@ class Reports:
 
 
 class ReportingRig(Rig):
-    """A Rig whose proxy reports all the time; a sweep of unused series is every `sweep_s` seconds."""
+    """A Rig whose proxy reports every `FLUSH_S` seconds; Envoy evicts unused series every `sweep_s` seconds."""
 
     def __init__(self, root: Path, *, sweep_s: float = 3600, flags: EnvoyFlags | None = None) -> None:
         super().__init__(root)
@@ -129,7 +129,7 @@ class ReportingRig(Rig):
         )
 
     def change_listeners(self, name: str) -> None:
-        """Give every listener another content, as an upgrade of headgate would; wait until the proxy holds that."""
+        """Change the content of every listener, as an upgrade of headgate would; wait until the proxy holds the listeners."""
 
         async def give() -> None:
             config = self._proxy.config.get() or {}

@@ -1,4 +1,4 @@
-"""A small mesh for the tests of identities: a server, its callers, and what each of their proxies says of itself."""
+"""A small mesh for the tests of identities: a server, its callers, and the admin interface of each proxy."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ CALLER = "caller"
 
 
 def workload(name: str, root: Path, *, replicas: int = 1) -> str:
-    """A Deployment that runs as the ServiceAccount of its name, and its Service: HTTP on 8080, plain bytes on 9000."""
+    """Return a Deployment that runs as the ServiceAccount of its name, and its Service: HTTP on 8080, TCP on 9000."""
     labels = {"app": name}
     made = json.loads(deployment(name, root / name, labels=labels, ports=PORTS, replicas=replicas))
     made["spec"]["template"]["spec"]["serviceAccountName"] = name
@@ -31,19 +31,19 @@ def workload(name: str, root: Path, *, replicas: int = 1) -> str:
 
 
 def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
-    """Manifests of `server` with some replicas, and of `caller`, by file name."""
+    """Return the manifests of `server`, with `replicas`, and of `caller`, by file name."""
     return {"server.yaml": workload(SERVER, root, replicas=replicas), "caller.yaml": workload(CALLER, root)}
 
 
 def tls_config(name: str = "strict", app: str = SERVER) -> str:
-    """A TLSConfig for the pods of an application."""
+    """Return a TLSConfig for the pods of an application."""
     spec = {"selector": {"matchLabels": {"app": app}}}
     made = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": name}, "spec": spec}
     return json.dumps(made)
 
 
 def target(*sources: str, rule: Mapping[str, str]) -> str:
-    """A TrafficTarget for the server; `rule` is a reference to a route."""
+    """Return a TrafficTarget that allows ServiceAccounts to call the server; `rule` is a reference to a route."""
     spec = {
         "destination": {"kind": "ServiceAccount", "name": SERVER},
         "sources": [{"kind": "ServiceAccount", "name": name} for name in sources],
@@ -55,7 +55,7 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
 
 
 def headgate_wait(world: World, what: str) -> str:
-    """`headgate wait`, which must succeed; return what it said."""
+    """Run `headgate wait` and assert success; return its output."""
     done = world.headgate("wait", what)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -63,7 +63,7 @@ def headgate_wait(world: World, what: str) -> str:
 
 @contextlib.contextmanager
 def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
-    """Run kubectl until the body ends, and give what it prints line by line."""
+    """Run kubectl until the body ends; yield its output lines."""
     command = [KUBECTL, "--kubeconfig", world.ready["kubeconfig"], "--cache-dir", str(world.root / "cache"), *words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -76,7 +76,7 @@ def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
 
 
 def sidecar_pid(world: World, found: Any) -> int:
-    """Return the process of a pod's sidecar."""
+    """Return the process ID of a pod's sidecar."""
     metadata = found["metadata"]
     return world.sidecars()[f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"]
 
@@ -93,35 +93,35 @@ def pod(world: World, app: str) -> Any:
 
 
 def pod_address(found: Any, port: int = PORTS["http"]) -> Address:
-    """Return where a pod can be called."""
+    """Return the address of a pod's port."""
     return Address(found["status"]["podIP"], port)
 
 
 def request_through_sidecar(caller: Any, service: str = SERVER, target: str = "/") -> Request:
-    """Describe a request of a pod's process to a Service: through the pod's own sidecar."""
+    """Return a request of a pod's process to a Service, through the pod's own sidecar."""
     host = f"{service}.default:{PORTS['http']}"
     return Request(pod_address(caller, SIDECAR_PORT), f"http://{host}{target}", host)
 
 
 def caller_requests(world: World) -> Sequence[Request]:
-    """Requests to the server from everybody who calls: the gateway in both ways, and a pod with a sidecar, twice each."""
-    ways = [
+    """Return requests to the server, each twice: by the Service's address, by the HTTP proxy, and from a caller's pod."""
+    requests = [
         world.request(SERVER, PORTS["http"]),
         world.request(SERVER, PORTS["http"], via="proxy"),
         request_through_sidecar(pod(world, CALLER)),
     ]
-    return [*ways, *ways]
+    return [*requests, *requests]
 
 
 class ConnectionLoad(Load):
-    """Connections one after the other, each for one request that its proxies do not look at."""
+    """A load of TCP connections, one after the other, each with one request that the proxies don't parse."""
 
-    def __init__(self, network: Network, ways: Sequence[tuple[Address, str]]) -> None:
-        """Each way is where to connect, and whom to ask there for a tunnel by CONNECT; empty for nobody."""
+    def __init__(self, network: Network, targets: Sequence[tuple[Address, str]]) -> None:
+        """Start one connection loop for each target: an address, and the host of a CONNECT (empty for no tunnel)."""
         super().__init__(network, ())
-        self._work = [network.begin(self._dial(*way)) for way in ways]
+        self._work = [network.begin(self._connect(*target)) for target in targets]
 
-    async def _dial(self, address: Address, tunnel: str) -> None:
+    async def _connect(self, address: Address, tunnel: str) -> None:
         while not self._stopping:
             client = TunnelClient(address, tunnel)
             try:
@@ -132,7 +132,7 @@ class ConnectionLoad(Load):
 
 
 class TunnelClient(Client):
-    """A connection to a server, perhaps through a tunnel, that is kept until somebody ends it."""
+    """A client whose connection may go through a CONNECT tunnel; it stays open until one side closes it."""
 
     def __init__(self, address: Address, tunnel: str = "", request: Request | None = None) -> None:
         super().__init__(request or Request(address, host=SERVER))
@@ -140,7 +140,7 @@ class TunnelClient(Client):
         self.opened = 0
 
     async def wait_until_closed(self) -> None:
-        """Wait until the other side ends the connection."""
+        """Wait until the server closes the connection."""
         assert self._reader
         with contextlib.suppress(ConnectionError):
             while await self._reader.read(1000):
@@ -159,13 +159,13 @@ class TunnelClient(Client):
 
 
 async def close(*clients: Client) -> None:
-    """Close connections."""
+    """Close clients on their event loop."""
     for client in clients:
         client.close()
 
 
 def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
-    """Ways to the server's raw port: through the gateway, and from a pod through its own sidecar."""
+    """Return how to reach the server's TCP port: by the gateway, and from a pod through its sidecar (address, CONNECT host)."""
     port = PORTS["raw"]
     return [
         (world.address(SERVER, port), ""),
@@ -174,13 +174,13 @@ def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
 
 
 def wait_for_requests(load: Load, count: int = 100) -> None:
-    """Wait until some more requests are answered, on whatever is in force now."""
+    """Wait until `count` more requests are answered."""
     seen = load.sent
     until(lambda: load.sent > seen + count)
 
 
 def plaintext_answer(address: Address) -> bytes:
-    """Send a request in plaintext, past every proxy of the caller's; return the first line of the answer, if there is one."""
+    """Send a request in plaintext without a client-side proxy; return the first line of the answer, empty without one."""
     request = b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n"
     try:
         with socket.create_connection(address, timeout=20) as plain:
@@ -191,28 +191,28 @@ def plaintext_answer(address: Address) -> bytes:
 
 
 def counted_requests(path: Path) -> int:
-    """Return how many requests the pods of an application have had, by the dots they wrote."""
+    """Return how many requests an application's pods have served: the number of dots in their file."""
     return path.stat().st_size if path.exists() else 0
 
 
 def admin_sockets(world: World) -> Sequence[str]:
-    """Return the admin sockets of all proxies: the gateway's and each sidecar's."""
+    """Return the admin sockets of the gateway and of all sidecars."""
     directory = Path(world.instance["admin"]).parent
     return [str(path) for path in directory.glob("*.sock") if path.name == "admin.sock" or path.name.startswith("pod-")]
 
 
 def ask_admin(world: World, socket_path: str, target: str) -> str:
-    """GET from a proxy's admin page."""
+    """GET from a proxy's admin interface."""
     return world.network.run(ask_unix(socket_path, target)).decode()
 
 
 def sidecar_admin_socket(world: World, found: Any) -> str:
     """Return the admin socket of a pod's sidecar."""
-    marker = f"sidecar/{found['metadata']['namespace']}/{found['metadata']['name']}"
+    node_id = f"sidecar/{found['metadata']['namespace']}/{found['metadata']['name']}"
     (own,) = [
         path
         for path in admin_sockets(world)
-        if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == marker
+        if json.loads(ask_admin(world, path, "/server_info"))["node"]["id"] == node_id
     ]
     return own
 
@@ -225,19 +225,19 @@ def sidecar_counter(world: World, found: Any, name: str) -> int:
 
 @contextlib.contextmanager
 def load_without_loss(world: World, root: Path) -> Iterator[Load]:
-    """Let everybody call while the body runs; nothing may fail, and the server has counted what was answered.
+    """Send requests and open connections while the body runs; assert that none fails and the server counted all of them.
 
-    Some keep their connections, others connect anew each time.
+    Requests reuse their connections; the TCP load opens a new connection each time.
     """
     before = counted_requests(root / SERVER)
-    dials = ConnectionLoad(world.network, raw_port_targets(world))
+    connections = ConnectionLoad(world.network, raw_port_targets(world))
     try:
         with world.load(*caller_requests(world)) as load:
             wait_for_requests(load)
             yield load
             wait_for_requests(load)
     finally:
-        dials.stop()
+        connections.stop()
     assert set(load.counts) == {SERVER}, load.counts
-    assert set(dials.counts) == {SERVER}, dials.counts
-    assert counted_requests(root / SERVER) - before >= load.sent + dials.sent
+    assert set(connections.counts) == {SERVER}, connections.counts
+    assert counted_requests(root / SERVER) - before >= load.sent + connections.sent

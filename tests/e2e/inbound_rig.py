@@ -1,4 +1,4 @@
-"""The inbound side of a sidecar alone: a real Envoy on loopback, an authority, and callers with and without certificates."""
+"""The inbound side of a sidecar: a real Envoy on loopback, a certificate authority, and callers with and without TLS."""
 
 import asyncio
 import datetime as dt
@@ -41,7 +41,7 @@ PEM = serialization.Encoding.PEM
 
 
 def account(name: str, domain: str = TRUST_DOMAIN) -> str:
-    """Return the identity of a ServiceAccount of the namespace `default`."""
+    """Return the SPIFFE ID of a ServiceAccount of the namespace `default`."""
     return spiffe_id(domain, "default", name)
 
 
@@ -49,7 +49,7 @@ WEB, CLIENT, OTHER = account("web"), account("client"), account("other")
 
 
 class Authority:
-    """Signs certificates for anybody."""
+    """A certificate authority that signs a certificate for every name."""
 
     def __init__(self, name: str = "mesh") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -60,7 +60,7 @@ class Authority:
         self.pem = signed.sign(self._key, hashes.SHA256()).public_bytes(PEM).decode()
 
     def issue(self, identity: str, *subjects: str) -> Credential:
-        """Return a certificate for an identity, which may also be called `subjects`."""
+        """Return a certificate with the URI name `identity` (unless empty) and the DNS names `subjects`."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [*map(x509.UniformResourceIdentifier, [identity] if identity else []), *map(x509.DNSName, subjects)]
         signed = self._certificate(x509.Name([]), key.public_key()).add_extension(
@@ -80,7 +80,7 @@ class Authority:
 
 
 class Caller(Client):
-    """One connection to the sidecar, kept open, with TLS when it is given."""
+    """A client with one open connection to the sidecar, by TLS if `tls` is given."""
 
     def __init__(self, network: Network, address: Address, tls: ssl.SSLContext | None = None, name: str = "") -> None:
         super().__init__(Request(address, "/", "web.example"))
@@ -89,7 +89,7 @@ class Caller(Client):
         self._name = name if tls else None
 
     def get(self, target: str = "/", method: str = "GET", **headers: str) -> Answer:
-        """Send one request; an error is an answer too."""
+        """Send one request; return the answer, also for an error."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         text = Request(self._request.address, target, "web.example", named).encoded()
         self._encoded = text.replace(b"GET", method.encode(), 1)
@@ -105,23 +105,23 @@ class Caller(Client):
             return Answer(0, type(error).__name__, {})
 
     def abort(self) -> None:
-        """End the connection without a word."""
+        """Abort the connection, without a TLS close."""
         if self._writer:
             self._writer.transport.abort()
         self._reader = self._writer = None
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect."""
+        """Open a connection; return its streams."""
         return await asyncio.open_connection(*self._request.address, ssl=self._tls, server_hostname=self._name)
 
 
 class Sidecar(Rig):
-    """An explicit sidecar of the pod `default/web-1`; `authority` signs for the mesh. Use it as a context."""
+    """An explicit sidecar of the pod `default/web-1`; `authority` is the mesh's. Use it as a context manager."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.authority = Authority()
-        # Connections that are to end should do so while a test waits.
+        # A short drain time: tests wait for connections to close.
         flags, directory, admin = EnvoyFlags(drain_s=1), root / "envoy", root / "admin.sock"
         content = bootstrap(node_id=self.node.id, xds_socket=f"{root}/xds.sock", admin_socket=str(admin))
         self.envoy = EnvoyProcess(find_envoy(os.environ), content, directory=directory, admin=admin, flags=flags)
@@ -130,7 +130,10 @@ class Sidecar(Rig):
         self._files = (root / f"{number}.pem" for number in itertools.count())
 
     def port(self, application: int, *protocols: Protocol) -> InboundPort:
-        """Return a free port before an application's; each protocol is spoken by clients of a Service of its name."""
+        """Return a free inbound port in front of an application's port.
+
+        Each protocol is that of a Service of its name which leads to the port.
+        """
         port = self.free().port
         spoken = tuple(
             Spoken(protocol=item, services=(PortRef(f"default/{item.value}", port),))
@@ -139,14 +142,14 @@ class Sidecar(Rig):
         return InboundPort(port=port, application=application, spoken=spoken)
 
     def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
-        """Give the sidecar these ports, and wait until it holds that. `more` are other fields of the Workload."""
+        """Push a workload with these ports, and wait until the sidecar holds it. `more` are other fields of the Workload."""
         more = {"capture": "explicit", **more}
         workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
         found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
         self.push_parts(*found, *secrets.parts(credential or self.credential))
 
     def push_parts(self, *parts: Part) -> None:
-        """Give the proxy these resources, and wait until it holds them."""
+        """Push these resources to the proxy, and wait until the proxy holds them."""
         config = {kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)}
         for part in parts:
             made = part.render(*part.arguments)
@@ -161,7 +164,7 @@ class Sidecar(Rig):
     def client_tls(
         self, identity: str | Credential | None, alpn: Iterable[str] = (), newest: ssl.TLSVersion | None = None
     ) -> ssl.SSLContext:
-        """Return a client's side of TLS, with a certificate for an identity or with the one that is given."""
+        """Return a client's TLS context, with a certificate for an identity, a given certificate, or none."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=self.authority.pem)
@@ -179,7 +182,7 @@ class Sidecar(Rig):
     def caller(
         self, port: InboundPort, identity: str | ssl.SSLContext | None = None, protocol: Protocol | None = None
     ) -> Caller:
-        """Return a caller: by mutual TLS with an identity, in plaintext without one. It means the Service of `protocol`."""
+        """Return a client: by mutual TLS with an identity, in plaintext without one. It calls the Service of `protocol`."""
         tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.client_tls(identity)
         name = (protocol or port.spoken[0].protocol).value
         address = Address(ADDRESS, port.port)
@@ -188,23 +191,23 @@ class Sidecar(Rig):
         return caller
 
     def abort(self) -> None:
-        """End the connections of all callers."""
+        """Abort the connections of all callers."""
         callers, self.callers = self.callers, []
 
-        async def all_of_them() -> None:
+        async def abort_all() -> None:
             for caller in callers:
                 caller.abort()
             await asyncio.sleep(0)  # transports are closed by a callback
 
-        self.network.run(all_of_them())
+        self.network.run(abort_all())
 
     def wait_for(self, port: InboundPort) -> None:
-        """Wait until the sidecar listens; what it takes does not matter."""
+        """Wait until the sidecar listens on a port."""
         until(lambda: listens(Address(ADDRESS, port.port)), "the sidecar listens")
 
 
 async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:
-    """Send a request by HTTP/2 without having agreed on it, as one sidecar does to another; return who answered."""
+    """Send an HTTP/2 request with prior knowledge, as a sidecar does; return the server's name, or the status."""
     reader, writer = stream
     block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # GET, http, /, :authority
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)

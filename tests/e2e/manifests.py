@@ -1,4 +1,4 @@
-"""Manifests that the end-to-end tests apply, written short."""
+"""Build the manifests that the end-to-end tests apply, as JSON text."""
 
 import json
 import sys
@@ -12,27 +12,27 @@ POD = Path(__file__).parent / "pod.py"
 
 
 def split(name: str, service: str, weights: Mapping[str, Any], *, version: str = "split.smi-spec.io/v1alpha4") -> str:
-    """A TrafficSplit; `weights` are the backends."""
+    """Return a TrafficSplit; `weights` maps each backend to its weight."""
     backends = [{"service": backend, "weight": weight} for backend, weight in weights.items()]
     return _text(version, "TrafficSplit", name, spec={"service": service, "backends": backends})
 
 
 def annotated(manifest: str, **annotations: str) -> str:
-    """Add annotations of `headgate.dev`; `_` in a name stands for `-`."""
+    """Add annotations `headgate.dev/NAME`; `_` in a name stands for `-`."""
     obj = json.loads(manifest)
     named = {f"headgate.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
     return json.dumps(obj | {"metadata": obj["metadata"] | {"annotations": named}})
 
 
 def service(name: str, ports: Mapping[str, int], *, selector: Mapping[str, str] | None = None, **spec: Any) -> str:
-    """A Service with named ports; without `selector` somebody writes its endpoints by hand."""
+    """Return a Service with named ports; without `selector` its endpoints come from `endpoints`."""
     written = [{"name": port, "port": number} for port, number in ports.items()]
     selected = {"selector": dict(selector)} if selector else {}
     return _text("v1", "Service", name, spec={"ports": written, **selected, **spec})
 
 
 def endpoints(name: str, ports: Mapping[str, Sequence[Backend]], *, ready: bool = True) -> str:
-    """EndpointSlices that lead the ports of a Service to backends in the test's process."""
+    """Return EndpointSlices that send the ports of a Service to backends in the test's process."""
     slices = [
         _object(
             "discovery.k8s.io/v1",
@@ -50,7 +50,7 @@ def endpoints(name: str, ports: Mapping[str, Sequence[Backend]], *, ready: bool 
 
 
 def external(name: str, *backends: Backend, port: int = 8080) -> str:
-    """A Service of one port, without selector, whose endpoints are backends in the test's process."""
+    """Return a Service of one port, without selector, whose endpoints are backends in the test's process."""
     written = service(name, {"http": port})
     return f"{written}\n---\n{endpoints(name, {'http': backends})}" if backends else written
 
@@ -58,7 +58,7 @@ def external(name: str, *backends: Backend, port: int = 8080) -> str:
 def deployment(
     name: str, count_in: Path, *, labels: Mapping[str, str], ports: Mapping[str, int], replicas: int = 1
 ) -> str:
-    """A Deployment whose pods answer its name on their ports, and count in the file `count_in`."""
+    """Return a Deployment whose pods answer with its name on `ports` and count requests in the file `count_in`."""
     container = {
         "name": "app",
         "image": "python:3",
@@ -72,7 +72,7 @@ def deployment(
 
 
 def grant(name: str, *, source: str, to: str = "") -> str:
-    """A ReferenceGrant for the TrafficSplits of the namespace `source`, to one Service or to all."""
+    """Return a ReferenceGrant for TrafficSplits of the namespace `source` to one Service, or to all without `to`."""
     target = {"group": "", "kind": "Service"} | ({"name": to} if to else {})
     origin = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": source}
     return _text("gateway.networking.k8s.io/v1", "ReferenceGrant", name, spec={"from": [origin], "to": [target]})

@@ -1,4 +1,4 @@
-"""The outbound side of a sidecar alone: a real Envoy, and servers that take TLS or plaintext and tell what they saw."""
+"""The outbound side of a sidecar: a real Envoy, and servers that accept TLS or plaintext and record what they received."""
 
 import asyncio
 import ctypes
@@ -34,13 +34,13 @@ from headgate.model.routing import (
 PORT = 80
 CLIENT = account("client")
 SERVICES = "10.98.0.0/16"
-MARK = 7  # of packets that are redirected
+MARK = 7  # the firewall mark of packets that are redirected
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _HANDSHAKE = 0x16  # the first byte of TLS
 
 
 class TlsConnection(NamedTuple):
-    """A connection by TLS, as the server saw it."""
+    """A TLS connection as the server saw it; `peer` is the client's identity."""
 
     peer: str
     server_name: str
@@ -49,18 +49,18 @@ class TlsConnection(NamedTuple):
 
 
 class Server:
-    """Answers its name to whatever it is sent, and tells it by TLS from plaintext. `identity` may be changed any time."""
+    """A server that answers every request with its name; it records TLS and plaintext separately."""
 
     def __init__(self, rig: "Outbound", name: str, *, identity: str = "", address: str = ADDRESS) -> None:
         self.name = name
         self.network = rig.network
         self.authority = rig.authority
         self.address = address
-        self.plaintext = b""  # what came without TLS
-        self.decrypted = b""  # what came within it
+        self.plaintext = b""  # bytes received without TLS
+        self.decrypted = b""  # bytes received by TLS
         self.tls_connections: list[TlsConnection] = []
         self.requests = 0
-        self.tls_requests = 0  # requests within TLS
+        self.tls_requests = 0  # requests received by TLS
         self.opened: set[asyncio.Transport] = set()
         self._files = rig.files
         self.identity = identity
@@ -69,7 +69,7 @@ class Server:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     def change_identity(self, identity: str) -> None:
-        """Show a certificate for an identity from now on, and close what is open."""
+        """Serve with a certificate for another identity, and close all connections."""
         self.identity, self.tls = identity, self._context(identity)
         self.network.loop.call_soon_threadsafe(lambda: [item.close() for item in tuple(self.opened)])
 
@@ -91,9 +91,9 @@ class Server:
         return server
 
     def endpoint(self, identity: str | None = None) -> Endpoint:
-        """Return it as an endpoint that must prove its identity, or another one."""
-        wanted = self.identity if identity is None else identity
-        return Endpoint(address=self.address, port=self.port, identity=wanted)
+        """Return the endpoint of this server that clients expect with its identity, or with another one."""
+        expected = self.identity if identity is None else identity
+        return Endpoint(address=self.address, port=self.port, identity=expected)
 
 
 def _note_server_name(session: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
@@ -101,14 +101,14 @@ def _note_server_name(session: ssl.SSLObject, name: str | None, _context: ssl.SS
 
 
 class _Served(asyncio.Protocol):
-    """One connection: its first byte says whether it is TLS."""
+    """One connection; its first byte shows whether it is TLS."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._read = b""
         self._session: ssl.SSLObject | None = None
-        self._sealed, self._opened = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._met = False
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._handshake_done = False
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,35 +123,37 @@ class _Served(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._session is None and data[0] == _HANDSHAKE and self._server.tls and not self._read:
-            self._session = self._server.tls.wrap_bio(self._sealed, self._opened, server_side=True)
+            self._session = self._server.tls.wrap_bio(self._incoming, self._outgoing, server_side=True)
         if self._session is None:
             self._server.plaintext += data
             if data[0] == _HANDSHAKE:
                 self._transport.close()
-            self._take(data)
+            self._parse(data)
             return
-        self._sealed.write(data)
+        self._incoming.write(data)
         try:
-            self._unseal(self._session)
+            self._decrypt(self._session)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # the other side wants somebody else
+        except ssl.SSLError:  # the client expects another identity
             self._transport.close()
         self._flush()
 
-    def _unseal(self, session: ssl.SSLObject) -> None:
-        if not self._met:
+    def _decrypt(self, session: ssl.SSLObject) -> None:
+        if not self._handshake_done:
             session.do_handshake()
-            self._met = True
+            self._handshake_done = True
             names = dict(session.getpeercert()["subjectAltName"])
-            said = getattr(session, "headgate_name", "")
-            found = TlsConnection(names["URI"], said, session.selected_alpn_protocol() or "", session.version() or "")
+            server_name = getattr(session, "headgate_name", "")
+            found = TlsConnection(
+                names["URI"], server_name, session.selected_alpn_protocol() or "", session.version() or ""
+            )
             self._server.tls_connections.append(found)
         while data := session.read(2**16):
             self._server.decrypted += data
-            self._take(data)
+            self._parse(data)
 
-    def _take(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
         self._read += data
         if self._read.startswith(b"GET "):
             *heads, self._read = self._read.split(b"\r\n\r\n")
@@ -176,12 +178,12 @@ class _Served(asyncio.Protocol):
             self._flush()
 
     def _flush(self) -> None:
-        if sealed := self._opened.read():
-            self._transport.write(sealed)
+        if encrypted := self._outgoing.read():
+            self._transport.write(encrypted)
 
 
 class Outbound(Rig):
-    """The sidecar of `default/client`, an HTTP proxy on `where`. Use it as a context; `root` is a short empty directory."""
+    """The sidecar of `default/client`, an HTTP proxy on `address`. Use it as a context manager."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -197,24 +199,26 @@ class Outbound(Rig):
         )
 
     def server(self, name: str, identity: str = "", **more: str) -> Server:
-        """Return a new server; with an identity it takes TLS too."""
+        """Start a server; with an identity it accepts TLS too."""
         return Server(self, name, identity=identity, **more)
 
     def mesh(
         self,
-        places: Mapping[str, Iterable[Endpoint]],
+        endpoints: Mapping[str, Iterable[Endpoint]],
         *,
         protocol: Protocol = Protocol.HTTP,
         addresses: Mapping[str, str] | None = None,
         **weights: int,
     ) -> Mesh:
-        """Return a mesh with Services of the namespace `default`; `web` is split by weights where they are given.
+        """Return a mesh with Services of the namespace `default` and their endpoints; `weights` split `web`.
 
-        They have no `addresses` but those.
+        `addresses` are the addresses of Services; other Services have none.
         """
         own = addresses or {}
         shares = tuple(Target(ref=_ref(name), weight=weight) for name, weight in weights.items())
-        targets = {name: (Target(ref=_ref(name), weight=1),) for name in places} | ({"web": shares} if shares else {})
+        targets = {name: (Target(ref=_ref(name), weight=1),) for name in endpoints} | (
+            {"web": shares} if shares else {}
+        )
         return Mesh(
             domain="cluster.local",
             frontends=tuple(
@@ -224,12 +228,12 @@ class Outbound(Rig):
                 RouteTable(ref=_ref(name), routes=(Route(split=Split(targets=chosen)),), protocol=protocol)
                 for name, chosen in targets.items()
             ),
-            endpoints=tuple(Endpoints(ref=_ref(name), ready=tuple(found)) for name, found in places.items()),
+            endpoints=tuple(Endpoints(ref=_ref(name), ready=tuple(found)) for name, found in endpoints.items()),
             workloads=(Workload(name="default/client", address="127.9.9.9", identity=CLIENT, capture="explicit"),),
         )
 
     def push(self, mesh: Mesh, node: Node | None = None) -> None:
-        """Give the proxy a whole mesh, and wait until it holds that."""
+        """Push a mesh to the proxy; wait until the proxy holds it and listens."""
 
         async def give() -> None:
             self._memo.begin_build()
@@ -240,16 +244,16 @@ class Outbound(Rig):
         self.wait_until_listening()
 
     def wait_until_listening(self) -> None:
-        """Wait until the proxy listens."""
-        until(lambda: self.get("nobody").status, "the proxy listens")
+        """Wait until the proxy answers requests."""
+        until(lambda: self.get("unknown").status, "the proxy answers requests")
 
     def request(self, service: str = "web", **headers: str) -> Request:
-        """Return a request to a Service by the HTTP proxy."""
+        """Return a request to a Service through the HTTP proxy."""
         host = f"{service}.default:{PORT}"
         return Request(self.address, f"http://{host}/", host, headers)
 
     def get(self, service: str = "web") -> Answer:
-        """Send one request over a new connection."""
+        """Send one request over a new connection; return the answer."""
         client = Client(self.request(service))
 
         async def once() -> Answer:
@@ -260,8 +264,8 @@ class Outbound(Rig):
 
         return self.network.run(once())
 
-    def tunnel(self, service: str, said: bytes = b"hello\n") -> bytes:
-        """Open a tunnel through the HTTP proxy and say something; return the answer, or the proxy's status."""
+    def tunnel(self, service: str, data: bytes = b"hello\n") -> bytes:
+        """Send bytes through a CONNECT tunnel of the HTTP proxy; return the answer, or the status of a failed CONNECT."""
 
         async def go() -> bytes:
             reader, writer = await asyncio.open_connection(*self.address)
@@ -272,7 +276,7 @@ class Outbound(Rig):
                     head = await reader.readuntil(b"\r\n\r\n")
                     if b" 200 " not in head:
                         return head.split()[1]
-                    writer.write(said)
+                    writer.write(data)
                     return await reader.read(100)
             finally:
                 writer.close()
@@ -284,11 +288,11 @@ def _ref(name: str) -> PortRef:
     return PortRef(f"default/{name}", PORT)
 
 
-# --- redirected connections, in a network of its own
+# --- redirected connections, in a new network namespace
 
 
 class Redirected(Outbound):
-    """A transparent sidecar in a new network namespace: what is sent to `SERVICES` with a mark is redirected to it."""
+    """A transparent sidecar in a new network namespace: connections to `SERVICES` with `MARK` are redirected to it."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -299,21 +303,21 @@ class Redirected(Outbound):
         await super()._start()
 
     def wait_until_listening(self) -> None:
-        """Nothing listens for clients that don't come by the redirection."""
+        """Do nothing: there is no HTTP proxy to wait for."""
 
-    def say(self, address: Address, said: bytes = b"hello\n", *, mark: int = MARK) -> bytes:
-        """Connect, say something and return the answer: nothing when the connection is closed, or refused."""
-        talk = OpenConnection(self.network, address, mark)
+    def exchange(self, address: Address, data: bytes = b"hello\n", *, mark: int = MARK) -> bytes:
+        """Connect and send bytes; return the answer, empty if the connection is closed or refused."""
+        connection = OpenConnection(self.network, address, mark)
         try:
-            return talk.say(said)
+            return connection.exchange(data)
         except ConnectionError:
             return b""
         finally:
-            talk.close()
+            connection.close()
 
 
 class OpenConnection:
-    """One connection, kept open."""
+    """One connection that stays open between exchanges."""
 
     def __init__(self, network: Network, address: Address, mark: int = MARK) -> None:
         self._network = network
@@ -321,19 +325,19 @@ class OpenConnection:
         self._mark = mark
         self._sock: socket.socket | None = None
 
-    def say(self, said: bytes = b"hello\n") -> bytes:
-        """Say something and return the answer; nothing when the connection is closed."""
-        return self._network.run(self._say(said))
+    def exchange(self, data: bytes = b"hello\n") -> bytes:
+        """Send bytes; return the answer, empty if the connection is closed."""
+        return self._network.run(self._exchange(data))
 
-    async def _say(self, said: bytes) -> bytes:
+    async def _exchange(self, data: bytes) -> bytes:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(DEADLINE_S / 4):
-            if self._sock is None:  # here, as a socket is of the network of the thread that makes it
+            if self._sock is None:  # created on this thread, so that the socket is in its network namespace
                 self._sock = socket.socket()
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, self._mark)
                 await loop.sock_connect(self._sock, self._address)
-            await loop.sock_sendall(self._sock, said)
+            await loop.sock_sendall(self._sock, data)
             return await loop.sock_recv(self._sock, 4096)
 
     def close(self) -> None:
@@ -343,7 +347,7 @@ class OpenConnection:
 
 
 def _enter_new_network() -> None:
-    """Move this thread, and all that it starts, to a network namespace that ends with them."""
+    """Move this thread and its children to a new network namespace, which ends with them."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_NETWORK):
         raise OSError(ctypes.get_errno(), "unshare")
@@ -357,11 +361,11 @@ def _enter_new_network() -> None:
 
 
 def redirection_skip_reason() -> str:
-    """Say why connections can't be redirected here; empty when they can."""
+    """Return why connections can't be redirected on this machine; empty if they can."""
     if os.geteuid():
-        return "a network namespace needs root"
+        return "creating a network namespace needs root"
     try:
         found = subprocess.run(["unshare", "-n", "iptables", "-t", "nat", "-S"], capture_output=True, check=False)
     except FileNotFoundError as error:
-        return f"there is no {error.filename} here"
+        return f"{error.filename} is not installed"
     return "" if found.returncode == 0 else f"iptables can't redirect here: {found.stderr.decode().strip()}"

@@ -1,4 +1,4 @@
-"""What pods have in common that do what a path says: requests have no body, and are answered by a status."""
+"""A minimal HTTP server for the programs of pods: requests have no body, and the path decides the response's status."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ Answer = Callable[[re.Match[bytes]], Awaitable[int]]
 
 
 async def serve(path: re.Pattern[bytes], answer: Answer) -> None:
-    """Serve for ever on every port that the environment names; `answer` returns the status for a matching head."""
+    """Serve forever on every $PORT_... of the environment; `answer` returns the status for a matched request."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

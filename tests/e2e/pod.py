@@ -1,6 +1,6 @@
-"""What the pods of the end-to-end tests run: an HTTP server that answers its $NAME and writes a dot for each request.
+"""The program of most test pods: an HTTP server that answers with its $NAME and writes a dot for each request.
 
-The dots are in the file $COUNT, so that they outlive the pod and can be counted while it is away.
+The dots are in the file $COUNT, so that a test can count requests after the pod has ended.
 """
 
 import asyncio
@@ -8,13 +8,13 @@ import os
 import signal
 
 NAME = os.environ["NAME"]
-QUIET_S = 0.3  # after the last request, when asked to end: requests under way have arrived by then
+QUIET_S = 0.3  # after SIGTERM the server ends when no request has arrived for so long: none is lost
 COUNT = os.open(os.environ["COUNT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 BODY = f"{NAME}\n".encode()
 
 
 class Served(asyncio.Protocol):
-    """One connection; requests have no body."""
+    """One connection of a client; requests have no body."""
 
     last = 0.0
 
@@ -22,7 +22,7 @@ class Served(asyncio.Protocol):
         self.read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note whom to answer."""
+        """Keep the transport for the responses."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
@@ -36,7 +36,7 @@ class Served(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Serve on every port that the environment names, until asked to end."""
+    """Serve on every $PORT_... of the environment until SIGTERM."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes what a test tells it to."""
+"""Run a real Prometheus that scrapes the targets of a test."""
 
 import contextlib
 import json
@@ -19,22 +19,22 @@ MISSING = "no prometheus is installed (Debian: prometheus)"
 
 
 class Prometheus:
-    """One that runs; `url` is where it answers."""
+    """A running Prometheus; `url` is the base of its HTTP API."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     def ask(self, query: str) -> Sequence[Any]:
-        """Return the instant vector of a query."""
+        """Return the instant vector that a query results in."""
         return self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["data"]["result"]
 
     def get(self, path: str) -> Any:
-        """Return what a path of the API answers."""
+        """GET a path of the API; return the decoded JSON."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
             return json.loads(answer.read())
 
     def healthy(self) -> bool:
-        """Say whether it answers."""
+        """Return whether Prometheus is ready."""
         with contextlib.suppress(OSError):
             urllib.request.urlopen(f"{self.url}/-/ready", timeout=30).close()
             return True
@@ -43,7 +43,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def prometheus(root: Path, *targets: str, rules: Path | None = None) -> Iterator[Prometheus]:
-    """Scrape URLs' hosts every second."""
+    """Run a Prometheus that scrapes `targets` (host:port) every second; `rules` is a file of recording rules."""
     assert BINARY
     port = free_port()
     config = {

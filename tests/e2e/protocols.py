@@ -1,4 +1,4 @@
-"""Backends and clients that speak something else than HTTP/1.1, for the tests of protocols."""
+"""Backends and clients for other protocols than HTTP/1.1: TCP, TLS, HTTP/2 and WebSocket."""
 
 import asyncio
 import datetime as dt
@@ -20,13 +20,13 @@ UPGRADE = "GET /chat HTTP/1.1\r\nhost: any\r\nconnection: Upgrade\r\nupgrade: we
 
 
 class HasAddress(Protocol):
-    """Anything with an address."""
+    """A server with an address."""
 
     address: Address
 
 
 def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name: str = "main", port: int = 9000) -> str:
-    """A Service of one port with an appProtocol, whose endpoints are in the test's process."""
+    """Return a Service of one port with an appProtocol, whose endpoints are servers in the test's process."""
     written = json.loads(service(name, {port_name: port}))
     if app:
         written["spec"]["ports"][0]["appProtocol"] = app
@@ -34,7 +34,7 @@ def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name:
 
 
 class TcpServer:
-    """A server in the test's own process; each connection is counted and given to `serve`."""
+    """A TCP server in the test's process; it counts connections and passes each to `serve`."""
 
     def __init__(self, network: Network, serve: Callable[[Stream], Awaitable[None]], tls: ssl.SSLContext | None = None):
         self.connections = 0
@@ -62,8 +62,8 @@ class TcpServer:
         self._network.loop.call_soon_threadsafe(self._server.close)
 
 
-def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> TcpServer:
-    """A server that speaks first, as MySQL does, and then sends back what it gets."""
+def greeting_server(network: Network, name: str, tls: ssl.SSLContext | None = None) -> TcpServer:
+    """Start a server that sends its name first, as MySQL sends a greeting, and then echoes."""
 
     async def serve(stream: Stream) -> None:
         reader, writer = stream
@@ -74,8 +74,8 @@ def greeting(network: Network, name: str, tls: ssl.SSLContext | None = None) -> 
     return TcpServer(network, serve, tls)
 
 
-def http2(network: Network, name: str) -> TcpServer:
-    """A server that speaks HTTP/2 without TLS and nothing else; it answers its name."""
+def http2_server(network: Network, name: str) -> TcpServer:
+    """Start a server that speaks only HTTP/2 without TLS; it answers with its name."""
 
     async def serve(stream: Stream) -> None:
         reader, writer = stream
@@ -97,8 +97,8 @@ def http2(network: Network, name: str) -> TcpServer:
     return TcpServer(network, serve)
 
 
-def websocket(network: Network, name: str) -> TcpServer:
-    """A server that agrees to every upgrade, says its name, and then sends back what it gets."""
+def websocket_server(network: Network, name: str) -> TcpServer:
+    """Start a server that accepts every upgrade, sends its name, and then echoes."""
 
     async def serve(stream: Stream) -> None:
         reader, writer = stream
@@ -112,14 +112,14 @@ def websocket(network: Network, name: str) -> TcpServer:
 
 
 class Exchange(NamedTuple):
-    """What a client got first, and what came back of what it sent."""
+    """The first line that a client received, and the echo of what it sent."""
 
-    first: str
-    back: str
+    greeting: str
+    echo: str
 
 
 async def talk(address: Address, send: str = "", *, tls: ssl.SSLContext | None = None, tunnel: str = "") -> Exchange:
-    """Connect, listen without a word, then send something. `tunnel` goes through a proxy's CONNECT."""
+    """Connect, read the greeting, then send text and read its echo. `tunnel` is the target of a CONNECT to a proxy."""
     async with asyncio.timeout(DEADLINE_S / 4):
         reader, writer = await asyncio.open_connection(*address, ssl=tls, server_hostname="db" if tls else None)
         try:
@@ -140,12 +140,12 @@ async def talk(address: Address, send: str = "", *, tls: ssl.SSLContext | None =
 
 
 async def connect_often(address: Address, count: int, *, tunnel: str = "") -> Counter[str]:
-    """Open connections one after the other; return who greeted how often."""
-    return Counter([(await talk(address, tunnel=tunnel)).first for _ in range(count)])
+    """Open connections one after the other; return the number of greetings by server."""
+    return Counter([(await talk(address, tunnel=tunnel)).greeting for _ in range(count)])
 
 
 async def upgrade(address: Address, send: str) -> Sequence[str]:
-    """Upgrade a connection; return the status, what the server said first, and what came back of what was sent."""
+    """Upgrade a connection to WebSocket; return the status, the server's first line, and the echo."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(UPGRADE.encode())
@@ -159,7 +159,7 @@ async def upgrade(address: Address, send: str) -> Sequence[str]:
 
 
 def certificate(directory: Path) -> Path:
-    """Write a key and a certificate for the host `db`, signed by itself, as one file."""
+    """Write a key and a self-signed certificate for the host `db` into one file; return its path."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "db")])
     now = dt.datetime.now(dt.UTC)

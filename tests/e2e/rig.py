@@ -1,4 +1,4 @@
-"""A real Envoy that is fed with meshes made by hand over the real xDS server: what rendering alone is to be judged by."""
+"""Run a real Envoy that gets meshes made by a test over the real xDS server: it tests rendering without the compiler."""
 
 import asyncio
 import json
@@ -37,14 +37,17 @@ ADDRESS = "127.0.0.1"
 
 
 class Seen(NamedTuple):
-    """A request as a backend got it; header names in lower case."""
+    """A request that a backend received; header names in lower case."""
 
     path: str
     headers: Mapping[str, str]
 
 
 class Echo:
-    """An HTTP server that keeps what it is asked, and answers with it. `status` may be changed, and `hangs`."""
+    """An HTTP backend that records requests and answers with its name.
+
+    Tests may set `status`, and `hangs` to withhold responses.
+    """
 
     def __init__(self, network: Network, name: str) -> None:
         self.name = name
@@ -61,12 +64,12 @@ class Echo:
         return server
 
     def take_requests(self) -> list[Seen]:
-        """Return the requests since the last call."""
+        """Return the requests since the last call, and forget them."""
         found, self.seen = self.seen, []
         return found
 
     def close(self) -> None:
-        """Stop listening: connections are refused from now on."""
+        """Stop listening: new connections are refused."""
         self.network.loop.call_soon_threadsafe(self._server.close)
 
 
@@ -102,10 +105,10 @@ class _EchoConnection(asyncio.Protocol):
 
 
 class Rig:
-    """The proxy, the Service `default/web` on `where`, and backends by name. Use it as a context."""
+    """A proxy, the Service `default/web` on `address`, and backends by name. Use it as a context manager."""
 
     def __init__(self, root: Path) -> None:
-        """`root` is an empty directory with a short path."""
+        """Prepare the proxy's files in `root`, an empty directory with a short path (sockets)."""
         self.node = NODE
         self.network = Network()
         self.address = self.free()
@@ -134,18 +137,17 @@ class Rig:
         await self.envoy.ready()
 
     def free(self) -> Address:
-        """Return an address that nobody listens on."""
-
+        """Return an unused address."""
         return Address(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
-        """Return the backend of that name, as new: it answers 200, and what it saw is forgotten."""
+        """Return the backend of that name, started if need be and reset: it answers 200 and has no recorded requests."""
         echo = self.echoes[name] = self.echoes.get(name) or Echo(self.network, name)
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo
 
     def take_requests(self, name: str) -> list[Seen]:
-        """Return what the backend of that name saw since the last time."""
+        """Return the requests of a backend since the last call, and forget them."""
         return self.echoes[name].take_requests()
 
     def last_path(self, name: str) -> str:
@@ -153,30 +155,30 @@ class Rig:
         return self.take_requests(name)[-1].path
 
     def last_headers(self, name: str, path: str | None = None) -> Mapping[str, str]:
-        """Return the headers of the last request to a backend, which must have had that path."""
+        """Return the headers of the last request to a backend; assert its path if given."""
         last = self.take_requests(name)[-1]
         assert path in {None, last.path}, last.path
         return last.headers
 
     def ref(self, name: str) -> PortRef:
-        """Point at the Service `default/NAME`."""
+        """Return the reference of port 80 of the Service `default/NAME`."""
         return PortRef(f"default/{name}", 80)
 
     def target(self, name: str, weight: int = 1, **more: Any) -> Target:
-        """Return a share of the backend of that name."""
+        """Return a split's target for a backend."""
         return Target(ref=self.ref(name), weight=weight, **more)
 
     def route(self, *names: str, **more: Any) -> Route:
-        """Return a route to equal shares of backends."""
+        """Return a route that splits requests equally between backends."""
         return Route(split=Split(targets=tuple(self.target(name) for name in names)), **more)
 
-    def apply(self, *routes: Route, places: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> Mesh:
-        """Give `default/web` these routes, and wait until the proxy holds that. `places` are Services of several backends.
+    def apply(self, *routes: Route, services: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> Mesh:
+        """Push a mesh in which `default/web` has these routes; wait until the proxy holds it, and return it.
 
-        `more` are other fields of the mesh, which is returned.
+        Each backend is a Service of its own name; `services` adds Services with other backends. `more` are fields of the mesh.
         """
         ref = PortRef("default/web", self.address.port)
-        known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (places or {}).items()}
+        known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (services or {}).items()}
         mesh = Mesh(
             domain="cluster.local",
             frontends=(Frontend(service=ref.service, address=ADDRESS, ports=(ref.port,)),),
@@ -191,7 +193,7 @@ class Rig:
         return mesh
 
     def push(self, mesh: Mesh, node: Node = NODE) -> None:
-        """Give the proxy a whole mesh, and wait until it holds that."""
+        """Push a mesh to the proxy, and wait until the proxy holds it."""
 
         async def give() -> None:
             self._memo.begin_build()
@@ -201,12 +203,12 @@ class Rig:
         until(self.settled, "the proxy holds the configuration")
 
     def settled(self) -> bool:
-        """Say whether the proxy has what it is to have; it must not have refused anything."""
+        """Return whether the proxy holds its configuration. Raises AssertionError if it rejected a resource."""
         return self.network.run(self._look())
 
     async def _look(self) -> bool:
-        """Look at the proxy where its stream runs: a session is not made for two threads."""
-        assert not (refused := list(self._proxy.refusals())), refused
+        """Read the proxy's state on the thread of its stream: a session is not thread-safe."""
+        assert not (rejected := list(self._proxy.refusals())), rejected
         return self._proxy.settled()
 
     def ask(
@@ -218,7 +220,7 @@ class Rig:
         tls: str = "",
         **headers: str,
     ) -> Answer:
-        """Send one request over a new connection, with TLS where the name is given that `tls` asks for."""
+        """Send one request over a new connection; with TLS if `tls` names the server (SNI)."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         client = Client(Request(address or self.address, target, host, names))
 
@@ -226,7 +228,7 @@ class Rig:
             try:
                 if tls:
                     client._reader, client._writer = await asyncio.open_connection(
-                        *(address or self.address), ssl=_trusting(), server_hostname=tls
+                        *(address or self.address), ssl=_accept_any_certificate(), server_hostname=tls
                     )
                 return await client.ask()
             except OSError as error:
@@ -237,21 +239,21 @@ class Rig:
         return self.network.run(once())
 
     def ask_when_listening(self, target: str = "/", **more: Any) -> Answer:
-        """Ask until the listener is there."""
-        return until(lambda: answer if (answer := self.ask(target, **more)).status else None, "the listener")
+        """Repeat a request until the listener answers; return the answer."""
+        return until(lambda: answer if (answer := self.ask(target, **more)).status else None, "the listener answers")
 
     def load(self, count: int, connections: int = 8, path: str = "/") -> Counter[str]:
-        """Send some requests over a few connections; return who answered how often."""
+        """Send `count` requests over some connections; return the number of answers by backend (or status, or error)."""
         requests = [Request(self.address, path, "web.example")] * connections
         return Load(self.network, requests, most=count).wait()
 
     def handshake(
         self, address: Address, name: str, *, alpn: Iterable[str] = (), newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
     ) -> tuple[str, str, str]:
-        """Shake hands for a name; return the certificate (PEM), the ALPN protocol and the TLS version."""
+        """Do a TLS handshake for a server name; return the certificate (PEM), the ALPN protocol and the TLS version."""
 
         async def shake() -> tuple[str, str, str]:
-            trust = _trusting()
+            trust = _accept_any_certificate()
             trust.maximum_version = newest
             if alpn:
                 trust.set_alpn_protocols(list(alpn))
@@ -265,18 +267,18 @@ class Rig:
         return self.network.run(shake())
 
     def count(self, suffix: str) -> int:
-        """Return the sum of the proxy's counters whose names end like that."""
+        """Return the sum of the proxy's counters whose names end with `suffix`."""
         found = self.network.run(self.envoy.admin.get_json("/stats?format=json"))["stats"]
         return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
 
     def configured(self, kind: str) -> Any:
-        """Return what Envoy itself says that it holds of a kind, `RoutesConfigDump` and the like."""
+        """Return a part of Envoy's config dump as JSON text; `kind` is `RoutesConfigDump` or the like."""
         dump = self.network.run(self.envoy.admin.get_json("/config_dump?include_eds"))
         return json.dumps([item for item in dump["configs"] if item["@type"].endswith(kind)])
 
 
-def _trusting() -> ssl.SSLContext:
-    """Return a client's side of TLS that looks at certificates and believes them all."""
+def _accept_any_certificate() -> ssl.SSLContext:
+    """Return a client's TLS context that accepts every certificate."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     return trust

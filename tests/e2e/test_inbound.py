@@ -15,7 +15,7 @@ import grpc
 import pytest
 from cryptography import x509
 from tests.e2e.inbound_rig import ADDRESS, CLIENT, OTHER, WEB, Authority, Caller, Sidecar, account, ask_h2
-from tests.e2e.protocols import TcpServer, certificate, greeting, http2, talk, upgrade
+from tests.e2e.protocols import TcpServer, certificate, greeting_server, http2_server, talk, upgrade
 from tests.e2e.test_grpc import Greeter
 from tests.e2e.wire import Address
 from tests.e2e.world import until
@@ -55,7 +55,7 @@ def web(sidecar: Sidecar) -> InboundPort:
 @pytest.fixture
 def database(sidecar: Sidecar) -> Iterator[TcpServer]:
     """An application that speaks first."""
-    server = greeting(sidecar.network, "hello")
+    server = greeting_server(sidecar.network, "hello")
     yield server
     server.close()
 
@@ -85,7 +85,7 @@ def tls_of_the_mesh(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLC
 def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
     """Connect and listen; return what came back of what was sent, or the error's name."""
     try:
-        return sidecar.network.run(talk(Address(ADDRESS, port.port), "ping", tls=tls)).back
+        return sidecar.network.run(talk(Address(ADDRESS, port.port), "ping", tls=tls)).echo
     except (OSError, EOFError) as error:
         return type(error).__name__
 
@@ -138,7 +138,7 @@ def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
 @pytest.mark.parametrize("protocol", [Protocol.HTTP2, Protocol.HTTP_ANY])
 def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
     """R65: a sidecar that calls agrees on no protocol, and speaks HTTP/2 to a port that has it."""
-    server = http2(sidecar.network, "two")
+    server = http2_server(sidecar.network, "two")
     port = served(sidecar, sidecar.port(server.address.port, protocol), tls_mode=TlsMode.STRICT)
 
     async def ask() -> str:
@@ -392,7 +392,7 @@ def test_much_arrives_whole_although_the_application_is_reached_late(sidecar, da
     port = served(sidecar, sidecar.port(database.address.port, Protocol.TCP), tls_mode=TlsMode.STRICT, access=access)
     text = "0123456789" * 100_000
     tls = tls_of_the_mesh(sidecar)
-    assert sidecar.network.run(talk(Address(ADDRESS, port.port), text, tls=tls)).back == text
+    assert sidecar.network.run(talk(Address(ADDRESS, port.port), text, tls=tls)).echo == text
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TLS, Protocol.TCP])
@@ -400,7 +400,7 @@ def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protoco
     file = certificate(tmp_path)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(file)
-    server = greeting(sidecar.network, "secret", own)
+    server = greeting_server(sidecar.network, "secret", own)
     stranger = ssl.create_default_context(cafile=str(file))
     port = sidecar.port(server.address.port, protocol)
     for tls_mode in (TlsMode.PLAIN, TlsMode.READY, TlsMode.PERMISSIVE):

@@ -101,7 +101,7 @@ def test_requests_count_once_through_every_kind_of_change_under_load(rig):
     changes = [
         lambda: rig.apply(split(rig, one=1, two=9)),
         lambda: rig.change_listeners("first"),
-        lambda: rig.apply(split(rig, one=1, two=1), places={"three": [third, rig.echoes["one"]]}),
+        lambda: rig.apply(split(rig, one=1, two=1), services={"three": [third, rig.echoes["one"]]}),
         lambda: rig.apply(rig.route("two"), rig.route("one")),
         lambda: rig.change_listeners("second"),
         lambda: rig.apply(split(rig, one=1, two=1, three=1)),
@@ -174,7 +174,7 @@ def test_a_request_that_is_tried_again_counts_once(rig):
     dead = Echo(rig.network, "dead")
     dead.close()
     until(lambda: not listens(Address(ADDRESS, dead.port)), "nobody listens")
-    ready(rig, rig.route("one"), places={"one": [dead, rig.echoes["one"]]})
+    ready(rig, rig.route("one"), services={"one": [dead, rig.echoes["one"]]})
     assert rig.load(10) == {"one": 10}
     rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
 
@@ -216,7 +216,7 @@ def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
             until(lambda: rig.take_requests("one"), "the server has the request")
     rig.reports.wait_for(REQUESTS, {"0DC": 3}, "code")
     short = listening(rig, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
-    rig.apply(rig.route("short"), places={"short": [short]})
+    rig.apply(rig.route("short"), services={"short": [short]})
     for _ in range(2):
         assert rig.ask().body == "IncompleteReadError"
     rig.reports.wait_for(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")

@@ -219,9 +219,9 @@ def test_redirected_requests_are_split_by_the_service_address(network):
     blue, green = network.server("blue", BLUE), network.server("green", GREEN)
     places = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
     network.push(network.mesh(places, addresses={"web": WEB.host}, blue=3, green=1))
-    until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+    until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
     blue.requests = green.requests = 0
-    assert all(b"200 OK" in network.say(WEB, GET) for _ in range(40))
+    assert all(b"200 OK" in network.exchange(WEB, GET) for _ in range(40))
     assert (blue.requests, green.requests) == (30, 10)
     assert blue.plaintext + green.plaintext == b""
 
@@ -231,9 +231,9 @@ def test_a_client_can_not_choose_the_routes_of_another_address(network):
     one, two = network.server("one", BLUE), network.server("two", GREEN)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
     network.push(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
-    until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+    until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
     forged = b"".join(f"{ORIGINAL_ADDRESS}: {addresses['other']}:80\r\n".encode() for _ in range(2))
-    answers = [network.say(WEB, GET.replace(b"host:", forged + b"host:")) for _ in range(2)]
+    answers = [network.exchange(WEB, GET.replace(b"host:", forged + b"host:")) for _ in range(2)]
     assert all(answer.endswith(b"one") for answer in answers)
     assert ORIGINAL_ADDRESS.encode() not in one.decrypted
     assert not two.requests
@@ -244,7 +244,7 @@ def test_requests_find_their_routes_again_after_a_time_without_any_service(netwo
     web = network.server("web", BLUE)
     for _ in range(2):
         network.push(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))
-        until(lambda: b"200 OK" in network.say(WEB, GET), "the Service's listener")
+        until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
         network.push(network.mesh({}))
         until(lambda: not network.count("total_listeners_draining"), "the last listener is gone")
 
@@ -253,7 +253,7 @@ def test_redirected_connections_are_passed_on_by_tls(network):
     db = network.server("db", BLUE)
     mesh = network.mesh({"web": [db.endpoint()]}, protocol=Protocol.TCP, addresses={"web": WEB.host})
     network.push(mesh)
-    until(lambda: network.say(WEB) == b"db\n", "the Service's listener")
+    until(lambda: network.exchange(WEB) == b"db\n", "the Service's listener")
     assert {item.alpn for item in db.tls_connections} == {"headgate"}
     assert db.plaintext == b""
 
@@ -264,13 +264,13 @@ def test_a_change_of_one_service_leaves_the_connections_of_others_alone(network)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
     places = {"web": [one.endpoint()], "other": [two.endpoint()]}
     network.push(network.mesh(places, protocol=Protocol.TCP, addresses=addresses))
-    until(lambda: network.say(WEB) == b"one\n", "the Service's listener")
-    with contextlib.closing(OpenConnection(network.network, WEB)) as talk:
-        assert talk.say() == b"one\n"
+    until(lambda: network.exchange(WEB) == b"one\n", "the Service's listener")
+    with contextlib.closing(OpenConnection(network.network, WEB)) as connection:
+        assert connection.exchange() == b"one\n"
         more = places | {"third": [two.endpoint()]}, addresses | {"third": "10.98.0.12"}
         network.push(network.mesh(more[0], protocol=Protocol.TCP, addresses=more[1]))
         network.push(network.mesh({"web": places["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
-        assert talk.say() == b"one\n"
+        assert connection.exchange() == b"one\n"
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.HTTP])
@@ -280,7 +280,7 @@ def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protoco
     network.push(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))
     for pod in pods:
         until(
-            lambda pod=pod: network.say(Address(pod.address, pod.port), GET).endswith(pod.name.encode()),
+            lambda pod=pod: network.exchange(Address(pod.address, pod.port), GET).endswith(pod.name.encode()),
             "the pod answers",
         )
     assert [bool(pod.tls_requests) for pod in pods] == [True, True, False]
@@ -291,7 +291,7 @@ def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protoco
 def test_a_split_is_for_those_too_who_look_up_the_pods_of_its_root(network):
     web, blue = network.server("web", address="10.98.1.9"), network.server("blue", BLUE)
     network.push(network.mesh({"web": [web.endpoint()], "blue": [blue.endpoint()]}, blue=1))
-    until(lambda: network.say(Address(web.address, web.port), GET).endswith(b"blue"), "the split decides")
+    until(lambda: network.exchange(Address(web.address, web.port), GET).endswith(b"blue"), "the split decides")
 
 
 @pytest.mark.parametrize("passthrough", [True, False])
@@ -299,12 +299,12 @@ def test_other_addresses_are_passed_on_or_refused(network, passthrough):
     stranger = network.server("stranger", address=STRANGER)
     network.push(structs.replace(network.mesh({}), passthrough=passthrough))
     wanted = b"stranger\n" if passthrough else b""
-    until(lambda: network.say(Address(STRANGER, stranger.port)) == wanted, "the change is in force")
+    until(lambda: network.exchange(Address(STRANGER, stranger.port)) == wanted, "the change is in force")
 
 
 def test_what_was_not_redirected_is_not_sent_round_in_circles(network):
     """A connection to the capturing listener itself would lead to itself: it is closed."""
     server = network.server("web")
     network.push(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
-    until(lambda: b"200 OK" in network.say(WEB, GET), "the proxy listens")
-    assert network.say(Address("127.0.0.1", OUTBOUND_PORT), mark=0) == b""
+    until(lambda: b"200 OK" in network.exchange(WEB, GET), "the proxy listens")
+    assert network.exchange(Address("127.0.0.1", OUTBOUND_PORT), mark=0) == b""

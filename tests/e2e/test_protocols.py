@@ -7,7 +7,16 @@ from pathlib import Path
 
 from tests.draws import fits
 from tests.e2e.manifests import external, split
-from tests.e2e.protocols import certificate, connect_often, greeting, http2, protocol_service, talk, upgrade, websocket
+from tests.e2e.protocols import (
+    certificate,
+    connect_often,
+    greeting_server,
+    http2_server,
+    protocol_service,
+    talk,
+    upgrade,
+    websocket_server,
+)
 from tests.e2e.wire import Address, Request
 from tests.e2e.world import World
 
@@ -31,7 +40,7 @@ class Nowhere:
 
 def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) -> None:
     """R34, R7, R8 for TCP: 90/10 of 100 connections is 90 and 10; a backend with weight 0 gets none."""
-    v1, v2, idle = (greeting(world.network, name) for name in ("v1", "v2", "idle"))
+    v1, v2, idle = (greeting_server(world.network, name) for name in ("v1", "v2", "idle"))
     world.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1, app="tcp"),
@@ -49,7 +58,7 @@ def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) ->
 
 
 def test_a_backend_that_refuses_connections_costs_no_connection(world: World, namespace: str) -> None:
-    v1, dead = greeting(world.network, "v1"), Nowhere()
+    v1, dead = greeting_server(world.network, "v1"), Nowhere()
     world.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
@@ -63,10 +72,10 @@ def test_a_backend_that_refuses_connections_costs_no_connection(world: World, na
 
 def test_a_server_that_speaks_first_is_heard_at_once(world: World, namespace: str) -> None:
     """D16: the client says nothing, and the greeting is there; nothing in the proxy waits for the client's first bytes."""
-    world.apply(protocol_service("db", greeting(world.network, "hello"), app="mysql"), namespace=namespace)
+    world.apply(protocol_service("db", greeting_server(world.network, "hello"), app="mysql"), namespace=namespace)
     address = world.address("db", 9000, namespace)
     heard = [world.network.run(talk(address, "ping")) for _ in range(5)]
-    assert {(item.first, item.back) for item in heard} == {("hello", "ping")}
+    assert {(item.greeting, item.echo) for item in heard} == {("hello", "ping")}
     listeners = json.loads(world.envoy("/config_dump?resource=dynamic_listeners"))["configs"]
     (own,) = [item["active_state"] for item in listeners if item["name"] == outbound(PortRef(f"{namespace}/db", 9000))]
     assert own["listener"]["filter_chains"]
@@ -79,20 +88,22 @@ def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> 
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(file)
     trusting = ssl.create_default_context(cafile=str(file))
-    world.apply(protocol_service("db", greeting(world.network, "private", serving), app="https"), namespace=namespace)
+    world.apply(
+        protocol_service("db", greeting_server(world.network, "private", serving), app="https"), namespace=namespace
+    )
     heard = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
-    assert (heard.first, heard.back) == ("private", "ping")
+    assert (heard.greeting, heard.echo) == ("private", "ping")
 
 
 def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str) -> None:
     """D9, D10 for TCP: nothing hangs."""
     world.apply(
-        protocol_service("db", greeting(world.network, "root"), app="tcp"),
+        protocol_service("db", greeting_server(world.network, "root"), app="tcp"),
         protocol_service("db-v1", app="tcp"),
         split("db", "db", {"db-v1": 1}),
         namespace=namespace,
     )
-    assert world.network.run(talk(world.address("db", 9000, namespace))).first == ""
+    assert world.network.run(talk(world.address("db", 9000, namespace))).greeting == ""
     world.conditions("db", namespace, BackendsReady="NoReadyEndpoints")
 
 
@@ -102,7 +113,7 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
     world.apply(
         external("web"),
         external("web-v1", web),
-        protocol_service("web-v2", greeting(world.network, "raw"), app="tcp", port=8080),
+        protocol_service("web-v2", greeting_server(world.network, "raw"), app="tcp", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
@@ -115,7 +126,7 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
 
 def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> None:
     """R71: http to tcp and back, on the same address."""
-    raw, web = greeting(world.network, "raw"), world.backend("web")
+    raw, web = greeting_server(world.network, "raw"), world.backend("web")
     world.apply(protocol_service("app", web, app="http"), namespace=namespace)
     address = world.address("app", 9000, namespace)
     request = world.request("app", 9000, namespace=namespace)
@@ -137,7 +148,7 @@ def test_a_change_of_protocol_disturbs_no_other_service(world: World, namespace:
 
 
 def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
-    v1, v2 = greeting(world.network, "v1"), greeting(world.network, "v2")
+    v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
     world.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
@@ -156,8 +167,8 @@ def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: st
 def test_http2_backends_are_called_with_http2(world: World, namespace: str) -> None:
     """R65, D16: whatever the client speaks."""
     world.apply(
-        protocol_service("api", http2(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
-        protocol_service("any", http2(world.network, "h2"), port_name="grpc", port=8080),
+        protocol_service("api", http2_server(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
+        protocol_service("any", http2_server(world.network, "h2"), port_name="grpc", port=8080),
         external("web", world.backend("h1")),
         protocol_service("named", world.backend("h1"), port_name="grpc", port=8080),
         namespace=namespace,
@@ -174,7 +185,7 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
     world.apply(
         external("web"),
         external("web-v1", world.backend("h1")),
-        protocol_service("web-v2", http2(world.network, "h2"), app="h2c", port=8080),
+        protocol_service("web-v2", http2_server(world.network, "h2"), app="h2c", port=8080),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         namespace=namespace,
     )
@@ -186,7 +197,7 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
 def test_websockets_pass(world: World, namespace: str) -> None:
     """D16: `kubernetes.io/ws`, and an upgrade on a port that is http."""
     for name, app in (("chat", "kubernetes.io/ws"), ("web", "")):
-        world.apply(protocol_service(name, websocket(world.network, name), app=app), namespace=namespace)
+        world.apply(protocol_service(name, websocket_server(world.network, name), app=app), namespace=namespace)
         address = world.address(name, 9000, namespace)
         assert world.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
 

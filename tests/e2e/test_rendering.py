@@ -269,7 +269,7 @@ def test_one_endpoint_gets_the_copy_of_a_request(rig):
     """R53, R60: one copy for each request, whatever the number of endpoints and of backends."""
     copies = [rig.echo(f"copy{number}") for number in range(3)]
     mirror = copied(rig.ref("copies"))
-    rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), places={"copies": copies})
+    rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), services={"copies": copies})
     assert rig.load(300) == {"one": 150, "other": 150}
     until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies arrive")
     assert all(len(echo.seen) > 50 for echo in copies)
@@ -303,7 +303,7 @@ def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
 def test_a_mirror_without_endpoints_changes_nothing_for_the_caller(rig):
     """D14."""
     mirror = copied(rig.ref("nobody"))
-    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), places={"nobody": ()})
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), services={"nobody": ()})
     assert rig.load(200) == {"one": 200}
 
 

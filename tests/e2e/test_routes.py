@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.draws import fits
 from tests.e2e.manifests import endpoints, external, service, split
-from tests.e2e.protocols import certificate, connect_often, greeting
+from tests.e2e.protocols import certificate, connect_often, greeting_server
 from tests.e2e.wire import Address, Backend, Request
 from tests.e2e.world import World, until
 
@@ -407,7 +407,7 @@ def test_an_https_listener_shows_the_certificate_of_its_secret(world: World, nam
 
 def test_a_tcp_listener_shares_connections(world: World, namespace: str) -> None:
     """TCPRoute: by weight, for servers that speak first too."""
-    v1, v2 = greeting(world.network, "v1"), greeting(world.network, "v2")
+    v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
     refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
     spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}
     world.apply(

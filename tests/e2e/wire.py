@@ -1,7 +1,6 @@
-"""The network side of the end-to-end tests: backends that count, and clients that keep connections open.
+"""The network side of the end-to-end tests: backends that count requests, and clients that keep connections open.
 
-All of it runs on one event loop in a thread of its own, so that tests are plain functions and traffic can flow while they
-work.
+All of it runs on one event loop in its own thread: tests are plain functions, and traffic flows while they work.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ class Address(NamedTuple):
 
 
 def listens(address: Address) -> bool:
-    """Say whether anybody listens there (proc(5), /proc/net/tcp); whoever connects to see counts as a client."""
+    """Return whether a socket listens on an address (proc(5), /proc/net/tcp), without a connection that would be counted."""
     host = int.from_bytes(socket.inet_aton(address.host), sys.byteorder)
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return any(row[1] == f"{host:08X}:{address.port:04X}" and row[3] == LISTENING for row in rows)
 
 
 class Answer(NamedTuple):
-    """What a client got; `status` is 0 and `body` the error's name when it got none."""
+    """The response that a client received; without one, `status` is 0 and `body` is the name of the error."""
 
     status: int
     body: str
@@ -50,12 +49,12 @@ class Answer(NamedTuple):
 
     @property
     def answered_by(self) -> str:
-        """Name the backend that answered; `503` and the like for answers of the proxy, the error's name without one."""
+        """Return the backend's name, or the status as text if it is not 200, or the name of the error."""
         return self.body.strip() if self.status in {0, 200} else str(self.status)
 
 
 class Network:
-    """The loop and its thread."""
+    """An event loop in its own thread, with all servers and connections of a test."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -64,34 +63,34 @@ class Network:
         self._thread.start()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine there, beside whatever the test does."""
+        """Start a coroutine on the loop; return its future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for its result."""
+        """Run a coroutine on the loop and return its result."""
         return self.begin(work).result(3 * DEADLINE_S)
 
     def close(self) -> None:
-        """End the loop and all that runs on it."""
+        """Cancel all tasks, close all connections, and stop the loop."""
         self.run(self._cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(DEADLINE_S)
         self.loop.close()
 
     async def _cancel_all(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for opened in tuple(self.opened):
             opened.close()
         await asyncio.sleep(0)  # transports are closed by a callback
 
 
 class Backend:
-    """An HTTP server in the test's own process: it answers its name and counts.
+    """An HTTP server in the test's process that answers with its name and counts requests.
 
-    `status` may be changed any time, and `hangs`, with which it does not answer.
+    Tests may set `status`, and `hangs` to withhold responses.
     """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
@@ -110,12 +109,12 @@ class Backend:
         return server
 
     def reset_count(self) -> int:
-        """Return the number of requests since the last call."""
+        """Return the number of requests since the last call, and reset it."""
         found, self.requests = self.requests, 0
         return found
 
     def close(self) -> None:
-        """Stop listening; open connections go on."""
+        """Stop listening; open connections stay open."""
         self.network.loop.call_soon_threadsafe(self._server.close)
 
 
@@ -147,7 +146,7 @@ class _Served(asyncio.Protocol):
 
 
 class Request(NamedTuple):
-    """What a client asks. `target` is the request line's: a path, or a whole URL for a proxy."""
+    """A client's request. `target` is a path, or a URL for an HTTP proxy."""
 
     address: Address
     target: str = "/"
@@ -156,14 +155,14 @@ class Request(NamedTuple):
     version: str = "1.1"
 
     def encoded(self) -> bytes:
-        """Write it as HTTP/1."""
+        """Return the request as HTTP/1 bytes."""
         fields = {"host": self.host, **self.headers}
         lines = [f"GET {self.target} HTTP/{self.version}", *(f"{name}: {value}" for name, value in fields.items())]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 class Client:
-    """One keep-alive connection that is opened when it is needed."""
+    """A client with one keep-alive connection, opened with the first request."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -172,7 +171,7 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self) -> Answer:
-        """Send the request once; an error is an answer too."""
+        """Send the request once; return the answer, also for an error."""
         try:
             async with asyncio.timeout(2 * DEADLINE_S):
                 return await self._ask()
@@ -203,12 +202,12 @@ class Client:
 
 
 class Load:
-    """Requests that flow, over a few connections, until they are stopped; `counts` grows meanwhile."""
+    """Continuous requests over some connections until `stop`; `counts` has the answers so far, by backend."""
 
     def __init__(self, network: Network, requests: Sequence[Request], *, most: int = 0, pause: float = 0.0) -> None:
-        """Use one connection for each of `requests`, with a pause (seconds) after each answer.
+        """Start one connection for each of `requests`, with a pause (seconds) after each answer.
 
-        It stops by itself after `most` requests, if that is not 0.
+        `most` limits the number of requests; 0 means no limit.
         """
         self.counts: Counter[str] = Counter()
         self._left = most or -1
@@ -218,17 +217,17 @@ class Load:
 
     @property
     def sent(self) -> int:
-        """Return how many requests were answered, in one way or another."""
+        """Return the number of finished requests, failed ones included."""
         return sum(self.counts.values())
 
     def wait(self) -> Counter[str]:
-        """Wait until as many requests as wanted were sent; return who answered how often."""
+        """Wait until all requests are finished; return the number of answers by backend."""
         for work in self._work:
             work.result(3 * DEADLINE_S)
         return self.counts
 
     def stop(self) -> Counter[str]:
-        """Let each connection finish its request; return who answered how often."""
+        """Stop after the current request of each connection; return the number of answers by backend."""
         self._stopping = True
         return self.wait()
 
@@ -238,14 +237,16 @@ class Load:
                 self._left -= 1
                 answer = await client.ask()
                 self.counts[answer.answered_by] += 1
-                if self._pause or not answer.status:  # nobody is served by a busy loop of refused connections
+                if (
+                    self._pause or not answer.status
+                ):  # refused connections without a pause would take all processor time
                     await asyncio.sleep(self._pause or 0.01)
         finally:
             client.close()
 
 
 async def ask_h2(address: Address, authority: str, count: int) -> Counter[str]:
-    """Send requests one after the other over one HTTP/2 connection without TLS; return who answered how often."""
+    """Send requests one by one over one HTTP/2 connection without TLS; return the number of answers by backend."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
     counts: Counter[str] = Counter()
@@ -278,7 +279,7 @@ async def _h2_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 async def ask_unix(path: str, target: str) -> bytes:
-    """GET something over a unix socket; return the body."""
+    """Send a GET request over a Unix socket; return the body."""
     reader, writer = await asyncio.open_unix_connection(path)
     writer.write(f"GET {target} HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")

@@ -1,7 +1,7 @@
-"""One `headgate up` as a user runs it: its process, kubectl, Envoy's admin page, and requests through it.
+"""Run `headgate up` as a user does, with kubectl, Envoy's admin interface, and requests through the mesh.
 
-Every process that a world starts is ended with it: headgate by a signal, and what a killed headgate left behind by the
-records in its state directory.
+A world ends every process that it started: headgate by a signal, and processes that a killed headgate left behind by
+the records in its state directory.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ Line = Mapping[str, Any]
 
 
 def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_S) -> T:
-    """Look again and again until `condition` returns something true; return that.
+    """Call `condition` until it returns a true value; return that value.
 
-    An AssertionError, or a LookupError about what nobody has written so far, means not yet.
+    AssertionError and LookupError of `condition` count as false. Raises AssertionError after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -51,11 +51,11 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_
         except (AssertionError, LookupError) as error:
             failure = repr(error)
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
-        time.sleep(max(POLL_S, time.monotonic() - begun))  # a look that takes a program leaves the processor to others
+        time.sleep(max(POLL_S, time.monotonic() - begun))  # a condition that runs a program uses half the time at most
 
 
 class Done(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     returncode: int
     stdout: str
@@ -63,9 +63,9 @@ class Done(NamedTuple):
 
 
 def headgate(*words: str) -> Done:
-    """Run a command of headgate in this process. Its output is no terminal, so that no table is folded.
+    """Run a command of headgate in this process. Its output is not a terminal, so tables are not wrapped.
 
-    A process of its own takes 0.4 s of processor time, most of it for imports. Its end closes connections that are left.
+    A new process would take 0.4 s of processor time, mostly for imports. Garbage collection closes the connections left open.
     """
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         ended = CliRunner().invoke(app, words, prog_name="headgate", env={"COLUMNS": "60", "KUBECONFIG": None})
@@ -75,14 +75,14 @@ def headgate(*words: str) -> Done:
 
 
 class World:
-    """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context."""
+    """A directory of manifests, a state directory, and the headgate that runs them. Use it as a context manager."""
 
     def __init__(
         self, root: Path, *options: str, manifests: Mapping[str, str] | None = None, user: int | None = None
     ) -> None:
-        """`root` is an empty directory for the world's files; `options` are given to `headgate up`.
+        """Prepare the files in `root`, an empty directory; `options` are arguments of `headgate up`.
 
-        `user` is the user (and group) id that headgate runs as, for tests that run as root.
+        `user` is the user and group ID that headgate runs as, for tests that run as root.
         """
         self.root = root
         self.directory = root / "manifests"
@@ -91,8 +91,8 @@ class World:
         self.lines: list[Line] = []
         self.options = options
         self.process: subprocess.Popen[str] | None = None
-        self._spoken = threading.Condition()
-        self._listener: threading.Thread | None = None
+        self._line_read = threading.Condition()
+        self._reader: threading.Thread | None = None
         self._barrier = 0
         self.api: Any = None  # an `Api` from the first start on
         self.directory.mkdir()
@@ -118,7 +118,7 @@ class World:
     # --- headgate ---
 
     def start(self) -> Line:
-        """Start `headgate up`, again if need be; return its ready line."""
+        """Start `headgate up` and wait until it is ready; return its ready line."""
         mark = self.launch()
         ready = self.line(lambda line: "ready" in line, mark)
         self._disconnect()
@@ -130,7 +130,7 @@ class World:
             self.api.close()
 
     def launch(self) -> int:
-        """Start `headgate up` and wait for nothing; return the mark of its first line."""
+        """Start `headgate up` without waiting; return the index of its first output line."""
         mark = len(self.lines)
         with (self.root / "stderr").open("ab") as errors:
             self.process = subprocess.Popen(
@@ -151,88 +151,88 @@ class World:
                 text=True,
                 start_new_session=True,
             )
-        self._listener = threading.Thread(target=self._listen, args=(self.process,), daemon=True)
-        self._listener.start()
+        self._reader = threading.Thread(target=self._read_lines, args=(self.process,), daemon=True)
+        self._reader.start()
         return mark
 
-    def _listen(self, process: "subprocess.Popen[str]") -> None:
+    def _read_lines(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout
         with process.stdout as lines:
             for text in lines:
-                with self._spoken:
+                with self._line_read:
                     self.lines.append(json.loads(text))
-                    self._spoken.notify_all()
+                    self._line_read.notify_all()
         process.wait()
-        with self._spoken:
-            self._spoken.notify_all()
+        with self._line_read:
+            self._line_read.notify_all()
 
     def line(self, wanted: Callable[[Line], object], mark: int = 0, seconds: float = DEADLINE_S) -> Line:
-        """Wait for a line of headgate's output, from number `mark` on."""
+        """Wait for the first line of headgate's output, from index `mark` on, that `wanted` accepts; return it."""
 
         def found() -> Line | None:
             return next((line for line in self.lines[mark:] if wanted(line)), None)
 
-        with self._spoken:
-            self._spoken.wait_for(lambda: found() or not self.runs, seconds)
+        with self._line_read:
+            self._line_read.wait_for(lambda: found() or not self.runs, seconds)
             line = found()
         assert line is not None, f"no such line among {self.lines[mark:]}\nstderr: {self.stderr}"
         return line
 
     @property
     def runs(self) -> bool:
-        """Say whether the headgate process is alive."""
+        """Return whether the headgate process is alive."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def stderr(self) -> str:
-        """What headgate wrote there."""
+        """Return what headgate wrote to stderr."""
         return (self.root / "stderr").read_text()
 
     @property
     def ready(self) -> Line:
-        """The newest ready line."""
+        """Return the last ready line."""
         return next(line for line in reversed(self.lines) if "ready" in line)
 
     @property
     def instance(self) -> Mapping[str, Any]:
-        """Return what headgate writes about itself into its state directory."""
+        """Return the content of `instance.json` in the state directory."""
         return dict(json.loads((self.state / "instance.json").read_bytes()))
 
     def stop(self) -> int:
-        """End headgate as Ctrl-C does, with all it started; return the exit code."""
+        """End headgate and its processes as Ctrl-C does; return the exit code."""
         assert self.process
         self._disconnect()
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(DEADLINE_S)
 
     def kill(self) -> None:
-        """Kill headgate alone, so that it can clean nothing up: kill -9."""
+        """Kill headgate alone with SIGKILL, so that it can't clean up."""
         assert self.process
         self.process.kill()
         self.process.wait(DEADLINE_S)
 
     def processes(self) -> Mapping[str, int]:
-        """Return the processes that headgate started and that live: Envoy as `envoy`, containers as `POD_UID/NAME`."""
+        """Return the live processes of headgate: the gateway's Envoy as `envoy`, containers as `POD_UID/NAME`."""
         records = {"envoy": self.state / "gateway" / "envoy.json"} | {
             f"{path.parent.parent.name}/{path.parent.name}": path for path in self.state.glob("pods/*/*/run.json")
         }
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
     def sidecars(self) -> Mapping[str, int]:
-        """Return the sidecars that live, by the directory of their pod: `NAMESPACE_POD_UID`."""
+        """Return the processes of the live sidecars by the directory of their pod: `NAMESPACE_POD_UID`."""
         records = {path.parent.parent.name: path for path in self.state.glob("pods/*/_sidecar/envoy.json")}
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
     def close(self) -> None:
-        """End everything, however the test went."""
+        """End all processes and connections, also after a failed test."""
         try:
             if self.runs:
                 self.stop()
         finally:
             if self.runs:
                 self.kill()
-            if self._listener:
-                self._listener.join(DEADLINE_S)
+            if self._reader:
+                self._reader.join(DEADLINE_S)
             self._disconnect()
             for pid in (*self.processes().values(), *self.sidecars().values()):
                 with contextlib.suppress(ProcessLookupError):
@@ -240,21 +240,21 @@ class World:
             self.network.close()
 
     def headgate(self, *words: str) -> Done:
-        """Run a command of headgate about this one."""
+        """Run a command of headgate with this world's state directory."""
         return headgate(*words, "--state", str(self.state))
 
     # --- manifests ---
 
     def write(self, name: str, text: str | bytes) -> Line:
-        """Write a manifest file, wait until headgate has read it and it is in force; return what headgate said."""
+        """Write a manifest file and wait until it is in force; return headgate's output line about it."""
         mark = len(self.lines)
-        fresh = self.directory / f".{name}"  # whole at once: half of it would be a mistake, and told
+        fresh = self.directory / f".{name}"  # renamed when complete: headgate would report a half-written file
         fresh.write_bytes(text if isinstance(text, bytes) else text.encode())
         fresh.replace(self.directory / name)
         return self._after_edit(mark)
 
     def remove(self, name: str) -> Line:
-        """Delete a manifest file, wait until that is in force; return what headgate said."""
+        """Delete a manifest file and wait until that is in force; return headgate's output line about it."""
         mark = len(self.lines)
         (self.directory / name).unlink()
         return self._after_edit(mark)
@@ -267,13 +267,13 @@ class World:
     # --- the API ---
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
-        """Run kubectl; it must succeed. Return what it printed."""
+        """Run kubectl and assert success; return its output."""
         done = self.try_kubectl(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
         return done.stdout
 
     def try_kubectl(self, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        """Run kubectl and return how it ended."""
+        """Run kubectl; return the completed process."""
         return subprocess.run(
             [KUBECTL, "--kubeconfig", self.ready["kubeconfig"], "--cache-dir", str(self.root / "cache"), *words],
             input=stdin,
@@ -284,22 +284,22 @@ class World:
         )
 
     def apply(self, *manifests: str, namespace: str = "default") -> None:
-        """Apply objects, and wait until they are in force."""
+        """Apply objects and wait until they are in force."""
         self.submit(*manifests, namespace=namespace)
         self.settle()
 
     def submit(self, *manifests: str, namespace: str = "default") -> None:
-        """Apply objects, and wait for nothing."""
+        """Apply objects without waiting."""
         for obj in yaml.load_all("\n---\n".join(manifests), yaml.CSafeLoader):
-            if obj:  # a document of comments alone is none
+            if obj:  # a YAML document of comments alone is None
                 self.api.apply(obj, namespace)
 
     def delete(self, what: str, namespace: str = "default") -> None:
-        """Delete an object (`kind/name`), and wait for nothing."""
+        """Delete an object (`kind/name`) without waiting."""
         self.api.delete(what, namespace)
 
     def create_namespace(self, name: str) -> None:
-        """Create a namespace."""
+        """Create a namespace, or keep an existing one."""
         self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
     def get(self, what: str, namespace: str = "default") -> Any:
@@ -307,9 +307,9 @@ class World:
         return self.api.get(what, namespace)
 
     def settle(self) -> None:
-        """Wait until every write to the API so far is in force on the proxy.
+        """Wait until the gateway's proxy has applied every write to the API so far.
 
-        An object of a kind that the compiler reads is changed; when its revision is in force, so is all before it.
+        It changes an object that the compiler reads and waits for its revision: earlier revisions are then in force too.
         """
         self._barrier += 1
         grant = {
@@ -325,9 +325,9 @@ class World:
         self.line(lambda line: line.get("revision", 0) >= revision)
 
     def conditions(self, split: str, namespace: str = "default", **wanted: str) -> Mapping[str, tuple[str, str, str]]:
-        """Return status, reason and message of each condition of a split, once they are about its generation.
+        """Wait for the conditions of a split's current generation; return status, reason and message by condition type.
 
-        What is in force is told a moment later, so wait for the statuses or reasons that are `wanted` of some conditions.
+        `wanted` names the status or reason that a condition must have: statuses follow a change after a moment.
         """
 
         def current() -> Any:
@@ -342,12 +342,12 @@ class World:
         return found
 
     def event(self, reason: str, name: str, namespace: str = "default") -> tuple[str, str, str]:
-        """Wait for an Event with a reason about an object; return the type, reason and message of the first."""
+        """Wait for an Event with a reason about an object; return type, reason and message of the first one."""
         about = f"the Event {reason} about {name}"
         return until(lambda: [item for item in self.events(name, namespace) if item[1] == reason], about)[0]
 
     def events(self, name: str, namespace: str = "default") -> Sequence[tuple[str, str, str]]:
-        """Return type, reason and message of the Events about an object, oldest first."""
+        """Return type, reason and message of each Event about an object, oldest first."""
         found = self.get("events", namespace)["items"]
         about = [item for item in found if item["involvedObject"]["name"] == name]
         return [(item["type"], item["reason"], item["message"]) for item in about]
@@ -355,23 +355,23 @@ class World:
     # --- traffic ---
 
     def backend(self, name: str) -> Backend:
-        """Start a counting HTTP server in this process."""
+        """Start an HTTP server in this process that counts requests."""
         return Backend(self.network, name)
 
     def address(self, service: str, port: int, namespace: str = "default") -> Address:
-        """Return where a Service listens."""
+        """Return the cluster IP of a Service with the port."""
         return Address(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
 
     @property
     def proxy(self) -> Address:
-        """Where the HTTP proxy listens."""
+        """Return the address of the HTTP proxy."""
         host, _, port = self.ready["proxy"].rpartition(":")
         return Address(host, int(port))
 
     def request(
         self, service: str, port: int, *, namespace: str = "default", via: Via = "address", **more: Any
     ) -> Request:
-        """Describe a request for a Service, to its address or through the proxy. `more` are fields of `Request`."""
+        """Return a request for a Service, to its address or through the HTTP proxy. `more` are fields of `Request`."""
         host = f"{service}.{namespace}:{port}"
         if via == "proxy":
             return Request(self.proxy, **{"target": f"http://{host}/", "host": host, **more})
@@ -389,16 +389,16 @@ class World:
             client.close()
 
     def send(self, count: int, request: Request, *, connections: int = 1) -> Counter[str]:
-        """Send requests over a few connections; return which backend (or status, or error) answered how often."""
+        """Send requests over some connections; return the number of answers by backend (or status, or error)."""
         return Load(self.network, [request] * connections, most=count).wait()
 
     def send_h2(self, count: int, address: Address, authority: str) -> Counter[str]:
-        """Send requests over one HTTP/2 connection; return who answered how often."""
+        """Send requests over one HTTP/2 connection; return the number of answers by backend."""
         return self.network.run(ask_h2(address, authority, count))
 
     @contextlib.contextmanager
     def load(self, *requests: Request) -> Iterator[Load]:
-        """Let requests flow, on one connection for each of `requests`, while the body runs."""
+        """Send requests continuously, on one connection for each of `requests`, while the body runs."""
         load = Load(self.network, requests, pause=0.01)
         try:
             yield load
@@ -406,12 +406,12 @@ class World:
             load.stop()
 
     def envoy(self, target: str) -> bytes:
-        """GET from Envoy's admin page."""
+        """GET from the admin interface of the gateway's Envoy."""
         return self.network.run(ask_unix(self.instance["admin"], target))
 
 
 def _live_pid(record: Path) -> int:
-    """Return the pid of a process on record if it lives; a number that another process has by now is none."""
+    """Return the pid of a recorded process if it is alive, else 0, also if another process has got its pid."""
     try:
         identity = json.loads(record.read_bytes())["identity"]
         fields = Path(f"/proc/{identity['pid']}/stat").read_text().rpartition(")")[2].split()
@@ -422,7 +422,7 @@ def _live_pid(record: Path) -> int:
 
 @contextlib.contextmanager
 def world_in_a_new_directory(*options: str, **more: Any) -> Iterator[World]:
-    """Run a world whose files are removed at the end."""
+    """Run a world in a new directory that is removed at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="headgate-e2e-") as root,
         World(Path(root), *options, **more) as world,
