@@ -1,4 +1,4 @@
-"""Plaintext callers: those that nobody else has counted, by the best name that there is (R96)."""
+"""The names of callers whose requests only the server's proxy counted (R96)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
             target_tls_mode=tls_mode,
         )
 
-    place = Endpoint(address="10.0.0.7", port=80, workload="default/legacy")
+    legacy = Endpoint(address="10.0.0.7", port=80, workload="default/legacy")
     mesh = Mesh(
         domain="cluster.local",
         workloads=(
@@ -31,30 +31,30 @@ def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
             workload("default/web-0", "10.0.0.3", SHARED),
             workload("default/web-1", "10.0.0.4", SHARED),
         ),
-        endpoints=(Endpoints(ref=PortRef("default/legacy", 80), ready=(place,)),),
+        endpoints=(Endpoints(ref=PortRef("default/legacy", 80), ready=(legacy,)),),
     )
     return CallerFinder(Latest(Compiled(revision=1, mesh=mesh, report=Report(seen={}))))
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_a_pod_with_a_proxy_has_counted_itself(tls_mode):
+def test_a_pod_with_a_proxy_counts_its_own_requests(tls_mode):
     assert callers(tls_mode)(WEB, "10.0.0.2", "") is None
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_the_others_are_pods_or_addresses(tls_mode):
+def test_a_caller_without_a_proxy_is_a_pod_or_an_address(tls_mode):
     assert callers(tls_mode)(WEB, "10.0.0.7", "") == Peer(pod="default/legacy")
     assert callers(tls_mode)(WEB, "192.0.2.1", "") == Peer(outside="192.0.2.1")
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_on_one_machine_all_have_one_address_so_only_those_count_that_can_be_no_proxy(tls_mode):
-    """A proxy that calls with mutual TLS is not among those who come in plaintext."""
+def test_a_loopback_caller_counts_only_if_it_can_not_be_a_proxy(tls_mode):
+    """Once clients use mutual TLS, no proxy calls in plaintext."""
     found = callers(tls_mode, "explicit")(WEB, "127.0.0.1", "")
     assert found == (Peer(outside="127.0.0.1") if tls_mode.clients_use_tls else None)
 
 
-def test_before_anything_is_compiled_an_address_is_all_there_is():
+def test_before_the_first_build_a_caller_is_an_address():
     assert CallerFinder(Latest(None))(WEB, "10.0.0.2", "") == Peer(outside="10.0.0.2")
 
 
@@ -67,6 +67,6 @@ def test_before_anything_is_compiled_an_address_is_all_there_is():
         ("spiffe://a/ns/headgate-system/sa/gateway", GATEWAY),
     ],
 )
-def test_a_caller_that_proved_an_identity_is_the_one_pod_that_has_it_or_the_identity(identity, caller):
+def test_an_authenticated_caller_is_the_only_pod_with_its_identity_or_the_identity(identity, caller):
     """R70: on one machine all proxies call from one address."""
     assert callers(capture="explicit")(WEB, "127.0.0.1", identity) == caller

@@ -1,4 +1,4 @@
-"""What a snapshot is news for: a pod that only runs causes no build."""
+"""Which changes of objects make a new snapshot: a running pod causes no build."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Followed:
         self.feed = Feed(self.store)
 
     async def snapshot(self) -> Snapshot:
-        """Return the newest picture, with everything in it that is stored now."""
+        """Return the snapshot that includes everything that is stored now."""
         async with asyncio.timeout(10):
             await self.feed.wait_until_current()
         snapshot = self.feed.snapshot.get()
@@ -56,7 +56,7 @@ async def followed() -> AsyncIterator[Followed]:
         await task
 
 
-async def test_what_changes_while_a_pod_only_runs_is_no_news(followed: Followed) -> None:
+async def test_status_changes_of_a_running_pod_make_no_snapshot(followed: Followed) -> None:
     first = await followed.set_status(**RUNNING)
     statuses = [{"name": "web", "ready": True, "restartCount": 3, "state": {"running": {}}}]
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
@@ -65,7 +65,7 @@ async def test_what_changes_while_a_pod_only_runs_is_no_news(followed: Followed)
 
 
 @pytest.mark.parametrize("status", [{**RUNNING, "podIP": "127.0.0.10"}, {**RUNNING, "phase": "Failed"}])
-async def test_another_address_and_the_end_of_a_pod_are_news(followed: Followed, status: dict[str, Any]) -> None:
+async def test_a_new_address_or_the_end_of_a_pod_makes_a_snapshot(followed: Followed, status: dict[str, Any]) -> None:
     first = await followed.set_status(**RUNNING)
     second = await followed.set_status(**status)
     assert second is not first
@@ -74,7 +74,7 @@ async def test_another_address_and_the_end_of_a_pod_are_news(followed: Followed,
     assert (pod.status.pod_ip, pod.status.phase) == (status["podIP"], status["phase"])
 
 
-async def test_a_pod_is_known_by_its_labels_account_and_ports(followed: Followed) -> None:
+async def test_a_snapshot_has_labels_account_and_ports_of_a_pod(followed: Followed) -> None:
     pod = (await followed.snapshot()).objects[KEY]
     assert isinstance(pod, Pod)
     assert pod.metadata.labels == {"app": "web"}
@@ -83,7 +83,7 @@ async def test_a_pod_is_known_by_its_labels_account_and_ports(followed: Followed
     assert pod.spec.containers[0].ports[0].container_port == 8080
 
 
-async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_is_gone(followed: Followed) -> None:
+async def test_a_wait_for_a_write_ends_when_the_object_has_changed_again_or_was_deleted(followed: Followed) -> None:
     first = await followed.store.create(
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
     )

@@ -1,4 +1,4 @@
-"""Questions about a headgate that runs: who is waited for, and who is not."""
+"""Which proxies the waits of the live state include."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ GATEWAY, SIDECAR = "gateway", "sidecar/default/web"
 
 @pytest.fixture
 def live_state() -> LiveState:
-    """A machine whose gateway holds everything, and that has compiled nothing but an empty store."""
+    """A control plane that has compiled an empty store, with a settled gateway."""
     store, fleet = MemoryStore(), Fleet()
     feed = Feed(store)
     loop = Loop(
@@ -38,17 +38,17 @@ def live_state() -> LiveState:
     return found
 
 
-def connect(fleet: Fleet, node: str, *, told: bool = True) -> None:
+def connect(fleet: Fleet, node: str, *, has_config: bool = True) -> None:
     proxy = fleet.expect(node)
     session = Session()
-    session.shelves[CLUSTER].wildcard = True  # it has asked for its clusters
+    session.shelves[CLUSTER].wildcard = True  # it has subscribed to its clusters
     proxy.attach(session, lambda _ending: None)
-    if told:
+    if has_config:
         proxy.config.set({})
 
 
 async def is_over(begun: Callable[[], object]) -> bool:
-    """Say whether a wait is over as soon as everything has happened that was to happen."""
+    """Return whether a wait ends after a few turns of the event loop."""
     waiting = asyncio.ensure_future(begun())  # type: ignore[arg-type,var-annotated]
     for _ in range(10):
         await asyncio.sleep(0)
@@ -57,14 +57,14 @@ async def is_over(begun: Callable[[], object]) -> bool:
     return done
 
 
-async def test_a_proxy_that_never_connects_is_waited_for_by_nobody(live_state: LiveState) -> None:
+async def test_a_proxy_that_never_connects_delays_no_wait(live_state: LiveState) -> None:
     live_state.fleet.expect(SIDECAR)
     assert await is_over(live_state.wait_distributed)
     assert await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_a_pod_ends_when_those_know_it_who_are_away_and_go_on_with_what_they_have(live_state: LiveState) -> None:
-    """After a restart of headgate its proxies come back one after the other; until then they send where they always did."""
+async def test_the_end_of_a_pod_waits_for_disconnected_proxies_that_still_serve(live_state: LiveState) -> None:
+    """After a restart of headgate, proxies reconnect one by one; until then they send to their old endpoints."""
     live_state.fleet.expect(SIDECAR)
     live_state.fleet.recall()
     assert await is_over(live_state.wait_distributed)
@@ -77,7 +77,7 @@ async def test_a_pod_ends_when_those_know_it_who_are_away_and_go_on_with_what_th
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_nothing_is_in_force_before_the_gateway_is_there(live_state: LiveState) -> None:
+async def test_nothing_is_distributed_before_the_gateway_connects(live_state: LiveState) -> None:
     connect(live_state.fleet, SIDECAR)
     gateway = live_state.fleet.proxies[GATEWAY]
     assert gateway.session
@@ -86,15 +86,17 @@ async def test_nothing_is_in_force_before_the_gateway_is_there(live_state: LiveS
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_one_that_waits_for_its_configuration_is_waited_for(live_state: LiveState) -> None:
-    connect(live_state.fleet, SIDECAR, told=False)
+async def test_a_connected_proxy_without_configuration_delays_the_waits(live_state: LiveState) -> None:
+    connect(live_state.fleet, SIDECAR, has_config=False)
     assert not await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_one_whose_certificate_nobody_signs_is_a_finding_and_holds_nobody_up(live_state: LiveState) -> None:
-    """But what it brought along it may still use: a pod waits for it before it ends."""
-    connect(live_state.fleet, SIDECAR, told=False)
+async def test_a_proxy_that_gets_no_certificate_is_a_finding_and_does_not_delay_distribution(
+    live_state: LiveState,
+) -> None:
+    """The end of a pod still waits for that proxy, which may use endpoints of its old configuration."""
+    connect(live_state.fleet, SIDECAR, has_config=False)
     live_state.loop.credentials.faults.set({SIDECAR: "the authority is away"})
     assert await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))

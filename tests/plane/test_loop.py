@@ -1,4 +1,4 @@
-"""What the loop gives to which proxy (R70), and when: in a storm, changes join while the last one is on its way."""
+"""Which configuration the loop publishes to a proxy (R70), and how changes coalesce while proxies still answer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ SIDECAR = "sidecar/default/web"
 
 
 class World:
-    """A loop that runs, with one pod."""
+    """A running loop, with one pod."""
 
     def __init__(self) -> None:
         self.fleet = Fleet()
@@ -33,19 +33,19 @@ class World:
         self.loop = Loop(self.snapshot, self.fleet, HostProxies(), Settings(), self.credentials)
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
-        """Let there be one pod of that uid, at once instead of the one before."""
+        """Replace the pod by one with this UID, in one snapshot."""
         found = pod("web", address, account=account, sidecar="explicit")
         found["metadata"]["uid"] = uid
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
 
     async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
-        """Return the pod's proxy when it is another one, and there is something for it."""
-        await until(lambda: self._is_told(besides), self.loop.compiled, self.credentials.current, self.fleet.news)
+        """Return the pod's proxy once it has a configuration and is not the proxy `besides`."""
+        await until(lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.news)
         while self.fleet.proxies[SIDECAR].config.get() is None:
             await self.fleet.proxies[SIDECAR].config.next_change().wait()
         return self.fleet.proxies[SIDECAR]
 
-    def _is_told(self, besides: Proxy | None) -> bool:
+    def _is_replaced(self, besides: Proxy | None) -> bool:
         return SIDECAR in self.fleet.proxies and self.fleet.proxies[SIDECAR] is not besides
 
 
@@ -60,10 +60,10 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("account", ["web", "admin"])
-async def test_another_pod_of_the_same_name_proves_who_it_is_anew_and_has_a_key_of_its_own(
+async def test_a_pod_that_replaces_one_of_the_same_name_must_authenticate_and_gets_its_own_key(
     world: World, account: str
 ) -> None:
-    """Deleted and made again between two builds: the stream of the pod before must not get what is the new one's."""
+    """Deleted and recreated between two builds: the old pod's stream must not get the new pod's secrets."""
     world.place("1", account="web")
     before = await world.proxy()
     key = world.credentials.current.get()[SIDECAR].key
@@ -82,16 +82,18 @@ async def test_another_pod_of_the_same_name_proves_who_it_is_anew_and_has_a_key_
 async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) -> None:
     world.place("1", account="web")
     before = await world.proxy()
-    told = before.config.get()
+    config = before.config.get()
     before.attach(Session(), lambda _ending: pytest.fail("its stream was ended"))
     world.place("1", account="web", address="10.1.0.2")
-    while before.config.get() is told:
+    while before.config.get() is config:
         await before.config.next_change().wait()
     assert world.fleet.proxies[SIDECAR] is before
 
 
-async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("PROXY_S", "LONGEST_S"):
+async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("INTERVAL_PER_PROXY_S", "MAX_INTERVAL_S"):
         monkeypatch.setattr(loop, bound, 60.0)
     world.place("1", account="web")
     proxy = await world.proxy()
@@ -99,21 +101,21 @@ async def test_changes_join_while_the_last_one_is_on_its_way(world: World, monke
     client.take()
     before = proxy.config.get()
     world.place("1", account="web", address="10.1.0.2")
-    while (on_its_way := proxy.config.get()) is before:
+    while (in_flight := proxy.config.get()) is before:
         await proxy.config.next_change().wait()
     world.place("1", account="web", address="10.1.0.3")
     snapshot = world.snapshot.get()
     assert snapshot
     for _ in range(3):  # longer than a build takes
         await asyncio.to_thread(world.loop.compile, snapshot)
-    assert proxy.config.get() is on_its_way
+    assert proxy.config.get() is in_flight
     client.take()
     world.fleet.bump()
-    while proxy.config.get() is on_its_way:
+    while proxy.config.get() is in_flight:
         await proxy.config.next_change().wait()
 
 
-def test_a_change_is_distributed_when_half_of_the_proxies_hold_it() -> None:
+def test_a_change_is_mostly_distributed_when_half_of_the_proxies_hold_it() -> None:
     fleet = Fleet()
     clients = [_client(fleet, f"sidecar/{number}") for number in range(4)]
     proxies = [client.proxy for client in clients]
@@ -129,7 +131,7 @@ def test_a_change_is_distributed_when_half_of_the_proxies_hold_it() -> None:
     assert distribution.is_mostly_done()
 
 
-def test_no_change_waits_for_proxies_that_are_away_or_connect_for_the_first_time() -> None:
+def test_disconnected_and_new_proxies_do_not_delay_the_next_build() -> None:
     fleet = Fleet()
     away, new = _client(fleet, "away"), _client(fleet, "new", is_served=False)
     away.leave()
@@ -139,7 +141,7 @@ def test_no_change_waits_for_proxies_that_are_away_or_connect_for_the_first_time
 
 
 def _client(fleet: Fleet, name: str, *, is_served: bool = True) -> Client:
-    """Connect a proxy that is to hold one cluster, and if it `is_served` does."""
+    """Connect a proxy with one cluster in its configuration, which it has acknowledged if `is_served`."""
     proxy = fleet.expect(name)
     proxy.config.set({CLUSTER: {"one": Encoded(b"", "1")}})
     client = Client(proxy)

@@ -1,4 +1,4 @@
-"""When a mesh is healthy, and what is named when it is not: what decides the exit code of `headgate status`."""
+"""Whether a mesh is healthy, and which problems it names: this decides the exit code of `headgate status`."""
 
 from typing import Any
 
@@ -31,22 +31,22 @@ def proxy(state: Any = "InSync", **status: Any) -> Proxy:
 def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -> Any:
     about = Key("", "Service", "a", "web")
     findings = [Finding(about=about, reason=reason, field="", message="m") for reason in reasons]
-    world = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings, None)
-    return mesh_state(world, started=NOW - 10, now=NOW)
+    mesh = Observed(structs.replace(Revisions(stored=1, compiled=1), **revisions), proxies, findings, None)
+    return mesh_state(mesh, started=NOW - 10, now=NOW)
 
 
 @pytest.mark.parametrize(
     "found",
     [
         proxy(),
-        proxy("Lagging", waiting=timestamp(NOW - LATE_S + 1)),  # a change is on its way
+        proxy("Lagging", waiting=timestamp(NOW - LATE_S + 1)),  # a change is in flight
         proxy("Lagging", waiting=""),
         proxy("Disconnected", serves=False),  # its pod is just being created
         proxy(process=ProxyProcess(pid=3, restarts=2, failure="it ended")),  # it runs again
         proxy(certificate=None),
     ],
 )
-def test_what_is_no_problem(found: Proxy) -> None:
+def test_a_proxy_in_this_state_is_no_problem(found: Proxy) -> None:
     assert (state(found).healthy, state(found).problems) == (True, ())
 
 
@@ -67,24 +67,24 @@ def test_what_is_no_problem(found: Proxy) -> None:
         ),
     ],
 )
-def test_what_is_a_problem_of_a_proxy(found: Proxy, problem: str) -> None:
+def test_a_proxy_in_this_state_is_a_problem(found: Proxy, problem: str) -> None:
     assert (state(found).healthy, state(found).problems) == (False, (problem,))
 
 
-def test_errors_are_a_problem_and_warnings_are_none() -> None:
+def test_errors_make_a_mesh_unhealthy_and_warnings_do_not() -> None:
     found = state(reasons=(Reason.BACKEND_NOT_FOUND, Reason.BACKEND_NOT_FOUND))
     assert (found.healthy, found.findings.warnings) == (True, 2)
     found = state(reasons=(Reason.INVALID, Reason.BACKEND_NOT_FOUND))
     assert (found.findings.errors, found.problems) == (1, ("1 error in objects: run `headgate check` to list them",))
 
 
-def test_a_build_that_a_bug_stopped_is_a_problem() -> None:
+def test_a_build_that_fails_because_of_a_bug_is_a_problem() -> None:
     found = state(stored=7, failures=2, current=False)
     assert found.problems == ("revision 7 can't be built because of a bug in headgate: see its log",)
-    assert state(failures=2).healthy  # a later build was a good one
+    assert state(failures=2).healthy  # a later build succeeded
 
 
-def test_proxies_and_certificates_are_counted() -> None:
+def test_the_state_counts_proxies_and_certificates() -> None:
     old = structs.replace(VALID, not_before=timestamp(NOW - 900), not_after=timestamp(NOW + 9))
     found = state(
         proxy(process=ProxyProcess(pid=1, restarts=3)),

@@ -1,4 +1,4 @@
-"""A workload changes between plaintext and mutual TLS one step at a time, each held by all before the next (R74, R77)."""
+"""An mTLS migration takes one step at a time, after every proxy has acknowledged the step before (R74, R77)."""
 
 import asyncio
 
@@ -16,15 +16,15 @@ from headgate.xds.session import Request, Session
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 
-def workload(stage: TlsMode, target: TlsMode | None = None) -> Workload:
+def workload(mode: TlsMode, target: TlsMode | None = None) -> Workload:
     return Workload(
-        name="default/web", address="10.0.0.1", identity=IDENTITY, tls_mode=stage, target_tls_mode=target or stage
+        name="default/web", address="10.0.0.1", identity=IDENTITY, tls_mode=mode, target_tls_mode=target or mode
     )
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for no connections that are under way, unless a test does."""
+    """Do not wait for connections in flight, unless a test sets the time."""
     monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 0.0)
 
 
@@ -37,30 +37,30 @@ def fleet() -> Fleet:
 
 
 def connect(proxy: Proxy) -> None:
-    """Let a proxy hold all that it is to hold: nothing."""
+    """Connect a proxy that holds its whole, empty configuration."""
     proxy.config.set({})
     Client(proxy).take()
 
 
 def lag(proxy: Proxy) -> None:
-    """Let a proxy have asked for a cluster that it does not hold."""
+    """Give a proxy a cluster that it has not acknowledged."""
     proxy.config.set({CLUSTER: {"a": Encoded(b"", "1")}})
 
 
 def step(migration: MtlsMigration, target: TlsMode) -> TlsMode:
-    """Build once: the stage that it is built with is what proxies are given."""
-    stage = migration.next_modes().get("default/web", target)
-    migration.record([workload(stage, target)])
-    return stage
+    """Build once, and return the mode of the build."""
+    mode = migration.next_modes().get("default/web", target)
+    migration.record([workload(mode, target)])
+    return mode
 
 
-def test_a_new_workload_begins_where_it_is_wanted(fleet):
+def test_a_new_workload_starts_in_its_wanted_mode(fleet):
     migration = MtlsMigration(fleet)
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
     assert not migration.is_due
 
 
-def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
+def test_a_migration_to_strict_passes_through_every_mode(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     taken = [step(migration, TlsMode.STRICT) for _ in range(4)]
@@ -68,7 +68,7 @@ def test_from_plaintext_to_strict_by_every_stage_in_between(fleet):
     assert not migration.is_due
 
 
-def test_and_back(fleet):
+def test_a_migration_to_plaintext_passes_through_every_mode(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.STRICT, TlsMode.PLAIN)])
     assert [step(migration, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
@@ -77,8 +77,8 @@ def test_and_back(fleet):
 @pytest.mark.parametrize(
     ("before", "last"), [(TlsMode.PERMISSIVE, TlsMode.STRICT), (TlsMode.READY, TlsMode.PLAIN)], ids=["strict", "plain"]
 )
-async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monkeypatch, before, last):
-    """A proxy acknowledges before its workers follow, and connections of before may wait in the server's queue."""
+async def test_connections_in_flight_arrive_before_a_step_that_refuses_them(fleet, monkeypatch, before, last):
+    """A proxy acknowledges before its workers switch, and old connections may wait in the server's accept queue."""
     first = TlsMode.READY if last is TlsMode.STRICT else TlsMode.PERMISSIVE
     monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
@@ -93,7 +93,7 @@ async def test_what_is_on_its_way_arrives_before_it_would_be_refused(fleet, monk
     assert step(migration, last) is last
 
 
-def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkeypatch):
+def test_a_step_to_strict_does_not_wait_if_clients_have_always_used_tls(fleet, monkeypatch):
     monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PERMISSIVE)])
@@ -101,20 +101,20 @@ def test_callers_that_have_always_sent_tls_have_nothing_on_its_way(fleet, monkey
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-def test_a_step_that_refuses_nothing_waits_for_no_connection(fleet, monkeypatch):
+def test_a_step_that_refuses_no_connection_does_not_wait(fleet, monkeypatch):
     monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN, TlsMode.PERMISSIVE)])
     assert [step(migration, TlsMode.PERMISSIVE) for _ in range(2)] == [TlsMode.READY, TlsMode.PERMISSIVE]
 
 
-def test_what_could_not_be_built_is_no_step(fleet):
+def test_a_step_repeats_until_it_was_built(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     assert migration.next_modes() == migration.next_modes() == {"default/web": TlsMode.READY}
 
 
-def test_no_step_while_a_proxy_lags(fleet):
+def test_a_lagging_proxy_blocks_the_next_step(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     lag(fleet.proxies["gateway"])
@@ -125,7 +125,7 @@ def test_no_step_while_a_proxy_lags(fleet):
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet):
+def test_a_disconnected_proxy_blocks_the_next_step_because_it_may_send_plaintext(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.proxies["sidecar/default/web"].session = None
@@ -133,14 +133,14 @@ def test_no_step_while_a_proxy_is_away_because_it_may_still_send_plaintext(fleet
     assert step(migration, TlsMode.STRICT) is TlsMode.PERMISSIVE
 
 
-def test_a_proxy_that_was_never_here_holds_nothing_up(fleet):
+def test_a_proxy_that_never_connected_does_not_block_a_step(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
     fleet.expect("sidecar/default/new")
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-def test_a_workload_that_comes_back_begins_anew(fleet):
+def test_a_workload_that_returns_starts_in_its_wanted_mode(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN)])
     migration.record([])
@@ -150,16 +150,16 @@ def test_a_workload_that_comes_back_begins_anew(fleet):
 # --- after a restart
 
 
-def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
-    """It asks for one type after the other; the last one to come back decides when the next step is due."""
+def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_all_types(fleet):
+    """The proxy subscribes to one resource type after the other; the last one decides when the next step is due."""
     migration, proxy = MtlsMigration(fleet), fleet.proxies["sidecar/default/web"]
     config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
     session = Session()
     session.offer(config)
     proxy.config.set(config)
     proxy.attach(session, lambda _: None)
-    brought = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
-    for kind, digest in brought.items():
+    held_versions = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
+    for kind, digest in held_versions.items():
         session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
         assert migration.pending_proxies() == ("sidecar/default/web",)
     while responses := session.advance():
@@ -169,31 +169,31 @@ def test_no_step_before_a_proxy_that_comes_back_has_said_all_that_it_has(fleet):
     assert migration.pending_proxies() == ()
 
 
-def test_the_next_headgate_goes_on_from_the_stages_that_a_killed_one_left(fleet, tmp_path):
-    """R74, R77: with another `--mtls` too; and not before every proxy is back, for all go by what they were told."""
+def test_a_restarted_headgate_continues_from_the_saved_modes(fleet, tmp_path):
+    """R74, R77. Also with another `--mtls`. No step before every proxy is back: until then they use the old modes."""
     before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.note([workload(TlsMode.STRICT)])
+    before.record([workload(TlsMode.STRICT)])
     fleet = Fleet()
     after = MtlsMigration(fleet, tmp_path / "stages.json")
     assert not after.is_due
     assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
     assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
-    assert after.waiting() == ("sidecar/default/web",)
+    assert after.pending_proxies() == ("sidecar/default/web",)
     connect(fleet.expect("sidecar/default/web"))
     assert [step(after, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
 
 
-def test_a_headgate_that_ended_all_proxies_leaves_nothing(fleet, tmp_path):
+def test_a_headgate_that_stopped_all_proxies_deletes_the_saved_modes(fleet, tmp_path):
     before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.note([workload(TlsMode.PLAIN)])
+    before.record([workload(TlsMode.PLAIN)])
     before.forget()
-    before.note([workload(TlsMode.STRICT)])
+    before.record([workload(TlsMode.STRICT)])
     after = MtlsMigration(Fleet(), tmp_path / "stages.json")
     assert step(after, TlsMode.STRICT) is TlsMode.STRICT
 
 
 @pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
-def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, caplog, content):
+def test_an_unreadable_file_is_logged_and_blocks_no_step(fleet, tmp_path, caplog, content):
     file = tmp_path / "stages.json"
     file.write_bytes(content)
     migration = MtlsMigration(fleet, file)
@@ -201,7 +201,7 @@ def test_a_file_that_can_not_be_used_is_told_and_stops_nothing(fleet, tmp_path, 
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-def test_a_disk_that_fails_stops_no_step(fleet, tmp_path, caplog):
+def test_a_failing_disk_is_logged_and_blocks_no_step(fleet, tmp_path, caplog):
     migration = MtlsMigration(fleet, tmp_path / "gone" / "stages.json")
     migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     assert step(migration, TlsMode.STRICT) is TlsMode.READY

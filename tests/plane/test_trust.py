@@ -1,4 +1,4 @@
-"""Whom a rotation waits for: who still has roots or a certificate of before, also who has not said so yet (R74, R76)."""
+"""A rotation waits for each proxy that holds, or may hold, old roots or an old certificate (R74, R76)."""
 
 import pytest
 
@@ -20,7 +20,7 @@ OLD = {IDENTITY: "new", ROOTS: "old"}
 
 
 class Loop:
-    """Everybody's configuration was made with the same certificate."""
+    """A loop that gave the same certificate to every proxy."""
 
     def credential_of(self, _node_id: str) -> Credential:
         return CREDENTIAL
@@ -28,7 +28,7 @@ class Loop:
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """A proxy that an earlier headgate has told something, and that is away."""
+    """A disconnected proxy that an earlier headgate configured."""
     found = Fleet()
     found.expect(SIDECAR).config.set(CONFIG)
     found.recall()
@@ -39,26 +39,26 @@ def lagging(fleet: Fleet) -> list[str]:
     return list(CertificateHolders(Loop(), fleet).lagging({SIDECAR: CREDENTIAL}))
 
 
-def comes(proxy: Proxy) -> tuple[Session, Response]:
-    """Let a proxy come back with the cluster that it has; return what it is sent."""
+def reconnect(proxy: Proxy) -> tuple[Session, Response]:
+    """Reconnect a proxy that holds a cluster; return its session and the first response."""
     session = Session()
     session.receive(Request(CLUSTER, initial={"a": "1"}))
     proxy.attach(session, lambda _ending: None)
     session.offer(CONFIG)
-    (answer,) = session.advance()
-    return session, answer
+    (response,) = session.advance()
+    return session, response
 
 
-def test_who_is_away_may_have_the_old_roots(fleet: Fleet) -> None:
+def test_a_disconnected_proxy_counts_as_lagging_because_it_may_have_the_old_roots(fleet: Fleet) -> None:
     assert lagging(fleet) == [SIDECAR]
 
 
-def test_who_comes_back_is_waited_for_until_he_has_told_which_roots_he_has(fleet: Fleet) -> None:
-    """He tells of clusters first: taken for somebody without secrets, he would refuse the others' new certificates."""
-    session, answer = comes(fleet.proxies[SIDECAR])
+def test_a_reconnecting_proxy_lags_until_it_acknowledges_the_new_roots(fleet: Fleet) -> None:
+    """It subscribes to clusters first. If it counted as a proxy without secrets, it would reject peers with new certificates."""
+    session, response = reconnect(fleet.proxies[SIDECAR])
     assert lagging(fleet) == [SIDECAR]
     session.receive(Request(SECRET, (IDENTITY, ROOTS), initial=OLD))
-    session.receive(Request(CLUSTER, nonce=answer.nonce))
+    session.receive(Request(CLUSTER, nonce=response.nonce))
     assert lagging(fleet) == [SIDECAR]
     (secrets,) = session.advance()
     assert [name for name, _ in secrets.resources] == [ROOTS]
@@ -66,7 +66,7 @@ def test_who_comes_back_is_waited_for_until_he_has_told_which_roots_he_has(fleet
     assert lagging(fleet) == []
 
 
-def test_who_has_told_everything_and_asked_for_no_secrets_needs_none(fleet: Fleet) -> None:
-    session, answer = comes(fleet.proxies[SIDECAR])
-    session.receive(Request(CLUSTER, nonce=answer.nonce))
+def test_a_proxy_without_a_subscription_to_secrets_does_not_lag(fleet: Fleet) -> None:
+    session, response = reconnect(fleet.proxies[SIDECAR])
+    session.receive(Request(CLUSTER, nonce=response.nonce))
     assert lagging(fleet) == []
